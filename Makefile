@@ -1,0 +1,50 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need; a second run is fast.
+# Needs: Debian 12 or alike with python3 (>= 3.11), python3-venv, gcc, make.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+
+.PHONY: demo test lint bench clean help
+
+help:
+	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
+	@echo 'make test    all tests'
+	@echo 'make lint    format, style, types, import contracts'
+	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about an hour)'
+	@echo 'make clean   remove the virtual environment and caches'
+
+demo: $(VENV)/.runtime
+	$(BIN)/autosched demo
+
+test: $(VENV)/.development
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.development
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.development
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/.created:
+	@echo '== creating a virtual environment in $(VENV)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'autosched needs Python 3.11 or newer; this is' `$(PYTHON) --version`. Choose another with: make PYTHON=python3.12 demo; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo 'No venv module. On Debian: apt-get install python3-venv'; exit 1; }
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/constraints.txt
+	@echo '== installing autosched and TVM (about 190 MB to download the first time)'
+	@$(PIP) install -c etc/constraints.txt -e '.[tvm,onnxruntime]'
+	@touch $@
+
+$(VENV)/.development: $(VENV)/.runtime
+	@echo '== installing what the tests need'
+	@$(PIP) install -c etc/constraints.txt -e '.[tvm,onnxruntime,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

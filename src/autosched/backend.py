@@ -1,0 +1,176 @@
+"""What a backend plugin implements. This module is the whole public interface; nothing else is promised.
+
+A backend is found by its entry point in the group ``autosched.backends`` and is loaded only inside a client process,
+never by the daemon. It knows nothing of scheduling: the client asks it to run one stage at a time, each on the cores
+of a lease, and it answers. State that must survive a killed client is the job's records and nothing else:
+`Session.tuner(task, seed)` followed by `Tuner.restore(records)` must give a tuner that can go on.
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from autosched.errors import NotFound, RequestError
+from autosched.model import Failure, JobSpec, Record, TaskInfo
+
+BACKEND_API = (1, 0)
+"""(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater."""
+
+GROUP = "autosched.backends"
+
+
+class Lease(Struct, frozen=True):
+    """The right to use some cores for one step. Stay on them; stop by `timeout_s`."""
+
+    stage: str
+    units: tuple[str, ...]
+    cores: tuple[int, ...]
+    timeout_s: float
+
+
+class Built(Struct, frozen=True):
+    """One candidate after the build stage: a file to profile, or the reason why there is none."""
+
+    candidate: bytes
+    artifact: Path | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    build_s: float = 0.0
+
+
+class Measured(Struct, frozen=True):
+    """One candidate after the profile stage. `latency_s`: repeated measurements of one call, empty when it failed."""
+
+    candidate: bytes
+    latency_s: tuple[float, ...] = ()
+    failure: Failure | None = None
+    detail: str = ""
+    build_s: float = 0.0
+    profile_s: float = 0.0
+
+
+class Skipped(Struct, frozen=True):
+    """An operator that is not tuned, and why."""
+
+    name: str
+    reason: str
+
+
+class Network(Struct, frozen=True):
+    """A model after import: what there is to tune."""
+
+    tasks: tuple[TaskInfo, ...]
+    """Indices count from 1; task 0 is the network itself."""
+    skipped: tuple[Skipped, ...] = ()
+    default_trials: int = 0
+    """Trials for the whole network when the user names none."""
+    batch: int = 8
+    """Candidates per round of a task."""
+
+
+class Timing(Struct, frozen=True):
+    """Repeated latencies of one build of the network, in seconds, interleaved with those of the others."""
+
+    name: str  # "default", "tuned", "onnxruntime"
+    samples_s: tuple[float, ...]
+    median_s: float
+    low_s: float
+    high_s: float
+    """Bounds of the 95 % confidence interval of the median."""
+
+
+class Evaluation(Struct, frozen=True):
+    """The compiled network, checked and measured."""
+
+    timings: tuple[Timing, ...]
+    reference: str
+    """What the outputs were compared with: "ONNX Runtime 1.x" or "the untuned build"."""
+    outputs_equal: bool
+    max_abs_error: float
+    tolerance: float
+    cores: tuple[int, ...]
+    published: str
+    """Which build `module` is: "tuned", or "default" when tuning did not make it faster."""
+    notes: tuple[str, ...] = ()
+
+
+class Tuner(Protocol):
+    """The search of one task: a fold over its records."""
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Take over what an earlier client measured, in the order in which it was measured."""
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        """Up to `count` new candidates; empty when the space is exhausted. Must not change what the tuner knows."""
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        """Build each candidate on the lease's cores. A candidate that fails is a Built with a failure."""
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure each on the lease's device, yielding as results arrive; failed builds are passed on as they are."""
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        """Learn from a round."""
+
+
+class Session(Protocol):
+    """One job inside a backend."""
+
+    def import_network(self, lease: Lease) -> Network:
+        """Read, simplify and split the model. Raises ModelRejected."""
+
+    def tuner(self, task: TaskInfo, seed: int) -> Tuner:
+        """The search for one task; cheap, since a resumed job makes all of them."""
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the whole network with the best schedule of each task, and once without any."""
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Check the outputs and measure default, tuned and reference builds side by side on the lease's cores.
+
+        Leaves the files to hand to the user in the session's output folder.
+        """
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Kill the processes that work for this lease at once (None: all of them); called from another thread."""
+
+
+class Backend(Protocol):
+    """The entry point's object."""
+
+    api: tuple[int, int]
+
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> Session:
+        """Start one job. Files may be written below `workdir`; what lands in `outdir` is the user's result.
+
+        Raises RequestError for options it does not know or cannot use.
+        """
+
+
+def available() -> dict[str, EntryPoint]:
+    """Installed backends by name. Reads metadata only; imports nothing."""
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+
+
+def check_name(name: str) -> None:
+    """Raise NotFound unless a backend of that name is installed."""
+    if name not in (names := available()):
+        there = ", ".join(names) or "none; install one, for example: pip install 'autosched[tvm]'"
+        raise NotFound(f"no backend is named {name!r}. Installed: {there}")
+
+
+def load(name: str) -> Backend:
+    """Import the backend. Only a client process may call this."""
+    check_name(name)
+    backend: Any = available()[name].load()()
+    major, minor = backend.api
+    if major != BACKEND_API[0] or minor > BACKEND_API[1]:
+        raise RequestError(
+            f"backend {name!r} was written for interface {major}.{minor}, this autosched has"
+            f" {BACKEND_API[0]}.{BACKEND_API[1]}: install versions that belong together"
+        )
+    loaded: Backend = backend
+    return loaded

@@ -1,0 +1,43 @@
+"""Naming several jobs at once: `12`, `12-15`, `12,14`, `last`, `all`."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from autosched.errors import NotFound, RequestError
+
+_RANGE_MAX = 10_000
+
+
+def select(words: Iterable[str], known: Callable[[], Sequence[int]]) -> list[int]:
+    """Job ids in the order in which they were named, each once. `known` is asked for `last` and `all` only."""
+    chosen: dict[int, None] = {}
+    for word in (part for text in words for part in text.split(",")):
+        for job in _ids(word.strip(), known):
+            chosen[job] = None
+    return list(chosen)
+
+
+def select_one(word: str, known: Callable[[], Sequence[int]]) -> int:
+    """The one job that `word` names; a RequestError when it names several."""
+    jobs = select([word], known)
+    if len(jobs) != 1:
+        raise RequestError(f"{word!r} names {len(jobs)} jobs, and this command takes one. Name one, for example: last")
+    return jobs[0]
+
+
+def _ids(word: str, known: Callable[[], Sequence[int]]) -> Iterable[int]:
+    if word in ("last", "all"):
+        if not (jobs := known()):
+            raise NotFound("there are no jobs yet. Submit one: autosched submit MODEL.onnx")
+        return jobs if word == "all" else jobs[-1:]
+    if match := re.fullmatch(r"(\d{1,15})-(\d{1,15})", word):
+        first, last = int(match[1]), int(match[2])
+        if not 0 <= last - first < _RANGE_MAX:
+            raise RequestError(f"{word!r} is no range of jobs: it must go up, over at most {_RANGE_MAX} jobs")
+        there = set(known())
+        if not (jobs := [job for job in range(first, last + 1) if job in there]):
+            raise NotFound(f"there is no job in {word}. See which there are: autosched jobs")
+        return jobs
+    if re.fullmatch(r"\d{1,15}", word):
+        return (int(word),)
+    raise RequestError(f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last or all")

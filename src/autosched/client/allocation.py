@@ -1,0 +1,55 @@
+"""Which task deserves the next round: the one whose tuning is expected to shorten the network most.
+
+Source: Ansor (Zheng et al., OSDI 2020), section 6, with the constants and the simplified gradient of MetaSchedule's
+gradient-based task scheduler: alpha 0.2, window 3, no similarity groups.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+ALPHA = 0.2
+WINDOW = 3
+STRIKES_MAX = 3
+"""Rounds without one valid measurement, or failed steps, in a row before a task is left alone."""
+
+
+@dataclass
+class Share:
+    """What one task has had and what it made of it."""
+
+    task: int
+    weight: int
+    flops: float
+    best_s: list[float | None] = field(default_factory=list)
+    """Best latency of one call after each round, in seconds; None while nothing valid was measured."""
+    strikes: int = 0
+    exhausted: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether another round may be given to it."""
+        return not self.exhausted and self.strikes < STRIKES_MAX
+
+    def gain_s(self) -> float:
+        """Expected saving in network latency per round, in seconds."""
+        rounds = len(self.best_s)
+        now = self.best_s[-1] if self.best_s else None
+        if now is None:
+            return 0.0
+        before = self.best_s[rounds - 1 - WINDOW] if rounds > WINDOW else None
+        backward = (before - now) / WINDOW if before is not None else 0.0
+        return self.weight * (ALPHA * backward + (1 - ALPHA) * now / rounds)
+
+
+def next_share(shares: Iterable[Share]) -> Share | None:
+    """The share to serve next: each task once, the heaviest first; then the largest gain; None when all are closed."""
+    candidates = [share for share in shares if share.open]
+    if not candidates:
+        return None
+    fresh = [share for share in candidates if not share.best_s]
+    if fresh:
+        return max(fresh, key=lambda share: (share.weight * share.flops, -share.task))
+    unproven = [share for share in candidates if share.best_s[-1] is None]
+    if unproven:
+        return min(unproven, key=lambda share: (len(share.best_s), share.task))
+    return max(candidates, key=lambda share: (share.gain_s(), -share.task))

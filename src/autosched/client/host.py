@@ -1,0 +1,279 @@
+"""Hosts one job: answers the daemon's calls, runs the steps it orders, reports each with the new load."""
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+from autosched import backend
+from autosched.backend import Lease
+from autosched.client.course import HOST, Course
+from autosched.client.worker import Worker, pin
+from autosched.errors import AutoschedError, ModelRejected, RequestError, WireError
+from autosched.link import Link
+from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, Outcome, Record, StepId
+from autosched.protocol import (
+    CHUNK_BYTES,
+    HEARTBEAT_S,
+    AddArtifact,
+    AddRecord,
+    AskLoad,
+    BlobState,
+    Chunk,
+    Done,
+    EndStep,
+    GetBlob,
+    GetOrder,
+    GetRecords,
+    Heartbeat,
+    JobOrder,
+    Method,
+    PlanNetwork,
+    PutBlob,
+    RecordPage,
+    RevokeStep,
+    StartStep,
+    Stop,
+)
+
+log = logging.getLogger(__name__)
+
+KILL_GRACE_S = 5.0
+"""A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
+THREADS_MAX = 64
+T = TypeVar("T")
+
+
+class Host:
+    """One job's state in this process, and its line to the daemon."""
+
+    def __init__(self, workdir: Path) -> None:
+        self._workdir = workdir
+        self._outdir = workdir / "out"
+        self._link: Link | None = None
+        self._course: asyncio.Future[Course] = asyncio.get_running_loop().create_future()
+        self._worker: Worker | None = None
+        self._records: list[Record] = []
+        self._leases: dict[StepId, Lease] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._pool = ThreadPoolExecutor(THREADS_MAX, "step")
+
+    # Begin and end ------------------------------------------------------------------------------------------
+
+    async def begin(self, link: Link) -> None:
+        """Fetch the job, its model and its records, and open the backend."""
+        self._link = link
+        order = await link.call(GetOrder(), JobOrder)
+        self._outdir.mkdir(parents=True, exist_ok=True)
+        model = await self._fetch_model(order.spec.model)
+        course = Course(order.spec, lanes=order.lanes, devices=order.devices)
+        try:
+            session = await asyncio.to_thread(
+                lambda: backend.load(order.spec.backend).open(order.spec, model, self._workdir, self._outdir)
+            )
+        except AutoschedError as error:
+            course.broken(JobFailure(error.code, str(error)))
+        else:
+            self._worker = Worker(session, order.spec, self._keep)
+            if order.spec.records_from is not None:
+                self._records += await self._fetch_records(order.spec.records_from)
+            own = await self._fetch_records(order.job)
+            self._records += own
+            self._worker.trials = len(own)
+        self._course.set_result(course)
+
+    async def beat(self) -> None:
+        """Tell the daemon that this process is alive, for ever."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._daemon.notify(Heartbeat())
+
+    def kill(self) -> None:
+        """End every process that works for this job."""
+        if self._worker is not None:
+            self._worker.kill()
+
+    @property
+    def _daemon(self) -> Link:
+        assert self._link is not None
+        return self._link
+
+    async def _fetch_model(self, sha256: str) -> Path:
+        path = self._workdir / "model.onnx"
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+            return path
+        offset = 0
+        with path.open("wb") as file:
+            while True:
+                chunk = await self._daemon.call(GetBlob(sha256=sha256, offset=offset), Chunk)
+                offset += file.write(chunk.data)
+                if offset >= chunk.total:
+                    return path
+
+    async def _fetch_records(self, job: JobId) -> list[Record]:
+        records: list[Record] = []
+        more = True
+        while more:
+            page = await self._daemon.call(GetRecords(job=job, after=len(records)), RecordPage)
+            records += page.records
+            more = page.more
+        return records
+
+    # What the daemon asks -----------------------------------------------------------------------------------
+
+    async def handle(self, method: Method) -> Struct:
+        """Answer one call of the daemon."""
+        match method:
+            case AskLoad():
+                return (await self._course).load()
+            case StartStep():
+                self._start(method)
+            case RevokeStep():
+                self._revoke(method)
+            case Stop(reason=reason):
+                log.info("stopping: %s", reason)
+                self.kill()
+                os._exit(0)
+            case _:
+                raise WireError(f"a client does not answer {type(method).__name__}")
+        return Done()
+
+    def _start(self, order: StartStep) -> None:
+        step = order.step
+        lease = Lease(stage=step.stage, units=step.units, cores=order.cores, timeout_s=order.timeout_s)
+        self._leases[step.id] = lease
+        task = asyncio.get_running_loop().create_task(self._run(order, lease))
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a step could not be reported; ending", exc_info=error)
+            self.kill()
+            os._exit(1)  # the daemon counts the step as lost and starts a client that resumes from the records
+
+    def _revoke(self, order: RevokeStep) -> None:
+        """Kill what works for the step. If it does not end then, it is stuck in this process: end all of it."""
+        lease = self._leases.get(order.step)
+        if lease is None or self._worker is None:
+            return
+        log.warning("step %d is revoked: %s", order.step, order.reason)
+        self._worker.kill(lease)
+
+        def check() -> None:
+            if order.step in self._leases:
+                log.error("step %d does not end; ending this process", order.step)
+                self.kill()
+                os._exit(1)
+
+        asyncio.get_running_loop().call_later(KILL_GRACE_S, check)
+
+    # Steps --------------------------------------------------------------------------------------------------
+
+    async def _run(self, order: StartStep, lease: Lease) -> None:
+        """Run one step to its end and report it, whatever it ends in."""
+        step, course = order.step, await self._course
+        outcome, error = Outcome.DONE, ""
+        started_at = asyncio.get_running_loop().time()
+        try:
+            load = await self._stage(course, step.task, step.stage, lease)
+            course.durations_s[step.stage].append(asyncio.get_running_loop().time() - started_at)
+        except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
+            outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
+            log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
+            load = self._after_failure(course, step.task, step.stage, exc)
+        del self._leases[step.id]
+        await self._daemon.call(EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000]), Done)
+
+    async def _stage(self, course: Course, task: int, stage: str, lease: Lease) -> JobLoad:
+        worker = self._worker
+        assert worker is not None, "a job without a session reports no stage to run"
+        match stage:
+            case "import":
+                network = await self._in_thread(lease, lambda: worker.import_network(lease, self._records))
+                load = course.imported(network, self._records)
+                await self._daemon.call(PlanNetwork(network=network, trials=course.trials), Done)
+                return load
+            case "select":
+                count = course.allotted[task]
+                return course.selected(task, await self._in_thread(lease, lambda: worker.select(task, count, lease)))
+            case "build":
+                await self._in_thread(lease, lambda: worker.build(task, lease))
+                return course.advanced(task)
+            case "profile":
+                await self._in_thread(lease, lambda: worker.profile(task, lease))
+                return course.advanced(task)
+            case "update":
+                return course.updated(task, await self._in_thread(lease, lambda: worker.update(task, lease)))
+            case "compile":
+                records = list(self._records)
+                await self._in_thread(lease, lambda: worker.compile(records, lease))
+                return course.compiled()
+            case "evaluate":
+                await self._in_thread(lease, lambda: worker.evaluate(lease))
+                await self._hand_over()
+                return course.evaluated()
+        raise RequestError(f"no stage is named {stage!r}")
+
+    def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
+        if task != NETWORK_TASK:
+            measured = self._worker.give_up(task) if self._worker is not None else 0
+            return course.failed(task, measured)
+        known = isinstance(error, ModelRejected | RequestError)
+        message = str(error) if known else f"{stage} failed: {type(error).__name__}: {error}"
+        return course.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))
+
+    async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
+        """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process
+        that is pinned there itself, so it stays off the device's cores."""
+        quiet = lease.units[0].startswith(f"{HOST}/")
+
+        def run() -> T:
+            home = os.sched_getaffinity(0)
+            pin(lease.cores if quiet else ())
+            try:
+                return work()
+            finally:
+                os.sched_setaffinity(0, home)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
+
+    def _keep(self, record: Record) -> None:
+        """Called from worker threads for each trial."""
+        self._records.append(record)
+        loop = self._daemon_loop
+        loop.call_soon_threadsafe(self._daemon.notify, AddRecord(record=record))
+
+    @property
+    def _daemon_loop(self) -> asyncio.AbstractEventLoop:
+        return self._course.get_loop()
+
+    async def _hand_over(self) -> None:
+        """Upload the result files."""
+        for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
+            await upload(self._daemon, path)
+            await self._daemon.call(AddArtifact(name=path.name, sha256=_sha256(path)), Done)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def upload(link: Link, path: Path) -> str:
+    """Put a file into the daemon's blob store, from where an earlier upload ended; returns its hash."""
+    sha256, total = _sha256(path), path.stat().st_size
+    with path.open("rb") as file:
+        state = await link.call(PutBlob(sha256=sha256, total=total, offset=0, data=b""), BlobState)
+        while not state.complete:
+            file.seek(state.bytes_have)
+            piece = PutBlob(sha256=sha256, total=total, offset=state.bytes_have, data=file.read(CHUNK_BYTES))
+            state = await link.call(piece, BlobState)
+    return sha256

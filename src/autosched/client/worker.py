@@ -1,0 +1,106 @@
+"""Runs the backend's stages: each step in a thread of its own, pinned to the cores of its lease."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from autosched.backend import Built, Lease, Measured, Network, Session, Tuner
+from autosched.model import JobSpec, Record, TaskIndex, TaskInfo
+
+
+@dataclass
+class Round:
+    """What a task carries from stage to stage."""
+
+    candidates: Sequence[bytes] = ()
+    built: Sequence[Built] = ()
+    measured: list[Measured] = field(default_factory=list)
+
+
+class Worker:
+    """One backend session and the tuners of its tasks. Methods named after stages run in worker threads."""
+
+    def __init__(self, session: Session, spec: JobSpec, keep: Callable[[Record], None]) -> None:
+        self._session = session
+        self._spec = spec
+        self._keep = keep  # called from worker threads
+        self._tuners: dict[TaskIndex, Tuner] = {}
+        self._rounds: dict[TaskIndex, Round] = {}
+        self.trials = 0  # numbers the records of the job
+
+    def import_network(self, lease: Lease, records: Sequence[Record]) -> Network:
+        """Import the model and make a tuner for each task, as far as earlier records brought it."""
+        network = self._session.import_network(lease)
+        for info in network.tasks:
+            self._tuners[info.task] = self._tuner(info, [r for r in records if r.task == info.task])
+        return network
+
+    def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:
+        tuner = self._session.tuner(info, self._spec.seed)
+        if records:
+            tuner.restore(records)
+        return tuner
+
+    def select(self, task: TaskIndex, count: int, lease: Lease) -> int:
+        """Choose candidates; returns how many there are."""
+        candidates = self._tuners[task].select(count, lease)
+        self._rounds[task] = Round(candidates[:count])
+        return len(self._rounds[task].candidates)
+
+    def build(self, task: TaskIndex, lease: Lease) -> None:
+        """Build the round's candidates."""
+        current = self._rounds[task]
+        current.built = self._tuners[task].build(current.candidates, lease)
+
+    def profile(self, task: TaskIndex, lease: Lease) -> None:
+        """Measure what was built; each result becomes a record at once."""
+        current = self._rounds[task]
+        for measured in self._tuners[task].profile(current.built, lease):
+            current.measured.append(measured)
+            self._keep(
+                Record(
+                    task=task,
+                    trial=self._next_trial(),
+                    candidate=measured.candidate,
+                    latency_s=measured.latency_s,
+                    failure=measured.failure,
+                    detail=measured.detail[:4_000],
+                    device=lease.units[0],
+                    build_s=measured.build_s,
+                    profile_s=measured.profile_s,
+                )
+            )
+
+    def _next_trial(self) -> int:
+        self.trials += 1
+        return self.trials - 1
+
+    def update(self, task: TaskIndex, lease: Lease) -> float | None:
+        """Learn from the round; returns the best latency it measured, in seconds."""
+        measured = self._rounds.pop(task).measured
+        self._tuners[task].update(measured, lease)
+        return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
+
+    def give_up(self, task: TaskIndex) -> int:
+        """Drop the round under way; returns how many of its trials were measured."""
+        current = self._rounds.pop(task, None)
+        return len(current.measured) if current is not None else 0
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules."""
+        self._session.compile(records, lease)
+
+    def evaluate(self, lease: Lease) -> None:
+        """Check and measure the compiled network."""
+        self._session.evaluate(lease)
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Kill the processes that work for this lease, or all of them."""
+        self._session.kill(lease)
+
+
+def pin(cores: Iterable[int]) -> None:
+    """Keep the calling thread on these cores; without any, where it is."""
+    if wanted := set(cores):
+        os.sched_setaffinity(0, wanted)

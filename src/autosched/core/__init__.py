@@ -1,0 +1,28 @@
+"""The scheduler: events in, actions out. Nothing here has a clock, a socket, a thread or a plugin.
+
+Rules
+-----
+1. `Scheduler.handle(now, event)` is a pure function of the history: same events, same actions. Time is an
+   argument, ids are counters, dictionaries keep their order, no set is ever iterated.
+2. The core does not know what a stage does. A client tells, for each of its tasks, the four facts of
+   load-awareness (thesis 4.1.2): is the stage done, is the job complete, which resources the stage uses,
+   which ones the next stage will use. From these alone it decides who runs next.
+3. The order of decisions is the thesis' Listing 2: one first-in-first-out queue per pool of resources, ties by
+   registration. It is event-driven: the cost of a decision grows with the logarithm of the waiting tasks, not
+   with the number of jobs.
+4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
+   holds its units until somebody who knows says that it ended: an expired lease does not mean a quiet device.
+5. Every started step ends exactly once: done, failed or lost.
+
+The life of a task's step::
+
+    idle --(load names resources)--> waiting --(units free, head of queue)--> running --(StepEnded)--> idle
+
+Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known, and what must
+always be true of it), policy.py (who goes next), scheduler.py (the machine), explain.py (why does it wait).
+
+The shell's promises (kept by daemon/runtime.py and sim/world.py)
+------------------------------------------------------------------
+An event is journalled before its actions are performed; `now` is monotonic and read once per event; a decision's
+actions are performed in order without waiting in between; every StartStep is answered by one StepEnded.
+"""

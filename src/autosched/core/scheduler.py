@@ -1,0 +1,294 @@
+"""The machine: apply one event, then start every waiting step whose units are free."""
+
+import heapq
+from collections.abc import Iterator
+from typing import assert_never
+
+from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    DeadlineReached,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
+from autosched.core.policy import INTERLEAVED, Policy
+from autosched.core.state import Job, State, Task
+from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, UnitName
+
+CLIENT_LOSSES_MAX = 3
+"""Clients that a job may lose in a row, without one step done, before it is given up."""
+
+
+class Scheduler:
+    """Decides what runs next. Holds no clock, no socket, no plugin: time arrives with each event."""
+
+    def __init__(self, policy: Policy = INTERLEAVED) -> None:
+        self.state = State()
+        self.policy = policy
+        self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is awaited
+        self._dirty: dict[PoolName, None] = {}  # pools in which something may be startable now
+
+    def handle(self, now: float, event: Event) -> list[Action]:
+        """Apply one event, then start every ready step that fits. Same history, same actions."""
+        state = self.state
+        assert now >= state.now, f"time went back from {state.now} to {now}"
+        state.now = now
+        before = state.last_step
+        actions = [*self._expire(), *self._apply(event), *self._start()]
+        for step in range(before + 1, state.last_step + 1):
+            state.check_step(step)
+        if isinstance(event, StepEnded):
+            state.check_step(event.step)
+        return actions
+
+    def deadline(self) -> float | None:
+        """When to send DeadlineReached if nothing else happens first; None: no need."""
+        while self._alarms and not self._alarm_is_live(*self._alarms[0]):
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] if self._alarms else None
+
+    def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
+        if step:
+            return step in self.state.steps and step not in self.state.revoked
+        return self.state.jobs[job].attach_deadline_at == at
+
+    # What happened ------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> Iterator[Action]:
+        match event:
+            case ResourcesDeclared():
+                yield from self._declare(event)
+            case JobSubmitted():
+                yield from self._admit(event)
+            case ClientAttached(job=job_id, load=load):
+                yield from self._attach(self.state.jobs[job_id], load)
+            case ClientLost(job=job_id, reason=reason):
+                yield from self._lose_client(self.state.jobs[job_id], reason)
+            case StepEnded():
+                yield from self._settle(event)
+            case JobCancelRequested(job=job_id, by=by):
+                yield from self._cancel(self.state.jobs[job_id], by)
+            case DeadlineReached():
+                pass  # _expire has already asked to kill what is overdue
+            case _:
+                assert_never(event)
+
+    def _expire(self) -> Iterator[Action]:
+        """Ask for the end of what is overdue. Units stay leased until somebody says that the step is dead."""
+        while (at := self.deadline()) is not None and at <= self.state.now:
+            _, step, job_id = heapq.heappop(self._alarms)
+            if step:
+                reason = f"deadline passed after {at - self.state.steps[step].started_at:.0f} s"
+                self.state.revoked[step] = reason
+                yield RevokeStep(step=step, job=job_id, reason=reason)
+            else:
+                job = self.state.jobs[job_id]
+                job.attach_deadline_at = None
+                yield StopClient(job=job_id, reason="its client did not connect in time")
+
+    def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
+        """A new life of the daemon: new pools, no step running, every unfinished job needs a client."""
+        state = self.state
+        for step_id in list(state.steps):
+            self._release(step_id)
+        state.declare(event.pools)
+        state.step_timeout_s, state.attach_timeout_s = event.step_timeout_s, event.attach_timeout_s
+        for job in (state.jobs[job_id] for job_id in state.active):
+            job.losses, job.waiting = 0, 0
+            job.tasks.clear()
+            yield from self._await_client(job)
+
+    def _admit(self, event: JobSubmitted) -> Iterator[Action]:
+        state = self.state
+        assert event.job == state.last_job + 1, f"job {event.job} does not follow {state.last_job}"
+        state.last_job = event.job
+        job = state.jobs[event.job] = Job(id=event.job, spec=event.spec, submitted_at=state.now)
+        state.active[job.id] = None
+        yield from self._await_client(job)
+
+    def _await_client(self, job: Job) -> Iterator[Action]:
+        job.state, job.attached = JobState.STARTING, False
+        job.attach_deadline_at = self.state.now + self.state.attach_timeout_s
+        heapq.heappush(self._alarms, (job.attach_deadline_at, 0, job.id))
+        if not job.spec.external:
+            yield StartClient(job.id)
+
+    def _attach(self, job: Job, load: JobLoad) -> Iterator[Action]:
+        if job.state.ended:
+            yield StopClient(job.id, "the job has ended")
+            return
+        job.attached, job.state, job.attach_deadline_at = True, JobState.RUNNING, None
+        yield from self._take_load(job, load)
+
+    def _lose_client(self, job: Job, reason: str) -> Iterator[Action]:
+        """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
+        for step_id in list(job.steps):
+            self._release(step_id)
+        for task in job.tasks.values():
+            self._withdraw(task)
+        job.tasks.clear()
+        job.attached, job.attach_deadline_at = False, None
+        if job.state.ended:
+            return
+        job.losses += 1
+        if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
+            yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {reason}"))
+            return
+        yield from self._await_client(job)
+
+    def _settle(self, event: StepEnded) -> Iterator[Action]:
+        step = self.state.steps.get(event.step)
+        if step is None:
+            return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
+        job = self.state.jobs[step.job]
+        self._release(event.step)
+        if event.outcome is Outcome.DONE:
+            job.losses = 0
+        if event.load is not None and not job.state.ended:
+            yield from self._take_load(job, event.load)
+
+    def _take_load(self, job: Job, load: JobLoad) -> Iterator[Action]:
+        """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
+        for said in load.tasks:
+            unknown = next((name for name in said.resources_next if name not in self.state.queues), None)
+            if unknown is not None:
+                message = f"no resource is named {unknown!r}; there are: {', '.join(self.state.queues)}"
+                yield from self._end(job, JobState.FAILED, JobFailure("not_found", message))
+                return
+            task = job.tasks.setdefault(said.task, Task(job=job.id, index=said.task, load=said))
+            if task.ticket and task.queued_in == said.resources_next:
+                task.load = said  # it goes on waiting where it stands
+                continue
+            self._withdraw(task)
+            task.load = said
+            if task.step is None and said.stage_done and not said.complete and said.resources_next:
+                self._enqueue(task)
+        if load.complete or load.failure is not None:
+            state = JobState.FAILED if load.failure is not None else JobState.DONE
+            yield from self._end(job, state, load.failure)
+
+    def _cancel(self, job: Job, by: str) -> Iterator[Action]:
+        if not job.state.ended:
+            yield from self._end(job, JobState.CANCELLED, JobFailure("job_cancelled", f"cancelled by {by}"))
+
+    def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
+        """The job is over. Its running steps are killed; their units come free when that is known."""
+        for task in job.tasks.values():
+            self._withdraw(task)
+        job.state, job.failure, job.ended_at, job.attach_deadline_at = state, failure, self.state.now, None
+        del self.state.active[job.id]
+        for queue in self.state.queues:  # a policy may have waited for this job to end
+            self._dirty[queue] = None
+        yield EndJob(job=job.id, state=state, failure=failure)
+        yield StopClient(job=job.id, reason=f"job {job.id} is {state.value}")
+
+    # Queues and leases --------------------------------------------------------------------------------------
+
+    def _enqueue(self, task: Task) -> None:
+        state = self.state
+        state.last_ticket += 1
+        task.ticket, task.ready_at, task.queued_in = state.last_ticket, state.now, task.load.resources_next
+        state.jobs[task.job].waiting += 1
+        key = self.policy.key(state, task)
+        for pool in task.queued_in:
+            queue = state.queues[pool]
+            heapq.heappush(queue.heap, (key, task.ticket, task.job, task.index))
+            queue.waiting += 1
+            self._dirty[pool] = None
+
+    def _withdraw(self, task: Task) -> None:
+        """Take a task out of its queues; its entries in the heaps go stale and are dropped when they come up."""
+        if task.ticket:
+            task.ticket = 0
+            self.state.jobs[task.job].waiting -= 1
+            for pool in task.queued_in:
+                self.state.queues[pool].waiting -= 1
+                self._dirty[pool] = None
+
+    def _start(self) -> Iterator[Action]:
+        """Phase 2 of Listing 2: each resource with a free unit takes the first of its queue, again and again.
+
+        A start may bring up a task that waits for several pools, so each pool it names is looked at once more.
+        """
+        while self._dirty:
+            pool = next(name for name in self.state.queues if name in self._dirty)
+            task = self._head(pool)
+            units = self._units_for(task) if task is not None else None
+            if task is None or units is None:
+                del self._dirty[pool]
+                continue
+            yield StartStep(self._lease(task, units))
+            for name in task.queued_in:
+                if (head := self._head(name)) is not None:
+                    self._dirty.update(dict.fromkeys(head.queued_in))
+
+    def _head(self, pool: PoolName) -> Task | None:
+        """The first waiting task of the pool, if the policy lets it go now."""
+        state, queue = self.state, self.state.queues[pool]
+        while queue.heap:
+            _, ticket, job, index = queue.heap[0]
+            if state.is_live(ticket, job, index):
+                task = state.jobs[job].tasks[index]
+                return task if self.policy.admits(state, task) else None
+            heapq.heappop(queue.heap)
+        return None
+
+    def _units_for(self, task: Task) -> tuple[UnitName, ...] | None:
+        """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
+        a task that needs two pools cannot be overtaken for ever by tasks that need one."""
+        units: list[UnitName] = []
+        for pool in task.queued_in:
+            if self._head(pool) is not task:
+                return None
+            if self.policy.shares_units:
+                unit: UnitName | None = self.state.queues[pool].pool.units[0].name
+            else:
+                unit = self.state.free_unit(pool, units)
+            if unit is None:
+                return None
+            units.append(unit)
+        return tuple(units)
+
+    def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
+        state = self.state
+        self._withdraw(task)
+        state.last_step += 1
+        timeout_s = task.load.timeout_s or state.step_timeout_s
+        step = Step(
+            id=state.last_step,
+            job=task.job,
+            task=task.index,
+            stage=task.load.stage_next,
+            units=units,
+            started_at=state.now,
+            deadline_at=state.now + timeout_s,
+        )
+        state.steps[step.id] = step
+        state.jobs[task.job].steps[step.id] = None
+        task.step = step.id
+        for unit in units:
+            assert self.policy.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
+            state.slots[unit].holder = step.id
+        heapq.heappush(self._alarms, (step.deadline_at, step.id, step.job))
+        return step
+
+    def _release(self, step_id: StepId) -> None:
+        """The step is known to be dead: its units are free."""
+        state = self.state
+        step = state.steps.pop(step_id)
+        state.revoked.pop(step_id, None)
+        job = state.jobs[step.job]
+        del job.steps[step_id]
+        if (task := job.tasks.get(step.task)) is not None and task.step == step_id:
+            task.step = None
+        for unit in step.units:
+            slot = state.slots[unit]
+            if slot.holder == step_id:
+                slot.holder = None
+            for pool, index in slot.places:
+                state.queues[pool].offer(index)
+                self._dirty[pool] = None

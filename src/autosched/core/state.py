@@ -1,0 +1,173 @@
+"""What the scheduler knows, and what must always be true of it."""
+
+import heapq
+from dataclasses import dataclass, field
+
+from autosched.model import (
+    JobFailure,
+    JobId,
+    JobSpec,
+    JobState,
+    Pool,
+    PoolName,
+    Step,
+    StepId,
+    TaskIndex,
+    TaskLoad,
+    Unit,
+    UnitName,
+)
+
+Key = tuple[float | int | str, ...]
+
+
+@dataclass(slots=True)
+class Task:
+    """One task as the scheduler sees it: its last load, and where its next step stands."""
+
+    job: JobId
+    index: TaskIndex
+    load: TaskLoad
+    ready_at: float = 0.0
+    ticket: int = 0
+    """0: not waiting. Otherwise the queue entries that carry this number are valid, all others are stale."""
+    queued_in: tuple[PoolName, ...] = ()
+    step: StepId | None = None
+    """At most one step in flight."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One job: its client's standing and its tasks in the order in which the client named them."""
+
+    id: JobId
+    spec: JobSpec
+    submitted_at: float
+    state: JobState = JobState.STARTING
+    failure: JobFailure | None = None
+    ended_at: float | None = None
+    attached: bool = False
+    attach_deadline_at: float | None = None
+    """Set while a client is awaited."""
+    losses: int = 0
+    """Clients lost since a step was last done."""
+    tasks: dict[TaskIndex, Task] = field(default_factory=dict)
+    steps: dict[StepId, None] = field(default_factory=dict)
+    """Running, in the order of their start."""
+    waiting: int = 0
+    """Tasks of this job that stand in a queue."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A unit, its places in the pools, and the step that holds it."""
+
+    unit: Unit
+    places: list[tuple[PoolName, int]] = field(default_factory=list)
+    holder: StepId | None = None
+
+
+@dataclass(slots=True)
+class Queue:
+    """A pool's waiting tasks and free units. Both heaps may hold stale entries, dropped when they come up."""
+
+    pool: Pool
+    heap: list[tuple[Key, int, JobId, TaskIndex]] = field(default_factory=list)
+    """(policy key, ticket, job, task), the next to start first."""
+    waiting: int = 0
+    free: list[int] = field(default_factory=list)
+    """Indices into pool.units, the first free one first."""
+    listed: list[bool] = field(default_factory=list)
+    """Which units stand in `free`, so that none stands there twice."""
+
+    def offer(self, index: int) -> None:
+        """A unit may be free."""
+        if not self.listed[index]:
+            self.listed[index] = True
+            heapq.heappush(self.free, index)
+
+
+@dataclass(slots=True)
+class State:
+    """Everything. Built by events alone."""
+
+    now: float = 0.0
+    step_timeout_s: float = 600.0
+    attach_timeout_s: float = 60.0
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    active: dict[JobId, None] = field(default_factory=dict)
+    """Jobs not ended, in order of registration."""
+    steps: dict[StepId, Step] = field(default_factory=dict)
+    """Running steps."""
+    slots: dict[UnitName, Slot] = field(default_factory=dict)
+    queues: dict[PoolName, Queue] = field(default_factory=dict)
+    revoked: dict[StepId, str] = field(default_factory=dict)
+    """Told to stop, and why; not known to be dead."""
+    last_job: JobId = 0
+    last_step: StepId = 0
+    last_ticket: int = 0
+
+    def declare(self, pools: tuple[Pool, ...]) -> None:
+        """Replace all resources by these; nothing is leased, nobody waits."""
+        self.slots, self.queues = {}, {}
+        for pool in pools:
+            count = len(pool.units)
+            self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
+            for index, unit in enumerate(pool.units):
+                self.slots.setdefault(unit.name, Slot(unit)).places.append((pool.name, index))
+
+    def free_unit(self, pool: PoolName, taken: list[UnitName]) -> UnitName | None:
+        """The first unit of the pool that nobody holds and that is not in `taken`. O(log units), amortised."""
+        queue = self.queues[pool]
+        passed: list[int] = []
+        found: UnitName | None = None
+        while queue.free and found is None:
+            name = queue.pool.units[queue.free[0]].name
+            if self.slots[name].holder is not None:
+                queue.listed[heapq.heappop(queue.free)] = False
+            elif name in taken:
+                passed.append(heapq.heappop(queue.free))
+            else:
+                found = name
+        for index in passed:
+            heapq.heappush(queue.free, index)
+        return found
+
+    def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
+        """Whether a queue entry is still what its task waits for."""
+        task = self.jobs[job].tasks.get(index)
+        return task is not None and task.ticket == ticket
+
+    def check_step(self, step_id: StepId) -> None:
+        """What must be true of one step after each event that touched it: it stays on in production."""
+        step = self.steps.get(step_id)
+        if step is None:
+            assert step_id not in self.revoked, f"step {step_id} has ended and is still being revoked"
+            return
+        job = self.jobs[step.job]
+        assert step_id in job.steps, f"step {step_id} is unknown to its job {job.id}"
+        task = job.tasks.get(step.task)
+        assert task is not None and task.step == step_id, f"step {step_id} is not the step of its task"
+        assert task.ticket == 0, f"task {step.task} of job {job.id} waits and runs at once"
+        assert step.units, f"step {step_id} runs on nothing"
+
+    def check_all(self, *, exclusive: bool = True) -> None:
+        """Every invariant over everything: after a replay and in tests. O(everything)."""
+        for step in self.steps.values():
+            self.check_step(step.id)
+            for unit in step.units if exclusive else ():
+                assert self.slots[unit].holder == step.id, f"step {step.id} runs on {unit} without a lease"
+        for name, slot in self.slots.items():
+            if slot.holder is not None:
+                assert slot.holder in self.steps, f"{name} is held by step {slot.holder}, which does not run"
+                assert name in self.steps[slot.holder].units, f"{name} is held by a step that does not name it"
+        for queue in self.queues.values():
+            live = sum(1 for _, *entry in queue.heap if self.is_live(*entry))
+            assert live == queue.waiting, f"{queue.pool.name}: {queue.waiting} counted, {live} waiting"
+            for index, unit in enumerate(queue.pool.units):
+                free = self.slots[unit.name].holder is None
+                assert not free or queue.listed[index], f"{unit.name} is free and {queue.pool.name} does not know"
+        for job in self.jobs.values():
+            assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
+            assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"
+            assert not (job.state.ended and job.waiting), f"job {job.id} has ended and still waits"

@@ -1,0 +1,103 @@
+"""Errors, named by who acts on them.
+
+AutoschedError
+├── ConfigError        the operator edits the file; names file, line and key
+├── WireError          the peer broke the protocol; that connection closes, nothing else happens
+├── RequestError       the user asked for the impossible; the session lives
+│   ├── NotFound       no such job, device, backend, blob or module
+│   ├── Refused        allowed in principle, not now or not for you
+│   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
+├── DaemonUnreachable  nobody answers at the address; says how to start a daemon
+└── StepFailed         raised inside a client by a backend: this step is over, the job goes on
+
+Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.
+"""
+
+from typing import ClassVar
+
+
+class AutoschedError(Exception):
+    """Something autosched knows how to explain."""
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "error"  # the word that crosses the wire
+
+
+class ConfigError(AutoschedError):
+    """The configuration cannot be used."""
+
+    exit_code = 2
+    code = "config"
+
+
+class WireError(AutoschedError):
+    """The peer broke the protocol."""
+
+    code = "wire"
+
+
+class RequestError(AutoschedError):
+    """The request cannot be carried out."""
+
+    exit_code = 2
+    code = "request"
+
+
+class NotFound(RequestError):
+    """There is no such thing."""
+
+    exit_code = 4
+    code = "not_found"
+
+
+class Refused(RequestError):
+    """The daemon refuses this for now."""
+
+    exit_code = 5
+    code = "refused"
+
+
+class ModelRejected(RequestError):
+    """The model cannot be tuned as it is."""
+
+    exit_code = 1
+    code = "model_rejected"
+
+
+class DaemonUnreachable(AutoschedError):
+    """No daemon answers."""
+
+    exit_code = 3
+    code = "unreachable"
+
+
+class JobFailed(AutoschedError):
+    """The job ended without a result."""
+
+    exit_code = 6
+    code = "job_failed"
+
+
+class JobCancelled(AutoschedError):
+    """The job was cancelled."""
+
+    exit_code = 7
+    code = "job_cancelled"
+
+
+class StepFailed(AutoschedError):
+    """This step cannot succeed; its task is told why and the job goes on."""
+
+    code = "step_failed"
+
+
+def from_wire(code: str, message: str) -> AutoschedError:
+    """The exception for an error word received over the wire; unknown words become RequestError."""
+    kinds: dict[str, type[AutoschedError]] = {
+        kind.code: kind
+        for kind in (
+            ConfigError, WireError, RequestError, NotFound, Refused, ModelRejected,
+            DaemonUnreachable, JobFailed, JobCancelled, StepFailed,
+        )
+    }
+    return kinds.get(code, RequestError)(message)

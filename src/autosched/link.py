@@ -1,0 +1,308 @@
+"""A connection on asyncio: calls out, calls in, deadlines and bounds. Daemon sessions, clients and users all use it.
+
+Requests of the peer are handled concurrently and may be answered out of order. Handlers *start* in the order of
+arrival, one loop turn each, so whatever a handler does before its first `await` happens in that order.
+
+Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
+the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+from msgspec import Struct
+
+from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError, from_wire
+from autosched.protocol import FRAME_BYTES, Method
+from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Method], Awaitable[Struct]]
+T = TypeVar("T", bound=Struct)
+
+CALL_TIMEOUT_S = 30.0
+IN_PROGRESS_MAX = 64
+UNREAD_BYTES_HIGH = 64 * 1024
+UNREAD_BYTES_MAX = 1024 * 1024
+UNREAD_S_MAX = 10.0
+MESSAGES_PER_TURN = 128
+UNIX, TCP = "unix:", "tcp://"
+
+
+def split_tcp(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "tcp://host:port"; brackets around IPv6 hosts are taken off."""
+    host, _, port = address.removeprefix(TCP).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise RequestError(f"{address!r} is not an address: write unix:/path/to/socket or tcp://host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class Link(asyncio.Protocol):
+    """One open connection, seen from either end."""
+
+    def __init__(
+        self,
+        serves: Methods,
+        handler: Handler | None = None,
+        *,
+        frame_bytes: int = FRAME_BYTES,
+        in_progress_max: int = IN_PROGRESS_MAX,
+        opened: Callable[["Link"], None] | None = None,
+    ) -> None:
+        self.peer = Peer(serves, frame_bytes)
+        self.handler = handler
+        self.in_progress_max = in_progress_max
+        self.address = "?"
+        """Who is at the other end."""
+        self.lost = ""
+        """Why the connection ended; empty while it stands."""
+        self.last_heard_at = 0.0
+        """Loop time at which the peer last sent anything."""
+        self._opened = opened
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
+        self._readable = asyncio.Event()  # set while the peer reads what we write
+        self._readable.set()
+        self._unread_alarm: asyncio.TimerHandle | None = None
+        self._calls: dict[int, asyncio.Future[Answer]] = {}
+        self._handling: set[asyncio.Task[None]] = set()
+        self._reading = True
+        self._turn_planned = False
+
+    @classmethod
+    async def open(
+        cls, address: str, *, serves: Methods | None = None, handler: Handler | None = None, timeout_s: float = 5.0
+    ) -> "Link":
+        """Connect to "unix:/path" or "tcp://host:port". Raises DaemonUnreachable."""
+        loop = asyncio.get_running_loop()
+
+        def link() -> Link:
+            return cls(serves or {}, handler)
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                if address.startswith(UNIX):
+                    _, opened = await loop.create_unix_connection(link, address.removeprefix(UNIX))
+                else:
+                    host, port = split_tcp(address)
+                    _, opened = await loop.create_connection(link, host, port)
+        except TimeoutError:
+            raise _unreachable(address, f"no answer in {timeout_s:g} s") from None
+        except OSError as error:
+            raise _unreachable(address, error.strerror or str(error)) from None
+        opened.address = address
+        return opened
+
+    # Calling ----------------------------------------------------------------------------------------------------------
+
+    async def call(self, method: Method, kind: type[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
+        """Ask the peer. Raises the error it answers with, or DaemonUnreachable when no answer comes."""
+        id, frame = self.peer.request(method)
+        self._check_open()
+        self._calls[id] = answered = self._loop.create_future()
+        try:
+            self._write(frame)
+            async with asyncio.timeout(timeout_s):
+                answer = await answered
+        except TimeoutError:
+            name = type(method).__name__
+            raise DaemonUnreachable(f"{self.address} did not answer {name} within {timeout_s:g} s") from None
+        finally:
+            self._calls.pop(id, None)
+        if answer.error is not None:
+            raise from_wire(*answer.error)
+        return result_of(answer, kind)
+
+    def notify(self, method: Method) -> None:
+        """Tell the peer something. Raises DaemonUnreachable when the connection is gone already."""
+        self._check_open()
+        self._write(self.peer.notify(method))
+
+    def close(self, reason: str = "closed by this end") -> None:
+        """Close after what was written has been sent; the peer has 10 s to take it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.lost = self.lost or reason
+            self._transport.close()
+            if self._unread_alarm is None:
+                self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self._transport.abort)
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        self.lost = self.lost or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> str:
+        """Wait for the end of the connection, from whichever side; returns why."""
+        await self._closed.wait()
+        return self.lost
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise DaemonUnreachable(f"the connection to {self.address} is gone: {self.lost or 'closed'}")
+
+    def _write(self, frame: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(frame)
+        if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self.abort(f"it left {UNREAD_BYTES_MAX} bytes unread")
+
+    # Being called -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Take as many messages as bounds allow; the rest stays where it is, undecoded."""
+        self._turn_planned = False
+        for _ in range(MESSAGES_PER_TURN):
+            if self.closed or len(self._handling) >= self.in_progress_max or not self._readable.is_set():
+                break
+            try:
+                message = self.peer.next()
+            except WireError as broken:
+                self.lost = self.lost or str(broken)
+                self._write(self.peer.closing(broken))
+                self.close()
+                return
+            if message is None:
+                break
+            match message:
+                case Answer(id=id):
+                    if (call := self._calls.get(id)) is not None and not call.done():
+                        call.set_result(message)
+                case Call(id=id, method=method):
+                    self._handle(self._respond(id, method))
+                case Notice(method=method):
+                    self._handle(self._take(method))
+                case Rejected(id=id, error=error):
+                    self._write(self.peer.fail(id, error))
+                case Closing(reason=reason):
+                    self.close(f"the peer closed the connection: {reason}")
+                    return
+        else:
+            self._plan_turn()
+        self._set_reading(len(self._handling) < self.in_progress_max and self._readable.is_set())
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self._loop.call_soon(self._turn)
+
+    def _set_reading(self, reading: bool) -> None:
+        if self._transport is None or self._transport.is_closing() or reading == self._reading:
+            return
+        self._reading = reading
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _handle(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._handling.add(task)
+        task.add_done_callback(self._handled)
+
+    def _handled(self, task: asyncio.Task[None]) -> None:
+        self._handling.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("handler of %s crashed", self.address, exc_info=error)
+        if self.peer.pending_bytes or not self._reading:
+            self._plan_turn()
+
+    async def _respond(self, id: int, method: Method) -> None:
+        try:
+            frame = self.peer.respond(id, await self._ask_handler(method))
+        except AutoschedError as error:
+            frame = self.peer.fail(id, error)
+        except Exception:
+            log.exception("%s of %s crashed", type(method).__name__, self.address)
+            frame = self.peer.fail(id, RequestError(f"{type(method).__name__} crashed; the log of the peer says why"))
+        await self._readable.wait()
+        self._write(frame)
+
+    async def _take(self, method: Method) -> None:
+        try:
+            await self._ask_handler(method)
+        except AutoschedError as error:
+            log.warning("%s of %s was refused: %s", type(method).__name__, self.address, error)
+
+    async def _ask_handler(self, method: Method) -> Struct:
+        if self.handler is None:
+            raise WireError(f"nothing here answers {type(method).__name__}")
+        return await self.handler(method)
+
+    # asyncio.Protocol -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=UNREAD_BYTES_HIGH)
+        self.last_heard_at = self._loop.time()
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = f"{TCP}{peer[0]}:{peer[1]}"
+            _notice_silence(transport.get_extra_info("socket"))
+        else:
+            self.address = f"{UNIX}{peer or transport.get_extra_info('sockname') or ''}"
+        if self._opened is not None:
+            self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived."""
+        self.last_heard_at = self._loop.time()
+        self.peer.feed(data)
+        self._turn()
+
+    def pause_writing(self) -> None:
+        """The peer does not read fast enough."""
+        self._readable.clear()
+        if self._unread_alarm is None:
+            reason = f"it read nothing for {UNREAD_S_MAX:g} s"
+            self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self.abort, reason)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._readable.set()
+        if self._unread_alarm is not None and not self.closed:
+            self._unread_alarm.cancel()
+            self._unread_alarm = None
+        self._plan_turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.lost = self.lost or (str(exc) if exc is not None else "the peer closed the connection")
+        if self._unread_alarm is not None:
+            self._unread_alarm.cancel()
+        error = DaemonUnreachable(f"the connection to {self.address} was lost: {self.lost}")
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(error)
+        for task in self._handling:
+            task.cancel()
+        self._readable.set()
+        self._closed.set()
+
+
+def _notice_silence(sock: socket.socket | None) -> None:
+    """Let the kernel report a peer that vanished without a word, within 20 s rather than 15 minutes."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _unreachable(address: str, why: str) -> DaemonUnreachable:
+    return DaemonUnreachable(f"no daemon answers at {address} ({why}); start one with: autosched serve")

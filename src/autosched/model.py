@@ -1,0 +1,198 @@
+"""The nouns of autosched: what a job, a task, a step, a resource and a record are.
+
+Plain immutable data, shared by every part and sent over the wire as it stands. Units are in the names.
+The words are those of the glossary in ARCHITECTURE.md.
+"""
+
+from enum import Enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+JobId = int
+TaskIndex = int
+StepId = int
+PoolName = str  # what a stage asks for: "host", "device:cpu"
+UnitName = str  # what it gets: "host/0", "cpu0"
+
+# Sizes that hold on the wire and in the journal: a hostile peer cannot make us allocate more.
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Text = Annotated[str, Meta(max_length=4_000)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+TASKS_MAX = 4_096
+
+NETWORK_TASK: TaskIndex = 0
+"""Task 0 of each job is the network itself: its stages import, compile and evaluate the whole model."""
+
+
+class Unit(Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that one step can hold: a host lane or a device. `cores` are the CPU cores it owns."""
+
+    name: Name
+    cores: Annotated[tuple[int, ...], Meta(max_length=4_096)] = ()
+
+
+class Pool(Struct, frozen=True, forbid_unknown_fields=True):
+    """Interchangeable units with one queue. A unit may stand in several pools; it is leased once at most."""
+
+    name: Name
+    units: Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=1_000)]
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user submits: one model to tune for one target."""
+
+    name: Name
+    model: Sha256
+    """Content hash of the ONNX file; the bytes lie in the daemon's blob store."""
+    shapes: Annotated[dict[Name, Annotated[tuple[int, ...], Meta(max_length=16)]], Meta(max_length=64)] = {}
+    """Input name to its shape, for inputs whose ONNX shape is dynamic."""
+    target: Annotated[str, Meta(max_length=2_000)] = "auto"
+    """TVM target as a JSON object, or "auto": the CPU that the device is."""
+    device: Name = "cpu"
+    backend: Name = "ansor"
+    trials: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    """Trials for the whole network. None: the backend's default. 0: compile from `records_from` only."""
+    seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
+    options: Annotated[dict[Name, bool | int | float | str], Meta(max_length=64)] = {}
+    """Backend options, checked by the backend."""
+    records_from: JobId | None = None
+    """Also use the records of this earlier job."""
+    output: Annotated[str, Meta(max_length=4_096)] = ""
+    """Where the submitting user wants the results; used by `attach`, never by the daemon."""
+    external: bool = False
+    """The client is started by the user, not by the daemon."""
+
+
+class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tunable operator workload of a job."""
+
+    task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
+    name: Name
+    workload: Name
+    """Structural hash: equal workloads may share records."""
+    weight: Annotated[int, Meta(ge=1)] = 1
+    """How often the network calls it in one inference."""
+    flops: Annotated[float, Meta(ge=0)] = 0.0
+    """Floating-point operations of one call."""
+    shape: Text = ""
+    """What it works on, for people: "conv2d 64x56x56 -> 64, 3x3"."""
+
+
+class Failure(str, Enum):
+    """Why a trial has no latency."""
+
+    BUILD_ERROR = "build error"
+    BUILD_TIMEOUT = "build timeout"
+    BUILD_CRASH = "build crash"
+    RUN_ERROR = "run error"
+    RUN_TIMEOUT = "run timeout"
+    RUN_CRASH = "run crash"
+    WRONG_RESULT = "wrong result"
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a trial left behind; immutable, a failure included."""
+
+    task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
+    trial: Annotated[int, Meta(ge=0)]
+    """Counts the trials of this job from 0; (job, trial) names the record for ever."""
+    candidate: Annotated[bytes, Meta(max_length=200_000)]
+    """The schedule, in the backend's own encoding."""
+    latency_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e6)], ...], Meta(max_length=1_000)] = ()
+    """Repeated measurements of one call; empty when it failed."""
+    failure: Failure | None = None
+    detail: Text = ""
+    """The failure in words: the compiler's or the device's own message."""
+    device: Annotated[str, Meta(max_length=200)] = ""
+    build_s: Seconds = 0.0
+    profile_s: Seconds = 0.0
+
+    @property
+    def best_s(self) -> float | None:
+        """Median of the repeats, in seconds; None for a failure."""
+        if not self.latency_s:
+            return None
+        ordered = sorted(self.latency_s)
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Load-awareness: what a client says about one of its tasks (thesis 4.1.2, four facts).
+
+    A task whose stage is done, that is not complete and that names no next resource has nothing to do
+    until the client says otherwise.
+    """
+
+    task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
+    stage_done: bool = True
+    complete: bool = False
+    resources_now: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
+    resources_next: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
+    """Pools of which the next stage needs one unit each, all or nothing."""
+    stage_next: Annotated[str, Meta(max_length=40)] = ""
+    expected_s: Seconds | None = None
+    """How long the next stage should take."""
+    gain: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    """Seconds of network latency that the next round of this task is expected to save."""
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    """The step is killed after this long; None: the daemon's default."""
+
+
+class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a job ended without a result; `code` is one of the words in errors.py."""
+
+    code: Name
+    message: Text
+
+
+class JobLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client says of its job: the tasks whose load changed, and whether the job is over."""
+
+    tasks: Annotated[tuple[TaskLoad, ...], Meta(max_length=TASKS_MAX + 1)] = ()
+    complete: bool = False
+    failure: JobFailure | None = None
+
+
+class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One execution of a stage. Its id is its fencing token: ids grow and are never used again."""
+
+    id: StepId
+    job: JobId
+    task: TaskIndex
+    stage: str
+    units: tuple[UnitName, ...]
+    started_at: float
+    """Scheduler clock, seconds."""
+    deadline_at: float
+
+
+class Outcome(str, Enum):
+    """How a step ended: exactly one of these, once."""
+
+    DONE = "done"
+    FAILED = "failed"  # the client says so; the task goes on as its load says
+    LOST = "lost"  # nobody can say; the client or the daemon died
+
+
+class JobState(str, Enum):
+    """Where a job stands."""
+
+    STARTING = "starting"  # accepted; its client is not attached yet
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will happen to the job."""
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+def encode(value: object) -> bytes:
+    """Any of these structs as MessagePack."""
+    return msgspec.msgpack.encode(value)

@@ -1,0 +1,450 @@
+"""The methods that cross the wire, and their types. wire.py moves them; this file says what they are.
+
+A method is a request struct and a result struct. Requests are named in the imperative; `METHODS` and `CLIENT_METHODS`
+give the name on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.
+"""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+from autosched.backend import Network
+from autosched.model import (
+    JobFailure,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Name,
+    Outcome,
+    Record,
+    Sha256,
+    Step,
+    StepId,
+    Text,
+)
+
+PROTOCOL = (1, 0)
+"""(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
+
+FRAME_BYTES_BEFORE_HELLO = 4 * 1024
+FRAME_BYTES = 512 * 1024
+CHUNK_BYTES = 256 * 1024
+HEARTBEAT_S = 5.0
+SILENCE_S = 20.0
+"""A client that says nothing for so long is taken for dead."""
+WAIT_MAX_S = 30.0
+
+Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
+
+
+class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request. `Result` is the type of its answer."""
+
+    result: ClassVar[type[Struct]]
+
+
+class Done(Struct, frozen=True):
+    """The answer of a method that has nothing to tell."""
+
+
+# Anyone -----------------------------------------------------------------------------------------------------------
+
+
+class Welcome(Struct, frozen=True):
+    """The answer to Hello."""
+
+    protocol: Version
+    software: str
+    session: int
+    heartbeat_s: float = HEARTBEAT_S
+
+
+class Hello(Method, frozen=True):
+    """The first request of each connection. role: "user" or "client"; a client names its job and shows its token."""
+
+    result = Welcome
+    protocol: Version
+    software: Annotated[str, Meta(max_length=100)]
+    role: Annotated[str, Meta(max_length=20)] = "user"
+    job: JobId | None = None
+    token: Annotated[str, Meta(max_length=200)] = ""
+
+
+class DaemonInfo(Struct, frozen=True):
+    """Who answers."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    policy: str
+    on_demand: bool
+    state_dir: str
+    address: str
+    jobs_active: int
+    jobs_total: int
+    steps_started: int
+    rss_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+class Info(Method, frozen=True):
+    """Ask who answers."""
+
+    result = DaemonInfo
+
+
+class BlobState(Struct, frozen=True):
+    """How much of a blob the daemon has; complete when `bytes_have` equals the announced total."""
+
+    bytes_have: int
+    complete: bool
+
+
+class PutBlob(Method, frozen=True):
+    """Upload a piece of a file, in order. `total` is its whole length. An empty piece asks how far the upload is."""
+
+    result = BlobState
+    sha256: Sha256
+    total: Annotated[int, Meta(ge=0, le=64 * 1024**3)]
+    offset: Annotated[int, Meta(ge=0)]
+    data: Annotated[bytes, Meta(max_length=CHUNK_BYTES)]
+
+
+class Chunk(Struct, frozen=True):
+    """A piece of a file."""
+
+    data: bytes
+    total: int
+
+
+class GetBlob(Method, frozen=True):
+    """Download a piece of a file."""
+
+    result = Chunk
+    sha256: Sha256
+    offset: Annotated[int, Meta(ge=0)]
+
+
+class RecordPage(Struct, frozen=True):
+    """Records in the order in which they were measured; `more` says that another page follows."""
+
+    records: tuple[Record, ...]
+    more: bool
+
+
+class GetRecords(Method, frozen=True):
+    """Records of a job, from the `after`-th on."""
+
+    result = RecordPage
+    job: JobId
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+# Users --------------------------------------------------------------------------------------------------------------
+
+
+class Submitted(Struct, frozen=True):
+    """The job is durably accepted."""
+
+    job: JobId
+    token: str = ""
+    """For external clients: what to show in Hello."""
+
+
+class Submit(Method, frozen=True):
+    """Submit one job; its model's blob must be complete."""
+
+    result = Submitted
+    spec: JobSpec
+
+
+class TaskView(Struct, frozen=True):
+    """One task's progress."""
+
+    task: int
+    name: str
+    shape: str
+    weight: int
+    flops: float
+    trials: int
+    failed: int
+    best_s: float | None
+    first_s: float | None
+    stage: str = ""
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job as people want to see it. Latencies in seconds; times in seconds of the daemon's scheduler clock."""
+
+    job: JobId
+    name: str
+    target: str
+    device: str
+    backend: str
+    state: str
+    reason: str
+    """What it does or waits for, in a few words."""
+    trials: int
+    trials_total: int | None
+    failed: int
+    failures: dict[str, int]
+    """Failed trials by reason."""
+    estimate_s: float | None
+    """Sum over tasks of weight times best latency; None until every task has a valid record."""
+    first_estimate_s: float | None
+    eta_s: float | None
+    submitted_at: float
+    ended_at: float | None
+    now: float
+    version: int
+    failure: JobFailure | None = None
+    output: str = ""
+    tasks: tuple[TaskView, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+class JobList(Struct, frozen=True):
+    """Newest last."""
+
+    jobs: tuple[JobView, ...]
+
+
+class ListJobs(Method, frozen=True):
+    """Jobs without their tasks, the latest `limit` of them."""
+
+    result = JobList
+    limit: Annotated[int, Meta(ge=1, le=500)] = 200
+
+
+class GetJob(Method, frozen=True):
+    """One job with its tasks. Waits up to `wait_s` for a version other than `since`."""
+
+    result = JobView
+    job: JobId
+    since: int | None = None
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S)] = 0.0
+
+
+class CancelJob(Method, frozen=True):
+    """Stop a job; its records are kept."""
+
+    result = Done
+    job: JobId
+
+
+class Explanation(Struct, frozen=True):
+    """Why a job does not go on, in sentences, the most important first."""
+
+    job: JobId
+    lines: tuple[str, ...]
+
+
+class ExplainJob(Method, frozen=True):
+    """Ask why a job waits, for what, held by whom."""
+
+    result = Explanation
+    job: JobId
+
+
+class UnitView(Struct, frozen=True):
+    """One lane or device."""
+
+    unit: str
+    pools: tuple[str, ...]
+    cores: tuple[int, ...]
+    state: str  # "free", "busy", "stopping"
+    job: JobId | None = None
+    task: int | None = None
+    stage: str = ""
+    held_s: float = 0.0
+    left_s: float = 0.0
+    waiting: int = 0
+    busy_ratio: float = 0.0
+    """Share of the daemon's uptime in which it was leased."""
+
+
+class UnitList(Struct, frozen=True):
+    """All lanes and devices."""
+
+    units: tuple[UnitView, ...]
+
+
+class ListDevices(Method, frozen=True):
+    """Host lanes and devices: who holds them, since when, until when."""
+
+    result = UnitList
+
+
+class Span(Struct, frozen=True):
+    """One finished or running step on the time line. `ended_at` is None while it runs."""
+
+    step: StepId
+    job: JobId
+    task: int
+    stage: str
+    units: tuple[str, ...]
+    queued_at: float
+    started_at: float
+    ended_at: float | None
+    outcome: str
+
+
+class SpanList(Struct, frozen=True):
+    """In the order of their start; `more` says that another page follows."""
+
+    spans: tuple[Span, ...]
+    now: float
+    more: bool
+
+
+class ListSpans(Method, frozen=True):
+    """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
+
+    result = SpanList
+    after: StepId = 0
+
+
+class Artifact(Struct, frozen=True):
+    """A result file of a job."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+class ArtifactList(Struct, frozen=True):
+    """Result files of a job."""
+
+    artifacts: tuple[Artifact, ...]
+
+
+class ListArtifacts(Method, frozen=True):
+    """Ask for a job's result files; fetch them with GetBlob."""
+
+    result = ArtifactList
+    job: JobId
+
+
+class Shutdown(Method, frozen=True):
+    """Stop the daemon. Running jobs resume from their records when it starts again."""
+
+    result = Done
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+class JobOrder(Struct, frozen=True):
+    """What a client needs to begin: the job and what was measured by an earlier client of it."""
+
+    job: JobId
+    spec: JobSpec
+    network: Network | None
+    """As planned by an earlier client of this job, if there was one."""
+    records: int
+    """How many records there are to fetch with GetRecords."""
+    lanes: int
+    devices: int
+
+
+class GetOrder(Method, frozen=True):
+    """A client asks for its job."""
+
+    result = JobOrder
+
+
+class PlanNetwork(Method, frozen=True):
+    """A client tells what its model consists of."""
+
+    result = Done
+    network: Network
+    trials: int
+
+
+class AddRecord(Method, frozen=True):
+    """Notification: a trial is over. Durable at the latest when the answer to the next EndStep arrives."""
+
+    result = Done
+    record: Record
+
+
+class EndStep(Method, frozen=True):
+    """A step ended; `load` says what the client can do now."""
+
+    result = Done
+    step: StepId
+    outcome: Outcome
+    load: JobLoad
+    error: Text = ""
+
+
+class AddArtifact(Method, frozen=True):
+    """A result file of the job; its blob must be complete."""
+
+    result = Done
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$")]
+    sha256: Sha256
+
+
+class Heartbeat(Method, frozen=True):
+    """Notification: the client is alive."""
+
+    result = Done
+
+
+# Daemon to client -----------------------------------------------------------------------------------------------------
+
+
+class AskLoad(Method, frozen=True):
+    """The daemon asks for the load of all tasks."""
+
+    result = JobLoad
+
+
+class StartStep(Method, frozen=True):
+    """Run this step on these cores; answered at once, ended by EndStep."""
+
+    result = Done
+    step: Step
+    cores: tuple[int, ...]
+    timeout_s: float
+
+
+class RevokeStep(Method, frozen=True):
+    """Kill this step and say so with EndStep."""
+
+    result = Done
+    step: StepId
+    reason: Text
+
+
+class Stop(Method, frozen=True):
+    """Notification: end within a second."""
+
+    result = Done
+    reason: Text
+
+
+def wire_name(method: type[Method]) -> str:
+    """`GetJob` is `get_job` on the wire."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in method.__name__).lstrip("_")
+
+
+def _table(*methods: type[Method]) -> dict[str, type[Method]]:
+    return {wire_name(method): method for method in methods}
+
+
+USER_METHODS = _table(
+    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, ListDevices, ListSpans,
+    ListArtifacts, Shutdown,
+)
+"""What a user may ask of the daemon."""
+
+CLIENT_METHODS = _table(GetOrder, PlanNetwork, AddRecord, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords)
+"""What a client may ask of the daemon."""
+
+DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, Stop)
+"""What the daemon may ask of a client."""
+
+HELLO = _table(Hello)
+"""What a peer may ask before it has said who it is."""

@@ -1,0 +1,64 @@
+"""How numbers are written for people: latencies, durations, sizes, ratios. One place, so that all outputs agree."""
+
+from collections.abc import Mapping
+
+
+def latency(seconds: float | None) -> str:
+    """Three significant digits with the unit that suits: "412 us", "4.81 ms", "1.20 s"."""
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Whole seconds, minutes and hours, the two largest of them: "45s", "4m10s", "1h52m"; "?" when nobody knows."""
+    if seconds is None:
+        return "?"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def size(count: float) -> str:
+    """Bytes, in powers of 1024: "812 B", "1.9 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+
+
+def ratio(value: float) -> str:
+    """A speed-up: "x2.41", "x24"."""
+    return f"x{value:.0f}" if value >= 99.5 else f"x{value:.1f}" if value >= 9.95 else f"x{value:.2f}"
+
+
+def share(part: float, whole: float) -> str:
+    """Per cent without decimals; "-" of nothing."""
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def gflops(flops: float, seconds: float | None) -> str:
+    """Arithmetic speed in 1e9 operations per second."""
+    return "-" if not seconds or not flops else f"{flops / seconds / 1e9:.1f}"
+
+
+def reasons(failures: Mapping[str, int]) -> str:
+    """Failures by reason, the most frequent first: "21 build timeout, 6 wrong result"."""
+    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {reason}" for reason, count in ordered if count)
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 task", "2 tasks"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,213 @@
+"""Bytes to messages and back, without any I/O.
+
+A frame is a 4-byte big-endian length and one MessagePack-RPC message: ``[0, id, method, params]`` asks,
+``[1, id, error, result]`` answers (error is nil or ``[code, message]``), ``[2, method, params]`` tells. Params are the
+fields of a method of protocol.py as a map. Both ends may ask. Ids count from 1; an answer with the id 0 says why the
+connection is about to be closed.
+
+Limits hold before anything is decoded: a frame that announces more bytes than allowed is refused by its header alone.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from autosched.errors import AutoschedError, WireError
+from autosched.protocol import FRAME_BYTES, FRAME_BYTES_BEFORE_HELLO, Method, wire_name
+
+HEADER_BYTES = 4
+CLOSING_ID = 0
+MESSAGE_CHARS_MAX = 2_000  # of an error message
+
+T = TypeVar("T", bound=Struct)
+Methods = Mapping[str, type[Method]]
+
+UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+class Call(Struct, frozen=True):
+    """The peer asks; it waits for `respond` or `fail` with this id."""
+
+    id: int
+    method: Method
+
+
+class Rejected(Struct, frozen=True):
+    """The peer asked for something that is not served or not valid; answer it with `fail(id, error)`."""
+
+    id: int
+    error: AutoschedError
+
+
+class Notice(Struct, frozen=True):
+    """The peer tells something and waits for no answer."""
+
+    method: Method
+
+
+class Answer(Struct, frozen=True):
+    """The peer answers a request of ours: with `result`, to be read by `result_of`, or with an error."""
+
+    id: int
+    error: tuple[str, str] | None
+    result: Raw
+
+
+class Closing(Struct, frozen=True):
+    """The peer closes the connection, because of something that we sent."""
+
+    reason: str
+
+
+Message = Call | Rejected | Notice | Answer | Closing
+
+
+class _Request(Struct, array_like=True, tag=0, forbid_unknown_fields=True):
+    id: int
+    method: str
+    params: Raw
+
+
+class _Response(Struct, array_like=True, tag=1, forbid_unknown_fields=True):
+    id: int
+    error: tuple[str, str] | None
+    result: Raw
+
+
+class _Notification(Struct, array_like=True, tag=2, forbid_unknown_fields=True):
+    method: str
+    params: Raw
+
+
+_ENVELOPE: msgspec.msgpack.Decoder[_Request | _Response | _Notification] = msgspec.msgpack.Decoder(
+    _Request | _Response | _Notification
+)
+_ENCODER = msgspec.msgpack.Encoder()
+_NIL = Raw(b"\xc0")
+
+
+class Peer:
+    """One end of a connection. Feed it what arrives, send what it returns."""
+
+    def __init__(self, serves: Methods, frame_bytes: int = FRAME_BYTES_BEFORE_HELLO) -> None:
+        self.serves = serves
+        """What the other end may ask now; looked up message by message, so it may change at any time."""
+        self.frame_bytes = frame_bytes
+        """Longest frame accepted now, without its header."""
+        self._pending = bytearray()
+        self._last_id = 0
+
+    # In ---------------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Message]:
+        """All messages that are complete with `data`. Raises WireError: send `closing(error)` and close."""
+        self.feed(data)
+        messages = []
+        while (message := self.next()) is not None:
+            messages.append(message)
+        return messages
+
+    def feed(self, data: bytes) -> None:
+        """Keep what has arrived until `next` asks for it."""
+        self._pending += data
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that have arrived and are not decoded yet."""
+        return len(self._pending)
+
+    def next(self) -> Message | None:
+        """The next complete message, or None until more has arrived. Raises WireError."""
+        pending = self._pending
+        if len(pending) < HEADER_BYTES:
+            return None
+        length = int.from_bytes(pending[:HEADER_BYTES], "big")
+        if length > self.frame_bytes:
+            raise WireError(f"a frame of {length} bytes was announced; at most {self.frame_bytes} are allowed here")
+        end = HEADER_BYTES + length
+        if len(pending) < end:
+            return None
+        frame = bytes(pending[HEADER_BYTES:end])
+        del pending[:end]
+        return self._decode(frame)
+
+    def _decode(self, frame: bytes) -> Message:
+        try:
+            envelope = _ENVELOPE.decode(frame)
+        except UNDECODABLE as error:
+            raise WireError(f"a frame is not a message of this protocol: {_say(error)}") from None
+        match envelope:
+            case _Request(id=id, method=name, params=params):
+                return self._call(id, name, params)
+            case _Notification(method=name, params=params):
+                return Notice(self._read(name, params))
+            case _Response(id=id, error=failure, result=result):
+                return self._answer(id, failure, result)
+
+    def _call(self, id: int, name: str, params: Raw) -> Call | Rejected:
+        try:
+            return Call(id, self._read(name, params))
+        except WireError as error:
+            return Rejected(id, error)
+
+    def _read(self, name: str, params: Raw) -> Method:
+        kind = self.serves.get(name)
+        if kind is None:
+            raise WireError(f"no method is named {name[:100]!r} here; there are: {', '.join(self.serves)}")
+        try:
+            return msgspec.msgpack.decode(params, type=kind)
+        except UNDECODABLE as error:
+            raise WireError(f"the parameters of {name} are not valid: {_say(error)}") from None
+
+    def _answer(self, id: int, error: tuple[str, str] | None, result: Raw) -> Answer | Closing:
+        if id == CLOSING_ID and error is not None:
+            return Closing(error[1])
+        if not 0 < id <= self._last_id:
+            raise WireError(f"an answer carries the id {id}; the last request had {self._last_id}")
+        return Answer(id, error, result)
+
+    # Out --------------------------------------------------------------------------------------------------------------
+
+    def request(self, method: Method) -> tuple[int, bytes]:
+        """A request and the id that its answer will carry."""
+        self._last_id += 1
+        return self._last_id, _frame((0, self._last_id, wire_name(type(method)), method))
+
+    def notify(self, method: Method) -> bytes:
+        """A notification."""
+        return _frame((2, wire_name(type(method)), method))
+
+    def respond(self, id: int, result: Struct) -> bytes:
+        """The answer to a request. Raises WireError when it does not fit a frame; `fail` then instead."""
+        return _frame((1, id, None, result))
+
+    def fail(self, id: int, error: AutoschedError) -> bytes:
+        """The answer to a request that cannot be carried out."""
+        return _frame((1, id, (error.code, str(error)[:MESSAGE_CHARS_MAX]), _NIL))
+
+    def closing(self, error: WireError) -> bytes:
+        """The last frame to a peer that broke the protocol."""
+        return self.fail(CLOSING_ID, error)
+
+
+def result_of(answer: Answer, kind: type[T]) -> T:
+    """The typed result of an answer without error. Raises WireError."""
+    try:
+        return msgspec.msgpack.decode(answer.result, type=kind)
+    except UNDECODABLE as error:
+        raise WireError(f"an answer is not a {kind.__name__}: {_say(error)}") from None
+
+
+def _frame(message: object) -> bytes:
+    body = _ENCODER.encode(message)
+    if len(body) > FRAME_BYTES:
+        raise WireError(f"a message of {len(body)} bytes does not fit a frame of {FRAME_BYTES}; ask for less at once")
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def _say(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error)[:500]
