@@ -2,8 +2,8 @@
 
 With it the whole system (daemon, clients, scheduling, records, reports) runs where TVM is not installed. Options, all
 times in seconds: ``tasks`` (number of operators), ``import_s``, ``select_s``, ``build_s``, ``profile_s``, ``update_s``,
-``compile_s``, ``evaluate_s`` (per step), ``fail_ratio`` (share of candidates that fail to build), ``hang_stage`` (a stage
-that never ends), ``crash_stage`` (a stage that kills the client), ``reject`` (refuse the model, with this message).
+``compile_s``, ``evaluate_s`` (per step), ``fail_ratio`` (share of candidates that fail to build), ``hang_stage`` (a
+stage that never ends), ``crash_stage`` (a stage that kills the client), ``reject`` (refuse the model, with this message).
 """
 
 import json
@@ -83,7 +83,8 @@ class MockSession:
         self.spend("evaluate")
         tuned = sum(self._best_s.values()) or 1.0
         timings = tuple(
-            Timing(name, (value,) * 5, value, value, value) for name, value in (("default", 8 * tuned), ("tuned", tuned))
+            Timing(name, (value,) * 5, value, value, value)
+            for name, value in (("default", 8 * tuned), ("tuned", tuned))
         )
         evaluation = Evaluation(
             timings=timings, reference="the landscape", outputs_equal=True, max_abs_error=0.0, tolerance=1e-3,

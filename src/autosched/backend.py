@@ -7,14 +7,16 @@ of a lease, and it answers. State that must survive a killed client is the job's
 """
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from autosched.errors import NotFound, RequestError
 from autosched.model import Failure, JobSpec, Record, TaskInfo
+
+if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
+    from importlib.metadata import EntryPoint
 
 BACKEND_API = (1, 0)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater."""
@@ -150,8 +152,10 @@ class Backend(Protocol):
         """
 
 
-def available() -> dict[str, EntryPoint]:
+def available() -> "dict[str, EntryPoint]":
     """Installed backends by name. Reads metadata only; imports nothing."""
+    from importlib.metadata import entry_points
+
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
 
 

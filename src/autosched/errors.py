@@ -96,8 +96,16 @@ def from_wire(code: str, message: str) -> AutoschedError:
     kinds: dict[str, type[AutoschedError]] = {
         kind.code: kind
         for kind in (
-            ConfigError, WireError, RequestError, NotFound, Refused, ModelRejected,
-            DaemonUnreachable, JobFailed, JobCancelled, StepFailed,
+            ConfigError,
+            WireError,
+            RequestError,
+            NotFound,
+            Refused,
+            ModelRejected,
+            DaemonUnreachable,
+            JobFailed,
+            JobCancelled,
+            StepFailed,
         )
     }
     return kinds.get(code, RequestError)(message)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec import Struct
 
@@ -131,6 +131,12 @@ class Link(asyncio.Protocol):
             if self._unread_alarm is None:
                 self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self._transport.abort)
 
+    def refuse(self, reason: str) -> None:
+        """Tell the peer why this end does not want it, and close."""
+        self.lost = self.lost or reason
+        self._write(self.peer.closing(WireError(reason)))
+        self.close()
+
     def abort(self, reason: str) -> None:
         """Close at once."""
         self.lost = self.lost or reason
@@ -146,6 +152,11 @@ class Link(asyncio.Protocol):
     def closed(self) -> bool:
         """True once nothing can be sent any more."""
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def reading(self) -> bool:
+        """False while bounds keep this end from listening."""
+        return self._reading
 
     def _check_open(self) -> None:
         if self.closed:
@@ -170,9 +181,7 @@ class Link(asyncio.Protocol):
             try:
                 message = self.peer.next()
             except WireError as broken:
-                self.lost = self.lost or str(broken)
-                self._write(self.peer.closing(broken))
-                self.close()
+                self.refuse(str(broken))
                 return
             if message is None:
                 break
@@ -245,7 +254,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own, unrelated class
         self._transport = transport
         transport.set_write_buffer_limits(high=UNREAD_BYTES_HIGH)
         self.last_heard_at = self._loop.time()

@@ -4,7 +4,7 @@ Plain immutable data, shared by every part and sent over the wire as it stands. 
 The words are those of the glossary in ARCHITECTURE.md.
 """
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -81,7 +81,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it works on, for people: "conv2d 64x56x56 -> 64, 3x3"."""
 
 
-class Failure(str, Enum):
+class Failure(StrEnum):
     """Why a trial has no latency."""
 
     BUILD_ERROR = "build error"
@@ -170,7 +170,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deadline_at: float
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How a step ended: exactly one of these, once."""
 
     DONE = "done"
@@ -178,7 +178,7 @@ class Outcome(str, Enum):
     LOST = "lost"  # nobody can say; the client or the daemon died
 
 
-class JobState(str, Enum):
+class JobState(StrEnum):
     """Where a job stands."""
 
     STARTING = "starting"  # accepted; its client is not attached yet

@@ -14,7 +14,6 @@ from autosched.model import (
     JobId,
     JobLoad,
     JobSpec,
-    Name,
     Outcome,
     Record,
     Sha256,
@@ -201,6 +200,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     output: str = ""
     tasks: tuple[TaskView, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
+    spec: JobSpec | None = None
+    """As submitted, so that it can be submitted again with other words; in the answer to GetJob only."""
 
 
 class JobList(Struct, frozen=True):
@@ -435,8 +436,19 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 
 
 USER_METHODS = _table(
-    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, ListDevices, ListSpans,
-    ListArtifacts, Shutdown,
+    Info,
+    PutBlob,
+    GetBlob,
+    GetRecords,
+    Submit,
+    ListJobs,
+    GetJob,
+    CancelJob,
+    ExplainJob,
+    ListDevices,
+    ListSpans,
+    ListArtifacts,
+    Shutdown,
 )
 """What a user may ask of the daemon."""
 

@@ -3,8 +3,8 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -16,9 +16,10 @@ FORMATS = ("table", "json", "id")
 WIDTH = 80
 
 Row = Sequence[str]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def format_option[F: Any](command: F) -> F:
+def format_option(command: F) -> F:
     """`-o table|json|id`, default from AUTOSCHED_OUTPUT."""
     option = click.option(
         "-o",
@@ -58,7 +59,7 @@ def colours(stream: Any = None) -> bool:
 
 
 def table(headers: Row, rows: Sequence[Row], *, right: Sequence[int] = (), give: int = -1) -> str:
-    """Columns of text. `right`: columns set flush right. Column `give` is cut so that lines fit the terminal, 80 or more.
+    """Columns of text. `right`: columns set flush right. Column `give` is cut so that lines fit.
 
     Written here and not with rich, whose import costs half of what a listing may cost.
     """

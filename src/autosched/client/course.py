@@ -38,9 +38,7 @@ class Course:
     """What each task that is under way does, or waits to do."""
     allotted: dict[TaskIndex, int] = field(default_factory=dict)
     """Trials of the round under way."""
-    durations_s: defaultdict[str, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=9))
-    )
+    durations_s: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=9)))
     failure: JobFailure | None = None
     complete: bool = False
 

@@ -1,7 +1,6 @@
 """Hosts one job: answers the daemon's calls, runs the steps it orders, reports each with the new load."""
 
 import asyncio
-import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from autosched import backend
+from autosched import backend, blobs
 from autosched.backend import Lease
 from autosched.client.course import HOST, Course
 from autosched.client.worker import Worker, pin
@@ -19,23 +18,18 @@ from autosched.errors import AutoschedError, ModelRejected, RequestError, WireEr
 from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, Outcome, Record, StepId
 from autosched.protocol import (
-    CHUNK_BYTES,
     HEARTBEAT_S,
     AddArtifact,
     AddRecord,
     AskLoad,
-    BlobState,
-    Chunk,
     Done,
     EndStep,
-    GetBlob,
     GetOrder,
     GetRecords,
     Heartbeat,
     JobOrder,
     Method,
     PlanNetwork,
-    PutBlob,
     RecordPage,
     RevokeStep,
     StartStep,
@@ -106,15 +100,9 @@ class Host:
 
     async def _fetch_model(self, sha256: str) -> Path:
         path = self._workdir / "model.onnx"
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
-            return path
-        offset = 0
-        with path.open("wb") as file:
-            while True:
-                chunk = await self._daemon.call(GetBlob(sha256=sha256, offset=offset), Chunk)
-                offset += file.write(chunk.data)
-                if offset >= chunk.total:
-                    return path
+        if not path.exists() or blobs.sha256(path) != sha256:
+            await blobs.download(self._daemon, sha256, path)
+        return path
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
         records: list[Record] = []
@@ -228,7 +216,9 @@ class Host:
             return course.failed(task, measured)
         known = isinstance(error, ModelRejected | RequestError)
         message = str(error) if known else f"{stage} failed: {type(error).__name__}: {error}"
-        return course.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))
+        return course.broken(
+            JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000])
+        )
 
     async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
         """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process
@@ -258,22 +248,5 @@ class Host:
     async def _hand_over(self) -> None:
         """Upload the result files."""
         for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
-            await upload(self._daemon, path)
-            await self._daemon.call(AddArtifact(name=path.name, sha256=_sha256(path)), Done)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-async def upload(link: Link, path: Path) -> str:
-    """Put a file into the daemon's blob store, from where an earlier upload ended; returns its hash."""
-    sha256, total = _sha256(path), path.stat().st_size
-    with path.open("rb") as file:
-        state = await link.call(PutBlob(sha256=sha256, total=total, offset=0, data=b""), BlobState)
-        while not state.complete:
-            file.seek(state.bytes_have)
-            piece = PutBlob(sha256=sha256, total=total, offset=state.bytes_have, data=file.read(CHUNK_BYTES))
-            state = await link.call(piece, BlobState)
-    return sha256
+            digest = await blobs.upload(self._daemon, path)
+            await self._daemon.call(AddArtifact(name=path.name, sha256=digest), Done)

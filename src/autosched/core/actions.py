@@ -12,7 +12,10 @@ class StartClient(Struct, frozen=True, tag=True):
 
 
 class StopClient(Struct, frozen=True, tag=True):
-    """End the process that hosts this job, within a second; answered by ClientLost if it held a step."""
+    """End the process that hosts this job, within a second; answered by ClientLost, also if there was no process.
+
+    Only for a job that has ended and holds no step the answer may be left out.
+    """
 
     job: JobId
     reason: str

@@ -11,6 +11,8 @@ class ResourcesDeclared(Struct, frozen=True, tag=True):
     pools: tuple[Pool, ...]
     step_timeout_s: float
     attach_timeout_s: float
+    policy: str = ""
+    """By name, so that a replay decides as this life did; empty: the policy the scheduler was made with."""
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):

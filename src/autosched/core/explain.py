@@ -1,22 +1,24 @@
 """Why a job does not go on: for what it waits, who holds that, since when and until when.
 
 `why_task` and `why_step` give data, `explain_job` says it in sentences. All of it is read from the state; nothing
-is remembered for the sake of explaining. O(waiting tasks): for people who ask, not for decisions.
+is remembered for the sake of explaining. O(n log n) in the waiting tasks: for people who ask, not for decisions.
+`now` is the time of the question; without it, that of the last event.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from msgspec import Struct
 
 from autosched.core.state import Job, Queue, State, Task
 from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
+from autosched.units import count, duration
 
-TASKS_EXPLAINED = 4
-"""Waiting tasks that are explained one by one; the others are counted."""
+TASKS_NAMED = 8
+"""Tasks that wait for the same are named up to here; the others are counted."""
 
 
-class Standing(str, Enum):
+class Standing(Enum):
     """Where a task stands."""
 
     RUNNING = "running"
@@ -70,19 +72,20 @@ class WhyTask(Struct, frozen=True, kw_only=True):
     pools: tuple[WhyPool, ...] = ()
 
 
-def why_step(state: State, step_id: StepId) -> WhyStep | None:
+def why_step(state: State, step_id: StepId, now: float | None = None) -> WhyStep | None:
     """What a step holds; None when it is not running."""
     step = state.steps.get(step_id)
-    return None if step is None else _running(state, step)
+    return None if step is None else _running(state, step, state.now if now is None else now)
 
 
-def why_task(state: State, job: JobId, index: TaskIndex) -> WhyTask | None:
+def why_task(state: State, job: JobId, index: TaskIndex, now: float | None = None) -> WhyTask | None:
     """Where a task stands; None when the job has no such task now."""
+    now = state.now if now is None else now
     task = state.jobs[job].tasks.get(index) if job in state.jobs else None
     if task is None:
         return None
     if task.step is not None:
-        running = _running(state, state.steps[task.step])
+        running = _running(state, state.steps[task.step], now)
         standing = Standing.STOPPING if running.stopping else Standing.RUNNING
         return WhyTask(job=job, task=index, standing=standing, stage=running.stage, step=running)
     if task.ticket:
@@ -91,158 +94,140 @@ def why_task(state: State, job: JobId, index: TaskIndex) -> WhyTask | None:
             task=index,
             standing=Standing.WAITING,
             stage=task.load.stage_next,
-            waited_s=state.now - task.ready_at,
-            pools=tuple(_blocked(state, state.queues[pool], task) for pool in task.load.resources_next),
+            waited_s=now - task.ready_at,
+            pools=tuple(_blocked(state, state.queues[pool], task, now) for pool in task.queued_in),
         )
     standing = Standing.COMPLETE if task.load.complete else Standing.IDLE
     return WhyTask(job=job, task=index, standing=standing, stage=task.load.stage_next)
 
 
-def explain_job(state: State, job: JobId, policy_name: str = "interleaved") -> list[str]:
+def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now: float | None = None) -> list[str]:
     """Why a job does not go on, in sentences, the most important first. KeyError for a job that never was."""
+    now = state.now if now is None else now
     it = state.jobs[job]
     if it.state.ended:
-        return _ended(state, it)
+        return list(_ended(state, it, now))
     if it.state is JobState.STARTING:
-        return [_starting(state, it)]
-    whys = [why for index in it.tasks if (why := why_task(state, job, index)) is not None]
-    lines = [
-        f"task {why.task} {'is being stopped' if why.step.stopping else 'runs'}: {_describe(why.step)}"
-        for why in whys
-        if why.step is not None
-    ]
-    waiting = sorted((why for why in whys if why.standing is Standing.WAITING), key=lambda why: (_ahead(why), why.task))
-    for why in waiting[:TASKS_EXPLAINED]:
-        lines.extend(_waits(why, policy_name))
-    if len(waiting) > TASKS_EXPLAINED:
-        lines.append(f"{_count(len(waiting) - TASKS_EXPLAINED, 'more task')} of this job wait behind these.")
-    if not lines:
-        lines.append(_nothing_to_do(job, whys))
-    return lines
+        return [_starting(it, now)]
+    lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
+    for group in _groups(state, it):
+        if (first := why_task(state, job, group[0].index, now)) is not None:
+            lines.extend(_waits(first, group, now, policy_name))
+    return lines or [_nothing_to_do(it)]
 
 
-def _running(state: State, step: Step) -> WhyStep:
-    task = state.jobs[step.job].tasks.get(step.task)
-    expected_s = task.load.expected_s if task is not None and task.step == step.id else None
-    expected_left_s = None if expected_s is None else step.started_at + expected_s - state.now
+def _groups(state: State, job: Job) -> list[list[Task]]:
+    """The job's waiting tasks that wait to do the same on the same pools, each group in the order of the queue."""
+    groups: dict[tuple[str, tuple[PoolName, ...]], list[Task]] = {}
+    for queue in state.queues.values():
+        for entry in sorted(entry for entry in queue.heap if entry[2] == job.id and state.is_live(*entry[1:])):
+            task = job.tasks[entry[3]]
+            if task.queued_in[0] == queue.pool.name:
+                groups.setdefault((task.load.stage_next, task.queued_in), []).append(task)
+    return list(groups.values())
+
+
+def _running(state: State, step: Step, now: float) -> WhyStep:
+    job = state.jobs[step.job]
+    task = job.tasks.get(step.task)
+    expected_s = task.load.expected_s if task is not None else None
+    expected_left_s = None if expected_s is None else step.started_at + expected_s - now
     return WhyStep(
         step=step.id,
         job=step.job,
         task=step.task,
         stage=step.stage,
         units=step.units,
-        held_s=state.now - step.started_at,
-        left_s=step.deadline_at - state.now,
+        held_s=now - step.started_at,
+        left_s=step.deadline_at - now,
         expected_left_s=expected_left_s if expected_left_s is not None and expected_left_s >= 0 else None,
-        stopping=state.revoked.get(step.id, ""),
+        stopping=state.revoked.get(step.id, f"job {job.id} is {job.state.value}" if job.state.ended else ""),
     )
 
 
-def _blocked(state: State, queue: Queue, task: Task) -> WhyPool:
-    line = sorted(entry for entry in queue.heap if _is_live(state, entry[1], entry[2], entry[3]))
-    place = next(i for i, entry in enumerate(line) if entry[1] == task.ticket)
-    free, holders = [], {}
-    for unit in queue.pool.units:
-        holder = state.lanes[unit.name].holder
-        if holder is None:
-            free.append(unit.name)
-        else:
-            holders[holder] = _running(state, state.steps[holder])
+def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
+    line = sorted(entry for entry in queue.heap if state.is_live(*entry[1:]))
+    held_by = {unit.name: state.slots[unit.name].holder for unit in queue.pool.units}
+    holders = dict.fromkeys(step for step in held_by.values() if step is not None)
     return WhyPool(
         pool=queue.pool.name,
-        units=len(queue.pool.units),
-        free=tuple(free),
-        holders=tuple(holders.values()),
-        ahead=place,
+        units=len(held_by),
+        free=tuple(name for name, step in held_by.items() if step is None),
+        holders=tuple(_running(state, state.steps[step], now) for step in holders),
+        ahead=next(place for place, entry in enumerate(line) if entry[1] == task.ticket),
         first=(line[0][2], line[0][3]),
     )
-
-
-def _is_live(state: State, ticket: int, job: JobId, index: TaskIndex) -> bool:
-    task = state.jobs[job].tasks.get(index)
-    return task is not None and task.ticket == ticket
 
 
 # Sentences --------------------------------------------------------------------------------------------------------
 
 
-def _ended(state: State, job: Job) -> list[str]:
-    ago = f" {span(state.now - job.ended_at)} ago" if job.ended_at is not None else ""
+def _ended(state: State, job: Job, now: float) -> Iterator[str]:
+    ago = duration(now - job.ended_at) if job.ended_at is not None else "?"
     why = f": {job.failure.message}" if job.failure is not None else ""
-    lines = [f"job {job.id} is {job.state.value}; it ended{ago}{why}."]
+    yield f"job {job.id} is {job.state.value} since {ago}{why}"
     for step_id in job.steps:
-        lines.append(f"Still to die: {_describe(_running(state, state.steps[step_id]))}")
-    return lines
+        step = _running(state, state.steps[step_id], now)
+        held = ", ".join(step.units)
+        yield f"task {step.task} still holds {held}: its {step.stage or 'step'} is not known to be dead"
 
 
-def _starting(state: State, job: Job) -> str:
-    who = "its client, which its user starts," if job.spec.external else "its client"
-    again = f" It lost {_count(job.losses, 'client')} before." if job.losses else ""
+def _starting(job: Job, now: float) -> str:
+    again = f" ({count(job.losses, 'client')} of it died before)" if job.losses else ""
     if job.attach_deadline_at is None:
-        return f"job {job.id}: {who} did not connect in time and is being stopped.{again}"
-    left_s = job.attach_deadline_at - state.now
-    verb = "is awaited" if job.spec.external else "is being started"
-    return f"job {job.id}: {who} {verb}; it must connect within {span(left_s)}.{again}"
+        return f"job {job.id}: its client did not connect in time and is being stopped{again}"
+    left = duration(job.attach_deadline_at - now)
+    if job.spec.external:
+        return f"job {job.id} waits for its client, which its user starts; it must connect within {left}{again}"
+    return f"job {job.id}: its client is being started; it must connect within {left}{again}"
 
 
-def _waits(why: WhyTask, policy_name: str) -> Iterator[str]:
-    wanted = " and ".join(f"one unit of {pool.pool}" for pool in why.pools)
-    yield f"task {why.task} waits since {span(why.waited_s)} for {wanted}, to {why.stage or 'go on'}."
-    for pool in why.pools:
-        yield f"  {pool.pool}: {_queue_place(why, pool)}; {_free(pool)}."
+def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) -> Iterator[str]:
+    """Tasks that wait for the same, the first in the queue first."""
+    names = ", ".join(str(task.index) for task in group[:TASKS_NAMED])
+    more = f" and {len(group) - TASKS_NAMED} more" if len(group) > TASKS_NAMED else ""
+    tasks = f"task {names} waits" if len(group) == 1 else f"tasks {names}{more} wait"
+    wanted = " and ".join(f"one of {pool.pool}" for pool in first.pools)
+    longest = duration(now - min(task.ready_at for task in group))
+    yield f"{tasks} since {longest} for {wanted}, to {first.stage or 'go on'}"
+    for pool in first.pools:
+        yield f"  {pool.pool}: {_place(first, pool)}; {_free(pool)}"
         for holder in pool.holders:
-            yield f"    held: {_describe(holder)}"
-    if all(pool.free and pool.ahead == 0 for pool in why.pools):
-        yield f"  Everything it needs is free: the policy {policy_name!r} holds it back for another job."
+            yield f"    {', '.join(holder.units)} held by job {holder.job}, task {holder.task}: {_spoken(holder)}"
+    if all(pool.free and pool.ahead == 0 for pool in first.pools):
+        yield f"  what it needs is free, but the policy {policy_name} holds it back for other jobs"
 
 
-def _queue_place(why: WhyTask, pool: WhyPool) -> str:
+def _place(why: WhyTask, pool: WhyPool) -> str:
     if pool.ahead == 0:
-        return "first in the queue"
+        return f"task {why.task} is first in the queue"
     job, task = pool.first
-    first = f"task {task}" if job == why.job else f"task {task} of job {job}"
-    return f"{_count(pool.ahead, 'task')} before it in the queue, {first} first"
+    return f"{count(pool.ahead, 'task')} before task {why.task}, the first is task {task} of job {job}"
 
 
 def _free(pool: WhyPool) -> str:
-    if not pool.free:
-        return "its unit is busy" if pool.units == 1 else f"all {pool.units} units are busy"
-    return f"{', '.join(pool.free)} free of {_count(pool.units, 'unit')}"
+    if pool.free:
+        return f"free: {', '.join(pool.free)}"
+    return "its unit is busy" if pool.units == 1 else f"all {pool.units} units are busy"
 
 
-def _describe(step: WhyStep) -> str:
-    what = f"{', '.join(step.units)} by job {step.job}, task {step.task}, {step.stage or 'step'} {step.step}"
-    since = f"since {span(step.held_s)}"
+def _runs(step: WhyStep) -> str:
+    return f"runs on {', '.join(step.units)}: {_spoken(step)}"
+
+
+def _spoken(step: WhyStep) -> str:
+    """ "build since 4s, likely done in 4s, killed in 9m56s"."""
+    words = f"{step.stage or 'a step'} since {duration(step.held_s)}"
     if step.stopping:
-        return f"{what}, {since}; told to stop ({step.stopping}), not known to be dead yet."
-    until = f"for {span(step.left_s)} at most" if step.left_s >= 0 else f"overdue by {span(-step.left_s)}"
-    likely = f", {span(step.expected_left_s)} likely" if step.expected_left_s is not None else ""
-    return f"{what}, {since}, {until}{likely}."
+        return f"{words}, told to stop ({step.stopping}), not known to be dead"
+    if step.expected_left_s is not None:
+        words += f", likely done in {duration(step.expected_left_s)}"
+    return f"{words}, killed in {duration(step.left_s)} at the latest"
 
 
-def _nothing_to_do(job: JobId, whys: list[WhyTask]) -> str:
-    complete = sum(1 for why in whys if why.standing is Standing.COMPLETE)
-    if not whys:
-        return f"job {job}: its client is connected and has named no task yet."
-    return f"job {job}: its client has nothing to run now; {complete} of {_count(len(whys), 'task')} complete."
-
-
-def _ahead(why: WhyTask) -> int:
-    return max(pool.ahead for pool in why.pools)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def span(seconds: float) -> str:
-    """A duration for people: "8.3 s", "4 min 10 s", "2 h 5 min"."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min"
+def _nothing_to_do(job: Job) -> str:
+    if not job.tasks:
+        return f"job {job.id}: its client is connected and has named no task yet"
+    complete = sum(1 for task in job.tasks.values() if task.load.complete)
+    tasks = count(len(job.tasks), "task")
+    return f"job {job.id}: its client names nothing to run now; {complete} of {tasks} complete"

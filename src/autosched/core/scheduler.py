@@ -15,12 +15,15 @@ from autosched.core.events import (
     ResourcesDeclared,
     StepEnded,
 )
-from autosched.core.policy import INTERLEAVED, Policy
-from autosched.core.state import Job, State, Task
-from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, UnitName
+from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.state import Job, State, Task, one_of_each
+from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, TaskLoad, UnitName
 
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, without one step done, before it is given up."""
+
+REVOKE_GRACE_S = 10.0
+"""How long a client may take to kill a step before it is killed itself."""
 
 
 class Scheduler:
@@ -38,7 +41,7 @@ class Scheduler:
         assert now >= state.now, f"time went back from {state.now} to {now}"
         state.now = now
         before = state.last_step
-        actions = [*self._expire(), *self._apply(event), *self._start()]
+        actions = [*self._apply(event), *self._expire(), *self._start()]
         for step in range(before + 1, state.last_step + 1):
             state.check_step(step)
         if isinstance(event, StepEnded):
@@ -53,7 +56,7 @@ class Scheduler:
 
     def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
         if step:
-            return step in self.state.steps and step not in self.state.revoked
+            return step in self.state.steps
         return self.state.jobs[job].attach_deadline_at == at
 
     # What happened ------------------------------------------------------------------------------------------
@@ -73,7 +76,7 @@ class Scheduler:
             case JobCancelRequested(job=job_id, by=by):
                 yield from self._cancel(self.state.jobs[job_id], by)
             case DeadlineReached():
-                pass  # _expire has already asked to kill what is overdue
+                pass  # _expire asks to kill what is overdue, whatever the event
             case _:
                 assert_never(event)
 
@@ -81,9 +84,12 @@ class Scheduler:
         """Ask for the end of what is overdue. Units stay leased until somebody says that the step is dead."""
         while (at := self.deadline()) is not None and at <= self.state.now:
             _, step, job_id = heapq.heappop(self._alarms)
-            if step:
+            if step in self.state.revoked:
+                yield StopClient(job=job_id, reason=f"step {step} was not killed within {REVOKE_GRACE_S:.0f} s")
+            elif step:
                 reason = f"deadline passed after {at - self.state.steps[step].started_at:.0f} s"
                 self.state.revoked[step] = reason
+                heapq.heappush(self._alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
                 yield RevokeStep(step=step, job=job_id, reason=reason)
             else:
                 job = self.state.jobs[job_id]
@@ -93,9 +99,12 @@ class Scheduler:
     def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
         """A new life of the daemon: new pools, no step running, every unfinished job needs a client."""
         state = self.state
+        if event.policy:
+            self.policy = POLICIES[event.policy]
         for step_id in list(state.steps):
             self._release(step_id)
         state.declare(event.pools)
+        self._dirty.clear()
         state.step_timeout_s, state.attach_timeout_s = event.step_timeout_s, event.attach_timeout_s
         for job in (state.jobs[job_id] for job_id in state.active):
             job.losses, job.waiting = 0, 0
@@ -154,22 +163,31 @@ class Scheduler:
     def _take_load(self, job: Job, load: JobLoad) -> Iterator[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
         for said in load.tasks:
-            unknown = next((name for name in said.resources_next if name not in self.state.queues), None)
-            if unknown is not None:
-                message = f"no resource is named {unknown!r}; there are: {', '.join(self.state.queues)}"
-                yield from self._end(job, JobState.FAILED, JobFailure("not_found", message))
+            if (problem := self._impossible(said)) is not None:
+                yield from self._end(job, JobState.FAILED, JobFailure("not_found", problem))
                 return
             task = job.tasks.setdefault(said.task, Task(job=job.id, index=said.task, load=said))
-            if task.ticket and task.queued_in == said.resources_next:
+            wanted = said.resources_next if said.stage_done and not said.complete else ()
+            if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
                 task.load = said  # it goes on waiting where it stands
                 continue
             self._withdraw(task)
             task.load = said
-            if task.step is None and said.stage_done and not said.complete and said.resources_next:
+            if task.step is None and wanted:
                 self._enqueue(task)
         if load.complete or load.failure is not None:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
             yield from self._end(job, state, load.failure)
+
+    def _impossible(self, load: TaskLoad) -> str | None:
+        """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
+        queues, wanted = self.state.queues, load.resources_next
+        unknown = next((name for name in wanted if name not in queues), None)
+        if unknown is not None:
+            return f"no resource is named {unknown!r}; there are: {', '.join(queues)}"
+        if one_of_each([[unit.name for unit in queues[name].pool.units[: len(wanted)]] for name in wanted]) is None:
+            return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are not so many units"
+        return None
 
     def _cancel(self, job: Job, by: str) -> Iterator[Action]:
         if not job.state.ended:
@@ -194,7 +212,7 @@ class Scheduler:
         task.ticket, task.ready_at, task.queued_in = state.last_ticket, state.now, task.load.resources_next
         state.jobs[task.job].waiting += 1
         key = self.policy.key(state, task)
-        for pool in task.queued_in:
+        for pool in dict.fromkeys(task.queued_in):
             queue = state.queues[pool]
             heapq.heappush(queue.heap, (key, task.ticket, task.job, task.index))
             queue.waiting += 1
@@ -205,26 +223,29 @@ class Scheduler:
         if task.ticket:
             task.ticket = 0
             self.state.jobs[task.job].waiting -= 1
-            for pool in task.queued_in:
+            for pool in dict.fromkeys(task.queued_in):
                 self.state.queues[pool].waiting -= 1
                 self._dirty[pool] = None
 
     def _start(self) -> Iterator[Action]:
         """Phase 2 of Listing 2: each resource with a free unit takes the first of its queue, again and again.
 
-        A start may bring up a task that waits for several pools, so each pool it names is looked at once more.
+        Resources may have units in common, so whoever is first among the first of their queues goes first. A start may
+        bring up a task that waits for several pools, so each pool it names is looked at once more.
         """
-        while self._dirty:
-            pool = next(name for name in self.state.queues if name in self._dirty)
-            task = self._head(pool)
-            units = self._units_for(task) if task is not None else None
-            if task is None or units is None:
+        queues = self.state.queues
+        while heads := {name: head for name in self._dirty if (head := self._head(name)) is not None}:
+            pool = min(heads, key=lambda name: queues[name].heap[0])
+            task = heads[pool]
+            units = self._units_for(task)
+            if units is None:
                 del self._dirty[pool]
                 continue
             yield StartStep(self._lease(task, units))
             for name in task.queued_in:
                 if (head := self._head(name)) is not None:
                     self._dirty.update(dict.fromkeys(head.queued_in))
+        self._dirty.clear()
 
     def _head(self, pool: PoolName) -> Task | None:
         """The first waiting task of the pool, if the policy lets it go now."""
@@ -240,18 +261,11 @@ class Scheduler:
     def _units_for(self, task: Task) -> tuple[UnitName, ...] | None:
         """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
         a task that needs two pools cannot be overtaken for ever by tasks that need one."""
-        units: list[UnitName] = []
-        for pool in task.queued_in:
-            if self._head(pool) is not task:
-                return None
-            if self.policy.shares_units:
-                unit: UnitName | None = self.state.queues[pool].pool.units[0].name
-            else:
-                unit = self.state.free_unit(pool, units)
-            if unit is None:
-                return None
-            units.append(unit)
-        return tuple(units)
+        if any(self._head(pool) is not task for pool in task.queued_in):
+            return None
+        if self.policy.shares_units:
+            return tuple(self.state.queues[pool].pool.units[0].name for pool in task.queued_in)
+        return one_of_each([self.state.free_units(pool, len(task.queued_in)) for pool in task.queued_in])
 
     def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
         state = self.state

@@ -1,7 +1,9 @@
 """What the scheduler knows, and what must always be true of it."""
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from autosched.model import (
     JobFailure,
@@ -116,22 +118,19 @@ class State:
             for index, unit in enumerate(pool.units):
                 self.slots.setdefault(unit.name, Slot(unit)).places.append((pool.name, index))
 
-    def free_unit(self, pool: PoolName, taken: list[UnitName]) -> UnitName | None:
-        """The first unit of the pool that nobody holds and that is not in `taken`. O(log units), amortised."""
+    def free_units(self, pool: PoolName, count: int) -> list[UnitName]:
+        """The first units of the pool that nobody holds, `count` at most. O(count log units), amortised."""
         queue = self.queues[pool]
-        passed: list[int] = []
-        found: UnitName | None = None
-        while queue.free and found is None:
-            name = queue.pool.units[queue.free[0]].name
-            if self.slots[name].holder is not None:
-                queue.listed[heapq.heappop(queue.free)] = False
-            elif name in taken:
-                passed.append(heapq.heappop(queue.free))
+        found: list[int] = []
+        while queue.free and len(found) < count:
+            index = heapq.heappop(queue.free)
+            if self.slots[queue.pool.units[index].name].holder is None:
+                found.append(index)
             else:
-                found = name
-        for index in passed:
+                queue.listed[index] = False
+        for index in found:
             heapq.heappush(queue.free, index)
-        return found
+        return [queue.pool.units[index].name for index in found]
 
     def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
         """Whether a queue entry is still what its task waits for."""
@@ -147,7 +146,8 @@ class State:
         job = self.jobs[step.job]
         assert step_id in job.steps, f"step {step_id} is unknown to its job {job.id}"
         task = job.tasks.get(step.task)
-        assert task is not None and task.step == step_id, f"step {step_id} is not the step of its task"
+        assert task is not None, f"step {step_id} runs for a task that job {job.id} does not have"
+        assert task.step == step_id, f"step {step_id} is not the step of its task"
         assert task.ticket == 0, f"task {step.task} of job {job.id} waits and runs at once"
         assert step.units, f"step {step_id} runs on nothing"
 
@@ -164,10 +164,19 @@ class State:
         for queue in self.queues.values():
             live = sum(1 for _, *entry in queue.heap if self.is_live(*entry))
             assert live == queue.waiting, f"{queue.pool.name}: {queue.waiting} counted, {live} waiting"
-            for index, unit in enumerate(queue.pool.units):
-                free = self.slots[unit.name].holder is None
-                assert not free or queue.listed[index], f"{unit.name} is free and {queue.pool.name} does not know"
+            for index, member in enumerate(queue.pool.units):
+                free = self.slots[member.name].holder is None
+                assert not free or queue.listed[index], f"{member.name} is free and {queue.pool.name} does not know"
         for job in self.jobs.values():
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
             assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"
             assert not (job.state.ended and job.waiting), f"job {job.id} has ended and still waits"
+
+
+def one_of_each(choices: Sequence[Sequence[UnitName]]) -> tuple[UnitName, ...] | None:
+    """A unit from each list, no unit twice; the earliest such choice, None when there is none.
+
+    As many units of each list as there are lists decide it: a longer list always has one that the others left.
+    """
+    short = [units[: len(choices)] for units in choices]
+    return next((units for units in product(*short) if len(set(units)) == len(units)), None)

@@ -1,0 +1,119 @@
+"""Stock TVM on one network: `tune_tasks` with its own builder, runner and cost model, on the tasks that autosched finds.
+
+Run by against_stock.py as a process of its own: ``python benchmarks/stock.py MODEL.onnx --trials N --output DIR``.
+Leaves DIR/stock.so and DIR/stock.json (a module for `autosched evaluate`) and prints one JSON object: wall seconds of the
+tuning, where they went by stage, and trials by outcome.
+"""
+
+import argparse
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+
+from autosched.tvm import compiler, importer, targets, tasks
+
+SEARCH = {"population_size": 64, "init_min_unmeasured": 16, "genetic_num_iters": 2}
+"""The same search settings as the backend's defaults."""
+
+
+def main() -> None:
+    """Tune, compile, tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--shape", action="append", default=[])
+    parser.add_argument("--trials", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    shapes = {name: tuple(map(int, dims.split(","))) for name, dims in (text.split("=") for text in args.shape)}
+    target_text = targets.resolve("auto", 1)
+    target = tvm.target.Target(json.loads(target_text))
+    prepared = importer.prepare(args.model, shapes)
+    module = importer.network(prepared.model, target)
+    extracted, workloads = tasks.extract(module, target)
+    database, told = tune(args, target, extracted, workloads)
+    with target:
+        executable = relax.build(module, target=target, relax_pipeline=compiler._pipeline(database, target))
+    executable.export_library(str(args.output / "stock.so"))
+    side = compiler.SideFile(
+        format=compiler.FORMAT,
+        name="stock",
+        build="stock",
+        inputs=compiler._tensors(compiler.graph.inputs_of(prepared.model)),
+        outputs=compiler._outputs(module, prepared.model),
+        target=json.loads(target_text),
+        versions=compiler.versions(),
+    )
+    (args.output / "stock.json").write_bytes(msgspec.json.encode(side))
+    print(json.dumps(told))
+
+
+def tune(args: argparse.Namespace, target: Any, extracted: Any, workloads: list[Any]) -> tuple[Any, dict[str, Any]]:
+    """Stock tuning: everything by TVM's own defaults but the search settings, the trials and the batch."""
+    quiet = logging.getLogger("stock")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    contexts = [
+        ms.TuneContext(
+            mod=workload,
+            target=target,
+            space_generator="post-order-apply",
+            search_strategy=ms.SearchStrategy.create("evolutionary", **SEARCH),
+            task_name=info.name,
+            rand_state=args.seed * 1000 + info.task,
+            num_threads=args.cores,
+            logger=quiet,
+        ).clone()
+        for info, workload in zip(extracted.tasks, workloads, strict=True)
+    ]
+    database = ms.database.MemoryDatabase()
+    counts = Counter()
+    started = time.monotonic()
+    with ms.Profiler() as profiler:
+        ms.tune_tasks(
+            tasks=contexts,
+            task_weights=[float(info.weight) for info in extracted.tasks],
+            work_dir=str(args.output),
+            max_trials_global=args.trials,
+            num_trials_per_iter=args.batch,
+            database=database,
+            measure_callbacks=[ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel(), counts],
+        )
+        wall_s = time.monotonic() - started
+    stages_s = {str(name): float(minutes) * 60 for name, minutes in profiler.get().items()}
+    return database, {
+        "wall_s": wall_s,
+        "stages_s": stages_s,
+        "tasks": len(contexts),
+        "trials": counts.trials,
+        "failed": counts.failed,
+    }
+
+
+@tvm.ir.utils.derived_object
+class Counter(ms.measure_callback.PyMeasureCallback):
+    """Counts trials and failures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trials = 0
+        self.failed = 0
+
+    def apply(self, task_scheduler: Any, task_id: int, candidates: Any, builds: Any, results: Any) -> None:
+        """One round is over."""
+        self.trials += len(candidates)
+        self.failed += sum(result is None or result.error_msg is not None for result in results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""One job: its model, its workers, and what its tuners share."""
+
+import re
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from autosched.backend import Evaluation, Lease, Network
+from autosched.errors import ModelRejected, RequestError, StepFailed
+from autosched.model import JobSpec, Record, TaskInfo
+from autosched.tvm import intrinsics, orders, targets
+from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
+from autosched_backend_ansor import options as option_table
+from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, AnsorTuner, gist
+
+if TYPE_CHECKING:
+    from autosched_backend_ansor.search import Search, SharedModel
+
+CHOICES_MAX = 3
+"""Schedules per task that compile is given, in case the best does not apply."""
+
+
+class AnsorSession:
+    """Everything heavy runs in children: import, builds, measurements, compile, evaluation. Only the search runs here."""
+
+    def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> None:
+        self.options = option_table.read(job.options)
+        prepare()
+        self.target = targets.resolve(job.target, self.options.device_cores)
+        self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
+        self.artifacts = workdir / "artifacts"
+        self._tasks_dir = workdir / "tasks"
+        self._builds = workdir / "builds"
+        for folder in (self.artifacts, self._tasks_dir, self._builds):
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
+            folder.mkdir(parents=True)
+        self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
+        self._model_lock = threading.Lock()
+        self._shared: SharedModel | None = None
+        self._notes: tuple[str, ...] = ()
+
+    # The network's stages -----------------------------------------------------------------------------------
+
+    def import_network(self, lease: Lease) -> Network:
+        """Read, simplify and split the model in a child. Raises ModelRejected."""
+        shapes = {name: tuple(dims) for name, dims in self._job.shapes.items()}
+        arguments = (str(self._model), shapes, self.target, str(self._prepared), str(self._tasks_dir))
+        try:
+            found = self._workers.once(lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s)
+        except Raised as error:
+            raise _rejection(error) from error
+        except Died as error:
+            raise ModelRejected(f"TVM crashed on this model: {error}. Cut the model, or export it with another opset") from error
+        except WorkerError as error:
+            raise StepFailed(f"import: {error}") from error
+        return Network(
+            tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
+            default_trials=self.options.trials_per_task * len(found.tasks),
+        )  # fmt: skip
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules, and once without any."""
+        arguments = (str(self._prepared), self.target, self._choices(records), str(self._builds), self._job.name)
+        compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
+        self._notes = compiled.notes
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Check and measure; leaves NAME.so, NAME.json and evaluation.json in the output folder."""
+        evaluation: Evaluation = self._child(
+            "evaluate", lease, orders.EVALUATE, str(self._builds), str(self._model), lease.cores, lease.timeout_s,
+            timeout_s=lease.timeout_s,
+        )  # fmt: skip
+        self._outdir.mkdir(parents=True, exist_ok=True)
+        for suffix in (".so", ".json"):
+            shutil.copyfile(self._builds / f"{evaluation.published}{suffix}", self._outdir / f"{self._stem}{suffix}")
+        text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
+        (self._outdir / "evaluation.json").write_bytes(text + b"\n")
+        return evaluation
+
+    def tuner(self, task: TaskInfo, seed: int) -> AnsorTuner:
+        """The search for one task."""
+        return AnsorTuner(self, task, seed)
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Kill the workers of this lease, or all."""
+        self._workers.kill(None if lease is None or not lease.cores else lease.cores)
+
+    # What tuners need ---------------------------------------------------------------------------------------
+
+    def search(self, task: TaskInfo, seed: int, lease: Lease) -> "Search":
+        """A fresh search state for a task."""
+        from autosched.tvm import building
+        from autosched_backend_ansor import search
+
+        intrinsics.install()
+        search.quiet()
+        threads = max(1, len(lease.cores))
+        with self._model_lock:
+            if self._shared is None:
+                self._shared = search.SharedModel(self.options, threads)
+        workload = building.load_task(self._task_file(task))
+        target = building.load_target(self.target)
+        task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
+        return search.Search(workload, target, self.options, self._shared, task_seed, threads)
+
+    def reference(self, task: TaskInfo, lease: Lease) -> None:
+        """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
+        path = self._reference_file(task)
+        if not path.exists():
+            try:
+                self._build(task, b"", path, lease, 4 * self.options.build_timeout_s)
+            except WorkerError as error:
+                if isinstance(error, Killed):
+                    raise
+                raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
+
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        """Leave a shared library at `artifact`. Raises a WorkerError."""
+        self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
+
+    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
+        arguments = (self._task_file(task), self.target, candidate, str(artifact))
+        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=timeout_s)
+
+    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+        """Latencies of one call, in seconds. Raises a WorkerError."""
+        plan = orders.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        arguments = (self._task_file(task), str(self._reference_file(task)))
+        call = self._workers.call
+        call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+        latency_s = call(
+            "profile", lease.cores, orders.PROFILE, *arguments, str(artifact), plan, timeout_s=self.options.run_timeout_s
+        )
+        return tuple(latency_s)
+
+    # Files --------------------------------------------------------------------------------------------------
+
+    @property
+    def _prepared(self) -> Path:
+        return self._workdir / "prepared.onnx"
+
+    @property
+    def _stem(self) -> str:
+        return re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
+
+    def _task_file(self, task: TaskInfo) -> str:
+        return str(self._tasks_dir / f"{task.task}.json")
+
+    def _reference_file(self, task: TaskInfo) -> Path:
+        return self._tasks_dir / f"{task.task}.so"
+
+    def _choices(self, records: Sequence[Record]) -> list[Any]:
+        by_task: defaultdict[int, list[Record]] = defaultdict(list)
+        for record in records:
+            if record.best_s is not None:
+                by_task[record.task].append(record)
+        choices = []
+        for task, measured in sorted(by_task.items()):
+            file = self._tasks_dir / f"{task}.json"
+            best = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
+            if file.exists():
+                choices.append(
+                    orders.Choice(task, str(file), tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best))
+                )
+        return choices
+
+    def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
+        try:
+            return self._workers.once(lease.cores, function, *arguments, timeout_s=timeout_s)
+        except TimedOut as error:
+            raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
+        except Raised as error:
+            raise StepFailed(f"{what} failed: {gist(error)}") from error
+        except Died as error:
+            raise StepFailed(f"{what} crashed: {error}") from error
+
+
+def _rejection(error: Raised) -> Exception:
+    """The child's exception again."""
+    kinds = {"ModelRejected": ModelRejected, "RequestError": RequestError}
+    if kind := kinds.get(error.kind):
+        return kind(str(error))
+    return ModelRejected(f"the model cannot be imported: {error.kind}: {gist(error)}")

@@ -1,0 +1,23 @@
+"""autosched: tunes many neural networks at once on shared hosts and devices.
+
+The Python API in one line: ``load_model("net.onnx").tune(trials=200).compile().save("net-tuned")``; later
+``load_module("net-tuned/net.so").run(x)``. Names are imported when first used, so that the daemon and the command line
+start fast.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["Model", "Module", "TunedModel", "__version__", "load_model", "load_module"]
+
+if TYPE_CHECKING:
+    from autosched.api import Model, Module, TunedModel, load_model, load_module
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from autosched import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'autosched' has no attribute {name!r}")

@@ -1,0 +1,78 @@
+"""Files to and from a daemon, named by the hash of their content. An upload that broke off goes on where it ended."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from autosched.errors import RequestError, WireError
+from autosched.link import Link
+from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes of how many are there."""
+
+
+def sha256(path: Path) -> str:
+    """Content hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def upload(link: Link, path: Path, progress: Progress | None = None) -> str:
+    """Put a file into the daemon's blob store; returns its hash."""
+    name = sha256(path)
+    with path.open("rb") as file:
+        total = os.fstat(file.fileno()).st_size
+        state = await link.call(PutBlob(sha256=name, total=total, offset=0, data=b""), BlobState)
+        while not state.complete:
+            file.seek(state.bytes_have)
+            data = file.read(CHUNK_BYTES)
+            if not data and state.bytes_have < total:
+                raise RequestError(f"{path} became shorter while it was uploaded: let it be written first, then retry")
+            piece = PutBlob(sha256=name, total=total, offset=state.bytes_have, data=data)
+            state = await link.call(piece, BlobState)
+            if progress is not None:
+                progress(state.bytes_have, total)
+    return name
+
+
+async def download(link: Link, name: str, path: Path) -> None:
+    """Fetch a blob into a file. It appears under its name only when it is whole and its hash is right.
+
+    Raises OSError when it cannot be written (a full disk leaves no part of it behind).
+    """
+    part = path.with_name(f".{path.name}.part")
+    digest = hashlib.sha256()
+    try:
+        with part.open("wb") as file:
+            offset = 0
+            while True:
+                chunk = await link.call(GetBlob(sha256=name, offset=offset), Chunk)
+                offset += file.write(chunk.data)
+                digest.update(chunk.data)
+                if offset >= chunk.total:
+                    break
+                if not chunk.data:
+                    raise WireError(f"the daemon sent nothing where {chunk.total - offset} bytes of {path.name} remain")
+        if digest.hexdigest() != name:
+            raise WireError(f"{path.name} arrived damaged: its content does not match its hash. Fetch it again")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """True when there was no room, on the disk or in the user's quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+async def fetch(link: Link, name: str) -> bytes:
+    """A small blob's content."""
+    data = bytearray()
+    while True:
+        chunk = await link.call(GetBlob(sha256=name, offset=len(data)), Chunk)
+        data += chunk.data
+        if len(data) >= chunk.total or not chunk.data:
+            return bytes(data)

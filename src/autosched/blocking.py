@@ -1,0 +1,105 @@
+"""A connection without an event loop: for commands that ask one question and end.
+
+Importing asyncio and building a loop costs more than a whole listing may; a socket and the sans-I/O `Peer` do.
+"""
+
+import socket
+import time
+from types import TracebackType
+from typing import TypeVar
+
+from msgspec import Struct
+
+from autosched import __version__
+from autosched import address as addresses
+from autosched.address import UNIX
+from autosched.errors import DaemonUnreachable, from_wire
+from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, Method, Welcome
+from autosched.wire import Answer, Peer, result_of
+
+T = TypeVar("T", bound=Struct)
+TIMEOUT_S = 10.0
+
+
+class Caller:
+    """One open connection as a user. `with Caller(address) as daemon: daemon.call(ListJobs(), JobList)`."""
+
+    def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect and say hello. Raises DaemonUnreachable."""
+        self.address = address
+        self._timeout_s = timeout_s
+        self._peer = Peer({}, FRAME_BYTES)
+        self._socket = _connect(address, timeout_s)
+        try:
+            self.welcome = self.call(Hello(protocol=PROTOCOL, software=f"autosched {__version__}"), Welcome)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def call(self, method: Method, kind: type[T]) -> T:
+        """Ask; wait for the answer. Raises the error that the daemon answers with, or DaemonUnreachable."""
+        id, frame = self._peer.request(method)
+        deadline_at = time.monotonic() + self._timeout_s
+        try:
+            self._socket.sendall(frame)
+            while True:
+                message = self._peer.next()
+                if isinstance(message, Answer) and message.id == id:
+                    break
+                if message is None:
+                    self._socket.settimeout(max(0.001, deadline_at - time.monotonic()))
+                    if not (received := self._socket.recv(65_536)):
+                        raise DaemonUnreachable(f"the daemon at {self.address} closed the connection; {_log_hint()}")
+                    self._peer.feed(received)
+        except TimeoutError:
+            raise DaemonUnreachable(
+                f"the daemon at {self.address} did not answer {type(method).__name__} within {self._timeout_s:g} s;"
+                f" {_log_hint()}"
+            ) from None
+        except OSError as error:
+            raise unreachable(self.address, error) from None
+        if message.error is not None:
+            raise from_wire(*message.error)
+        return result_of(message, kind)
+
+    def __enter__(self) -> "Caller":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._socket.close()
+
+
+def unreachable(address: str, error: OSError) -> DaemonUnreachable:
+    """What an operating-system error on the way to a daemon means, and what to type."""
+    start = "Start one:  autosched serve"
+    if isinstance(error, FileNotFoundError):
+        return DaemonUnreachable(f"no daemon runs here: there is no socket at {address.removeprefix(UNIX)}. {start}")
+    if isinstance(error, ConnectionRefusedError) and address.startswith(UNIX):
+        path = address.removeprefix(UNIX)
+        return DaemonUnreachable(
+            f"the socket {path} is there but nobody listens: the daemon that made it is dead."
+            f" {start}  (it resumes the jobs and replaces the socket)"
+        )
+    if isinstance(error, PermissionError):
+        return DaemonUnreachable(f"the socket at {address} belongs to another user: {error.strerror}. Ask its owner")
+    why = error.strerror or str(error) or type(error).__name__
+    return DaemonUnreachable(f"no daemon answers at {address}: {why}. {start}  or name another:  --host ADDRESS")
+
+
+def _connect(address: str, timeout_s: float) -> socket.socket:
+    family = socket.AF_UNIX if address.startswith(UNIX) else socket.AF_UNSPEC
+    try:
+        if family == socket.AF_UNIX:
+            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            opened.settimeout(timeout_s)
+            opened.connect(address.removeprefix(UNIX))
+            return opened
+        return socket.create_connection(addresses.tcp(address), timeout_s)
+    except TimeoutError:
+        raise DaemonUnreachable(f"no daemon answers at {address} within {timeout_s:g} s") from None
+    except OSError as error:
+        raise unreachable(address, error) from None
+
+
+def _log_hint() -> str:
+    return "what happened stands in its log (see `autosched status`)"

@@ -1,0 +1,117 @@
+"""The table of commands, and the border at which every error becomes words and an exit code."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from autosched import __version__
+from autosched.cli.output import say
+from autosched.errors import AutoschedError
+
+COMMANDS = {
+    "tune": "tune:tune",
+    "submit": "tune:submit",
+    "attach": "tune:attach",
+    "compile": "tune:compile",
+    "jobs": "listings:jobs",
+    "job": "listings:job",
+    "cancel": "listings:cancel",
+    "explain": "listings:explain",
+    "devices": "listings:devices",
+    "status": "listings:status",
+    "stop": "listings:stop",
+    "serve": "serve:serve",
+    "run": "module:run",
+    "evaluate": "module:evaluate",
+    "model": "model:model",
+    "doctor": "doctor:doctor",
+    "demo": "demo:demo",
+}
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when one is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module that holds the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"autosched.cli.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The same with a proposal for what was mistyped."""
+        import difflib
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"Did you mean: autosched {near[0]}" if near else "See what there is: autosched --help"
+            ctx.fail(f"there is no command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    envvar="AUTOSCHED_HOST",
+    help="The daemon: unix:/path/to/socket or tcp://HOST:PORT. Default: this user's own daemon.",
+)
+@click.version_option(__version__, prog_name="autosched")
+@click.pass_context
+def autosched(ctx: click.Context, host: str | None) -> None:
+    """Tune neural networks: several at once, without one disturbing another's measurements.
+
+    First steps: `autosched doctor`, `autosched demo`, `autosched tune MODEL.onnx`.
+    """
+    ctx.obj = host
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        code = autosched.main(list(words), prog_name="autosched", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.Abort:
+        say("\nautosched: interrupted")
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except AutoschedError as error:
+        say(f"autosched: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("\nautosched: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 0
+    except Exception as error:  # the process border: a bug of ours
+        say(_bug(error))
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _bug(error: Exception) -> str:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="autosched-", suffix=".log", delete=False) as file:
+        file.write(f"autosched {__version__}, Python {sys.version}, called as {sys.argv}\n")
+        traceback.print_exception(error, file=file)
+    return (
+        f"autosched: this is a bug in autosched, not in what you typed: {type(error).__name__}: {error}\n"
+        f"The details are in {file.name}; please attach that file to a report. Jobs in the daemon are not affected."
+    )

@@ -1,0 +1,44 @@
+"""`autosched doctor`: is this machine fit to tune on."""
+
+import asyncio
+
+import click
+
+from autosched.cli.output import colours, data, document
+from autosched.doctor import Finding, examine
+
+MARKS = {"ok": "ok", "warning": " !", "broken": " X"}
+COLOURS = {"ok": 32, "warning": 33, "broken": 31}
+
+
+@click.command()
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@click.pass_obj
+def doctor(host: str | None, style: str) -> int:
+    """Check this machine: TVM, its versions, compiler, cores, disk, load, daemon. Exit code 1: something is broken."""
+    findings = asyncio.run(_examine(host, told=style == "table"))
+    if style == "json":
+        document("findings", findings)
+    broken = [finding for finding in findings if finding.state == "broken"]
+    if style == "table":
+        data("")
+        data(f" {len(broken)} of these must be mended first." if broken else " All is well. Try:  autosched demo")
+    return 1 if broken else 0
+
+
+async def _examine(host: str | None, *, told: bool) -> list[Finding]:
+    findings = []
+    async for finding in examine(host):
+        findings.append(finding)
+        if told:
+            data(line(finding))
+    return findings
+
+
+def line(finding: Finding) -> str:
+    """A finding, and its fix on a line of its own."""
+    mark = MARKS[finding.state]
+    if colours():
+        mark = f"\x1b[{COLOURS[finding.state]}m{mark}\x1b[0m"
+    what = finding.what.replace("\n", "\n      ")
+    return f" {mark}  {what}" + (f"\n      fix: {finding.fix}" if finding.fix else "")

@@ -1,0 +1,75 @@
+"""Commands on a compiled module: run, evaluate."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from autosched import api, children, config, units
+from autosched.cli.output import data, document, say
+from autosched.config import Config
+from autosched.report.verdict import interval
+
+RUN_S = 600.0
+
+module_argument = click.argument("module", type=click.Path(path_type=Path), metavar="MODULE")
+inputs_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE.npy",
+    help="An input as NumPy file; random when none is given.",
+)
+style_option = click.option(
+    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
+)
+
+
+@click.command()
+@module_argument
+@inputs_option
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write each output to DIR/NAME.npy.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
+@style_option
+def run(module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, style: str) -> None:
+    """Run a compiled network once, in a process of its own that stays off the devices' cores."""
+    found = api.load_module(module)
+    words = ["run", str(found.path), "--seed", str(seed)]
+    for text in inputs:
+        words += ["--input", text]
+    if output is not None:
+        words += ["--output", str(output)]
+    pools = config.resources(Config()).pools
+    cores = sorted(
+        {core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores}
+    )
+    words += ["--cores", ",".join(map(str, cores))]
+    answer = asyncio.run(children.ask(api.MODULE_CHILD, words, timeout_s=RUN_S))
+    if style == "json":
+        return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})
+    if not inputs:
+        say(f"random inputs, seed {seed}; your own:  --input x.npy")
+    for tensor in answer["outputs"]:
+        shape = "x".join(map(str, tensor["shape"])) or "scalar"
+        first = ", ".join(f"{value:.6g}" for value in tensor["first"])
+        data(f" {tensor['name']}  {tensor['dtype']} {shape}  {first}{', …' if len(tensor['first']) == 5 else ''}")
+        if tensor["file"]:
+            data(f"   written to {tensor['file']}")
+    say(f"took {units.latency(answer['seconds'])}, the first time; to measure it:  autosched evaluate {module}")
+
+
+@click.command()
+@module_argument
+@inputs_option
+@click.option("--device", default="cpu", show_default=True, help="Kind of device to measure on.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to measure.")
+@style_option
+@click.pass_obj
+def evaluate(host: str | None, module: Path, inputs: tuple[str, ...], device: str, seconds: float, style: str) -> None:
+    """Measure a compiled network on a device's cores; waits for the device when a daemon is using it."""
+    found = api.load_module(module)
+    timing = found.evaluate(daemon=host, device=device, budget_s=seconds, inputs=inputs, told=say)
+    if style == "json":
+        return document("timing", timing)
+    samples = units.count(len(timing.samples_s), "sample")
+    data(f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {samples}")

@@ -1,0 +1,58 @@
+"""How the end of a job is told: latencies, outputs, failures, files, and what to type next."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from autosched import units
+from autosched.backend import Evaluation
+from autosched.report import verdict
+from autosched.report.verdict import interval, label
+from autosched.results import PAGE, Result
+
+
+def outcome(result: Result) -> Iterator[str]:
+    """The lines to print."""
+    job = result.report.job
+    took = units.duration((job.now if job.ended_at is None else job.ended_at) - job.submitted_at)
+    tuned = f"{units.count(job.trials, 'trial')} on {units.count(len(job.tasks), 'task')}"
+    yield f" {job.name}  {tuned} in {took}, job {job.job}"
+    if result.report.evaluation is not None:
+        yield from evaluation(result.report.evaluation)
+    elif job.estimate_s is not None:
+        yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
+    if job.failed:
+        yield f" failed trials {job.failed} of {job.trials}: {units.reasons(job.failures)}"
+    folder = shown(result.folder)
+    yield f" files in {folder}: {', '.join(path.name for path in result.files)}"
+    yield " Next:"
+    if result.module is not None:
+        yield f"   autosched run {shown(result.module)}"
+        yield f"   autosched evaluate {shown(result.module)}"
+    else:
+        yield f"   autosched job {job.job}"
+        yield "   autosched devices"
+    yield f"   xdg-open {shown(result.folder / PAGE)}"
+
+
+def evaluation(measured: Evaluation) -> Iterator[str]:
+    """Latencies side by side, and whether the outputs are equal."""
+    found = verdict(measured)
+    cores = ", ".join(map(str, measured.cores))
+    where = f" on core{'s' if len(measured.cores) > 1 else ''} {cores}" if cores else ""
+    yield f" latency of one inference{where}, median and 95 % confidence interval:"
+    for timing in measured.timings:
+        remark = found.remarks.get(timing.name, "")
+        yield f"   {label(timing):13}{units.latency(timing.median_s):>9}  {interval(timing):22} {remark}".rstrip()
+    yield f" {found.outputs}"
+    for note in measured.notes:
+        yield f" ! {note}"
+
+
+def shown(path: Path) -> str:
+    """Short where it lies below the current folder; quoted where a shell needs it."""
+    import shlex
+
+    try:
+        return shlex.quote(f"./{path.relative_to(Path.cwd())}")
+    except (ValueError, OSError):
+        return shlex.quote(str(path))

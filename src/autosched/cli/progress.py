@@ -1,0 +1,157 @@
+"""Shows how a job gets on: a picture kept up to date on a terminal, a line from time to time elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Protocol
+
+from autosched import units
+from autosched.cli.output import colours, say
+from autosched.model import JobState
+from autosched.protocol import JobView
+from autosched.shares import gain, tasks_by_share
+
+LINE_EVERY_S = 30.0
+TASKS_SHOWN = 8
+BAR_WIDTH = 41
+
+
+class Progress(Protocol):
+    """Something to show views of a job on; used in a `with`."""
+
+    def show(self, view: JobView) -> None:
+        """The job now."""
+
+    def __enter__(self) -> "Progress": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+
+def progress() -> Progress:
+    """What suits this terminal."""
+    return Live() if sys.stderr.isatty() and colours(sys.stderr) else Lines()
+
+
+class Lines:
+    """One line when something important happened, else one every half a minute."""
+
+    def __init__(self) -> None:
+        self._said_at = -LINE_EVERY_S
+        self._said: tuple[object, ...] = ()
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        return
+
+    def show(self, view: JobView) -> None:
+        """Say it if it is time."""
+        phase = (view.state, bool(view.tasks), view.estimate_s is None)
+        now = time.monotonic()
+        if phase == self._said and now - self._said_at < LINE_EVERY_S:
+            return
+        self._said, self._said_at = phase, now
+        say(line(view))
+
+
+def line(view: JobView) -> str:
+    """A job's progress in one line."""
+    parts = [f"job {view.job} {view.name}: {view.state}"]
+    if view.tasks:
+        parts.append(f"{view.trials}/{'?' if view.trials_total is None else view.trials_total} trials")
+    if view.estimate_s is not None:
+        parts.append(f"best {units.latency(view.estimate_s)}{gain(view)}")
+    if view.failed:
+        parts.append(f"failed {units.reasons(view.failures)}")
+    if not JobState(view.state).ended:
+        parts += [f"eta {units.duration(view.eta_s)}"] if view.eta_s is not None else []
+        parts += [view.reason] if view.reason else []
+    return ", ".join(parts)
+
+
+class Live:
+    """A picture in place, drawn with rich."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._live: Any = RichLive(console=Console(stderr=True), refresh_per_second=4, transient=True)
+        self._estimate_s: float | None = None
+        self._gained_at = time.monotonic()
+        self._last: JobView | None = None
+
+    def __enter__(self) -> "Live":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._live.__exit__(kind, error, tb)
+        if self._last is not None:
+            say(line(self._last))
+
+    def show(self, view: JobView) -> None:
+        """Draw the job as it is now."""
+        if view.estimate_s != self._estimate_s:
+            self._estimate_s, self._gained_at = view.estimate_s, time.monotonic()
+        self._last = view
+        self._live.update(picture(view, time.monotonic() - self._gained_at))
+
+
+def picture(view: JobView, since_gain_s: float) -> Any:
+    """The live view: header, bar, best, tasks by share, and the keys."""
+    from rich.console import Group
+    from rich.text import Text
+
+    skipped = f", {len(view.skipped)} skipped (no arithmetic)" if view.skipped else ""
+    parts: list[Any] = [
+        Text.assemble(f" job {view.job} ", (view.name, "bold"), f"  {view.backend} on {view.device}")
+        + Text(f"  {units.count(len(view.tasks), 'task')}{skipped}" if view.tasks else ""),
+        _bar(view),
+    ]
+    if view.estimate_s is not None:
+        last = f"  last gain {units.duration(since_gain_s)} ago" if view.trials else ""
+        parts.append(Text.assemble(" best ", (units.latency(view.estimate_s), "bold green"), gain(view), (last, "dim")))
+    if view.failed:
+        rate = units.share(view.failed, view.trials)
+        parts.append(Text(f" failed {rate}: {units.reasons(view.failures)}", style="yellow"))
+    parts.append(Text(f" {view.reason}", style="dim", no_wrap=True, overflow="ellipsis"))
+    if view.tasks:
+        parts.append(_tasks(view))
+    parts.append(Text(" Ctrl-C detaches; the job goes on", style="dim"))
+    return Group(*parts)
+
+
+def _bar(view: JobView) -> Any:
+    from rich.text import Text
+
+    if not view.trials_total:
+        return Text(" ")
+    part = min(1.0, view.trials / view.trials_total)
+    full = round(part * BAR_WIDTH)
+    numbers = f"  {view.trials}/{view.trials_total} trials  {100 * part:.0f} %  eta {units.duration(view.eta_s)}"
+    return Text.assemble(" ", ("━" * full, "green"), ("━" * (BAR_WIDTH - full), "bright_black"), numbers)
+
+
+def _tasks(view: JobView) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
+    table.add_column("TASK", no_wrap=True, max_width=34, overflow="ellipsis")
+    for name in ("SHARE", "TRIALS", "BEST", "GFLOP/S"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("STAGE", no_wrap=True)
+    ordered = tasks_by_share(view)
+    for task, part in ordered[:TASKS_SHOWN]:
+        share = "-" if part is None else units.share(part, 1.0)
+        speed = units.gflops(task.flops, task.best_s)
+        table.add_row(
+            Text(task.shape or task.name), share, str(task.trials), units.latency(task.best_s), speed, task.stage
+        )
+    if len(ordered) > TASKS_SHOWN:
+        table.add_row(Text(f"… {len(ordered) - TASKS_SHOWN} more", style="dim"))
+    return table

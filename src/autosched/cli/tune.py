@@ -1,0 +1,268 @@
+"""Commands that run a job: tune, submit, attach, compile."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from autosched import api, results, units
+from autosched.api import Option, Settings, connected
+from autosched.cli.outcome import outcome
+from autosched.cli.output import data, document, format_option, say
+from autosched.cli.progress import progress
+from autosched.cli.selectors import select_one
+from autosched.errors import DaemonUnreachable, RequestError
+from autosched.model import JobId, JobSpec, JobState
+from autosched.protocol import JobList, JobView, ListJobs
+from autosched.remote import Daemon
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+INTERRUPTED = 130
+RECONNECT_TRIES = 5
+RECONNECT_PAUSE_S = 1.0
+
+
+def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """ "x=1,3,48,320" becomes {"x": (1, 3, 48, 320)}."""
+    shapes = {}
+    for value in values:
+        name, equals, text = value.rpartition("=")
+        extents = text.replace("x", ",").split(",")
+        if not equals or not name or not all(e.strip().isdecimal() and int(e) > 0 for e in extents):
+            raise click.BadParameter(f"{value!r} is no shape. Write NAME=D1,D2,..., for example x=1,3,48,320")
+        shapes[name] = tuple(int(extent) for extent in extents)
+    return shapes
+
+
+def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, Option]:
+    """ "population=64" becomes {"population": 64}."""
+    options = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is no option of a backend. Write KEY=VALUE, for example population=64")
+        options[name] = _value(text)
+    return options
+
+
+def _value(text: str) -> Option:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, callback=shapes_of, metavar="NAME=D1,D2,...",
+    help="Shape of a dynamic input; repeatable.",
+)  # fmt: skip
+_SETTINGS = (
+    shape_option,
+    click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.'),
+    click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on: autosched devices"),
+    click.option("--trials", type=click.IntRange(min=1), help="For the whole network. Default: the backend's."),
+    click.option("--backend", default="ansor", show_default=True, help="What searches and compiles."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random."),
+    click.option(
+        "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
+        help="Option of the backend; repeatable.",
+    ),
+)  # fmt: skip
+
+
+def settings_options(command: F) -> F:
+    """The options that `tune` and `submit` share."""
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.onnx")
+@settings_options
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: ./MODEL-tuned"
+)
+@click.option("-d", "--detach", is_flag=True, help="Submit, print the job's number, and do not wait.")
+@click.pass_obj
+def tune(host: str | None, /, model: Path, output: Path | None, detach: bool, **words: Any) -> int:
+    """Make a network faster: tune it, compile it, check its outputs and measure it.
+
+    Starts a private daemon when none runs. Ctrl-C detaches: the job goes on and can be attached again or cancelled.
+    """
+    net = api.load_model(model, words.pop("shapes"))
+    folder = results.prepare(output or Path(f"{net.name}-tuned"))
+    settings = Settings(options=words.pop("options"), output=folder, **words)
+
+    async def begin() -> JobId:
+        async with connected(host, told=say) as daemon:
+            return await api.submit(daemon, net, settings, _uploading())
+
+    job = _interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
+    if job is None:
+        return INTERRUPTED
+    if detach:
+        data(str(job))
+        say(f"Follow it:  autosched attach {job}     stop it:  autosched cancel {job}")
+        return 0
+    return follow(host, job, folder)
+
+
+@click.command()
+@click.argument("models", type=click.Path(path_type=Path), metavar="MODEL.onnx...", nargs=-1, required=True)
+@settings_options
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."
+)
+@format_option
+@click.pass_obj
+def submit(host: str | None, /, models: tuple[Path, ...], output: Path | None, style: str, **words: Any) -> None:
+    """Hand over one or more models to be tuned at the same time, and return at once."""
+    shapes, options = words.pop("shapes"), words.pop("options")
+    nets = [api.load_model(model, shapes) for model in models]
+    parent = (output or Path()).absolute()
+
+    async def hand_over() -> list[JobId]:
+        async with connected(host, start=False) as daemon:
+            accepted = []
+            for net in nets:
+                settings = Settings(options=options, output=parent / f"{net.name}-tuned", **words)
+                accepted.append(await api.submit(daemon, net, settings, _uploading()))
+                if style == "id":
+                    data(str(accepted[-1]))
+            return accepted
+
+    jobs = asyncio.run(hand_over())
+    if style == "json":
+        return document("jobs", [{"job": job, "name": net.name} for job, net in zip(jobs, nets, strict=True)])
+    if style == "table":
+        span = str(jobs[0]) if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
+        data(f" {'job' if len(jobs) == 1 else 'jobs'} {span} accepted ({len(jobs)})")
+        say(f" Follow:  autosched jobs     autosched attach {jobs[-1]}     stop:  autosched cancel {span}")
+    return None
+
+
+@click.command()
+@click.argument("which", metavar="JOB")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: as submitted."
+)
+@click.pass_obj
+def attach(host: str | None, which: str, output: Path | None) -> int:
+    """Follow a job to its end and fetch its results; those of one that has ended, at once."""
+
+    async def find() -> JobView:
+        async with connected(host, told=say) as daemon:
+            return await _view(daemon, which)
+
+    view = asyncio.run(find())
+    folder = output or Path(view.output or f"{view.name}-tuned")
+    if view.state not in (JobState.FAILED.value, JobState.CANCELLED.value):
+        folder = results.prepare(folder)
+    return follow(host, view.job, folder)
+
+
+@click.command()
+@click.argument("which", metavar="JOB")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the module goes. Default: as submitted.",
+)
+@click.pass_obj
+def compile(host: str | None, which: str, output: Path | None) -> int:
+    """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""
+
+    async def begin() -> tuple[JobId, Path]:
+        async with connected(host, told=say) as daemon:
+            view = await _view(daemon, which)
+            folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            return (await daemon.submit(_compile_spec(view, folder))).job, folder
+
+    job, folder = asyncio.run(begin())
+    return follow(host, job, folder)
+
+
+def _compile_spec(view: JobView, folder: Path) -> JobSpec:
+    if view.spec is None:
+        raise RequestError(f"the daemon does not say how job {view.job} was submitted: restart it with this version")
+    source = view.job
+    if view.trials == 0:
+        if view.spec.records_from is None:
+            raise RequestError(f"job {view.job} has no trials to compile from. See why:  autosched explain {view.job}")
+        source = view.spec.records_from
+    return msgspec.structs.replace(view.spec, trials=0, records_from=source, output=str(folder), external=False)
+
+
+async def _view(daemon: Daemon, which: str) -> JobView:
+    known = [job.job for job in (await daemon.link.call(ListJobs(limit=500), JobList)).jobs]
+    return await daemon.job(select_one(which, lambda: known))
+
+
+def follow(host: str | None, job: JobId, folder: Path) -> int:
+    """Watch a job to its end, fetch its results and tell them; Ctrl-C detaches."""
+    detached = f"\nDetached. The job goes on:  autosched attach {job}     stop it:  autosched cancel {job}"
+    result = _interruptible(_follow(host, job, folder), detached)
+    if result is None:
+        return INTERRUPTED
+    for line in outcome(result):
+        data(line)
+    return 0
+
+
+async def _follow(host: str | None, job: JobId, folder: Path) -> results.Result:
+    failures = 0
+    with progress() as screen:
+        while True:
+            try:
+                async with connected(host) as daemon:
+                    async for view in daemon.follow(job):
+                        failures = 0
+                        screen.show(view)
+                    break
+            except DaemonUnreachable as error:
+                failures += 1
+                if failures > RECONNECT_TRIES:
+                    raise
+                say(f"{error}\nTrying to reach it again ({failures} of {RECONNECT_TRIES}) ...")
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+    results.check_ended(view)
+    async with connected(host) as daemon:
+        return await results.collect(daemon, view, folder)
+
+
+def _interruptible(work: Coroutine[Any, Any, T], farewell: str) -> T | None:
+    """Run it; on Ctrl-C say farewell and return None."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        say(farewell)
+        return None
+
+
+def _uploading() -> Callable[[int, int], None] | None:
+    """Tell how an upload gets on, where a person watches and it takes long."""
+    import sys
+
+    if not sys.stderr.isatty():
+        return None
+
+    def told(have: int, total: int) -> None:
+        if total > 16 * 1024**2:
+            end = "\n" if have == total else "\r"
+            sys.stderr.write(
+                f"uploading {units.size(have)} of {units.size(total)} ({units.share(have, total)})   {end}"
+            )
+            sys.stderr.flush()
+
+    return told

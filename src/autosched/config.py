@@ -1,0 +1,271 @@
+"""The configuration: a TOML file made into frozen values, checked once. etc/autosched.toml documents every setting.
+
+Nothing else reads the file: `daemon.main` hands these values on.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+from autosched.errors import ConfigError
+from autosched.model import Name, Pool, Unit
+
+HOST_POOL = "host"
+DEVICE_POOL = "device:"
+
+Cores = Annotated[tuple[Annotated[int, Meta(ge=0, le=65_535)], ...], Meta(max_length=4_096)]
+Period = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the daemon lives."""
+
+    state_dir: str = ""
+    socket: str = ""
+    listen: str = "127.0.0.1:0"
+    idle_exit_s: Period = 60.0
+
+
+class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which cores the host's lanes own."""
+
+    host_cores: Cores | Literal["auto"] = "auto"
+    lanes: Annotated[int, Meta(ge=1, le=1_000)] | Literal["auto"] = "auto"
+
+
+class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """One device. Without cores it is profiled on from wherever its client runs."""
+
+    name: Name
+    kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
+    cores: Cores = ()
+
+
+class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who goes next, and for how long."""
+
+    policy: Literal["interleaved", "sequential", "build-first"] = "interleaved"
+    step_timeout_s: Period = 600.0
+    attach_timeout_s: Period = 60.0
+
+
+class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What nobody may exceed."""
+
+    jobs_active_max: Annotated[int, Meta(ge=1)] = 1_000
+    connections_max: Annotated[int, Meta(ge=1)] = 1_000
+    blob_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024**3
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    daemon: DaemonConfig = DaemonConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    device: Annotated[tuple[DeviceConfig, ...], Meta(max_length=1_000)] = ()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+    @property
+    def state_dir(self) -> Path:
+        """Journal, records and files; AUTOSCHED_STATE_DIR or ~/.local/state/autosched by default."""
+        if chosen := self._chosen_state_dir:
+            return Path(chosen).expanduser().absolute()
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched"
+
+    @property
+    def _chosen_state_dir(self) -> str:
+        return self.daemon.state_dir or os.environ.get("AUTOSCHED_STATE_DIR", "")
+
+    @property
+    def socket(self) -> Path:
+        """The daemon's unix socket: in XDG_RUNTIME_DIR, or in the state folder when that is unset or was chosen."""
+        if self.daemon.socket:
+            return Path(self.daemon.socket).expanduser().absolute()
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        if runtime and not self._chosen_state_dir:
+            return Path(runtime) / "autosched/api.sock"
+        return self.state_dir / "api.sock"
+
+    def listen(self) -> tuple[str, int]:
+        """Host and port of the TCP listener. Raises ConfigError unless it is on the loopback interface."""
+        host, _, port = self.daemon.listen.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ConfigError(f"daemon.listen is {self.daemon.listen!r}; write host:port, for example 127.0.0.1:0")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError(
+                f"daemon.listen is {self.daemon.listen!r}, which other machines can reach; there is no authentication"
+                " yet, so only 127.0.0.1 is allowed. To reach it from elsewhere, use an SSH tunnel"
+            )
+        return host, int(port)
+
+
+def load(path: Path | None) -> Config:
+    """Read a configuration file; without one, all defaults. Raises ConfigError with file, line and key."""
+    if path is None:
+        return Config()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); check the name given with -c") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str) -> Config:
+    """Check a configuration text; `where` names it in messages."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise ConfigError(f"{where}:{line[1] if line else len(text.splitlines())}: not valid TOML: {error}") from None
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), text, where)) from None
+    names: dict[str, int] = {}
+    for index, device in enumerate(config.device):
+        if device.name in names or device.name.startswith(f"{HOST_POOL}/"):
+            line_at = _line_of(text, ["device", str(index), "name"])
+            raise ConfigError(
+                f"{where}:{line_at}: device.name: {device.name!r} is taken; give each device its own name"
+            )
+        names[device.name] = index
+    return config
+
+
+# Resources --------------------------------------------------------------------------------------------------------
+
+
+class Resources(Struct, frozen=True):
+    """The pools of this machine, and what is not ideal about them."""
+
+    pools: tuple[Pool, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
+    """Host lanes and devices on the usable cores (default: those this process may use). Raises ConfigError.
+
+    By default half of the cores, at least one, are the device "cpu0", and each other core is a host lane.
+    """
+    cores = usable_cores() if usable is None else list(usable)
+    devices = [Unit(device.name, device.cores) for device in config.device]
+    kinds = [device.kind for device in config.device]
+    if not devices:
+        devices, kinds = [Unit("cpu0", tuple(sorted(cores[-max(1, len(cores) // 2) :])))], ["cpu"]
+    taken = {core for unit in devices for core in unit.cores}
+    host = config.resources.host_cores
+    if host == "auto":
+        host = tuple(core for core in cores if core not in taken)
+    warnings: tuple[str, ...] = ()
+    if host:
+        lanes = _lanes(host, config.resources.lanes)
+        _check(devices + lanes, cores)
+    else:
+        shared = next((unit for unit in devices if unit.cores), None)
+        if shared is None:
+            raise ConfigError("resources.host_cores is empty and no device has cores: name cores for the host lanes")
+        lanes = [shared]
+        _check(devices, cores)
+        warnings = (
+            f"no core is left for a host lane, so {shared.name} is lane and device at once: nothing runs in parallel",
+        )
+    pools: dict[str, list[Unit]] = {HOST_POOL: lanes}
+    for unit, kind in zip(devices, kinds, strict=True):
+        pools.setdefault(DEVICE_POOL + kind, []).append(unit)
+    return Resources(tuple(Pool(name, tuple(units)) for name, units in pools.items()), warnings)
+
+
+def _lanes(cores: tuple[int, ...], lanes: int | str) -> list[Unit]:
+    count = len(cores) if isinstance(lanes, str) else lanes
+    if count > len(cores):
+        raise ConfigError(f"resources.lanes is {count}, but only {len(cores)} cores are left for the host: {cores}")
+    return [Unit(f"{HOST_POOL}/{lane}", tuple(sorted(cores[lane::count]))) for lane in range(count)]
+
+
+def _check(units: list[Unit], usable: list[int]) -> None:
+    owner: dict[int, str] = {}
+    for unit in units:
+        for core in unit.cores:
+            if core not in usable:
+                raise ConfigError(f"{unit.name} names core {core}; this process may use {sorted(usable)}")
+            if core in owner:
+                raise ConfigError(
+                    f"{unit.name} and {owner[core]} both own core {core}: what runs on one would disturb the"
+                    " measurements on the other; give each its own cores"
+                )
+            owner[core] = unit.name
+
+
+def usable_cores() -> list[int]:
+    """Cores this process may run on, those that share a physical core next to each other."""
+    return sorted(os.sched_getaffinity(0), key=lambda core: (_first_sibling(core), core))
+
+
+def _first_sibling(core: int) -> int:
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    try:
+        return int(re.split("[,-]", path.read_text())[0])
+    except (OSError, ValueError):
+        return core
+
+
+# Messages ---------------------------------------------------------------------------------------------------------
+
+
+def _explain(error: str, text: str, where: str) -> str:
+    """msgspec says what is wrong and at which path, "Expected `int`, got `str` - at `$.device[0].cores`"."""
+    what, _, at = error.partition(" - at `$")
+    path = re.findall(r"[^.\[\]`]+", at)
+    if unknown := re.search(r"unknown field `(.*)`", what):
+        key = unknown[1]
+        valid = [field.name for field in _fields(Config, path)]
+        near = difflib.get_close_matches(key, valid, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(valid)}"
+        path, what = [*path, key], f"no such setting; {hint}"
+    elif what.startswith("Invalid enum value"):
+        kind = next(f.type for f in _fields(Config, path[:-1]) if f.name == path[-1])
+        what += f"; choose from: {', '.join(_choices(kind))}"
+    dotted = ".".join(part for part in path if not part.isdecimal())
+    return f"{where}:{_line_of(text, path)}: {dotted or 'the file'}: {what}"
+
+
+def _fields(kind: Any, path: list[str]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The settings below a path."""
+    if path:
+        kind = {field.name: field.type for field in msgspec.structs.fields(kind)}[path[0]]
+        kind = DeviceConfig if path[0] == "device" else kind
+    return msgspec.structs.fields(kind)
+
+
+def _choices(kind: Any) -> Iterator[str]:
+    """The words that a setting of this type may have."""
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)
+
+
+def _line_of(text: str, path: list[str]) -> int:
+    """The line that sets a path such as ["device", "0", "cores"], or the nearest line above it that exists."""
+    table, key = (path[0], path[-1]) if len(path) > 1 else ("", path[0] if path else "")
+    nth = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0
+    found, current, seen = 1, "", -1
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([^\]\s]+)\s*\]+", line):
+            current = header[1].strip("\"'")
+            seen += current == table
+            if current == (table or key) and seen in (nth, -1):
+                found = number
+        elif current == table and seen in (nth, -1) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+            return number
+    return found

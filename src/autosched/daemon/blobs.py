@@ -1,0 +1,92 @@
+"""Files by the hash of their content: models that users bring, results that clients leave."""
+
+import asyncio
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+from autosched.errors import NotFound, Refused
+from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+
+
+class Blobs:
+    """A folder of complete files, and of parts of those that are on their way."""
+
+    def __init__(self, folder: Path, bytes_max: int) -> None:
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._locks = {digit: asyncio.Lock() for digit in "0123456789abcdef"}  # by the first digit of the hash
+        folder.mkdir(exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        """Where the complete file lies."""
+        return self._folder / sha256
+
+    def size(self, sha256: str) -> int | None:
+        """Length of a complete file; None when there is none."""
+        try:
+            return self.path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    async def put(self, piece: PutBlob) -> BlobState:
+        """Take a piece, if it continues what is there; says how far the file is in any case."""
+        if piece.total > self._bytes_max:
+            raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self._bytes_max}")
+        async with self._locks[piece.sha256[0]]:
+            return await asyncio.to_thread(self._put, piece)
+
+    def _put(self, piece: PutBlob) -> BlobState:
+        if (size := self.size(piece.sha256)) is not None:
+            return BlobState(size, True)
+        part = self._folder / f"{piece.sha256}.part"
+        try:
+            if not piece.data and piece.total:
+                return BlobState(part.stat().st_size if part.exists() else 0, False)
+            with part.open("ab") as file:
+                have = file.tell()
+                if have > piece.total:
+                    file.truncate(have := 0)
+                if piece.offset == have and have + len(piece.data) <= piece.total:
+                    file.write(piece.data)
+                    have += len(piece.data)
+                if have < piece.total:
+                    return BlobState(have, False)
+                file.flush()
+                os.fsync(file.fileno())
+            self._complete(part, piece.sha256)
+        except OSError as error:
+            raise self._refused(error) from None
+        return BlobState(piece.total, True)
+
+    def _complete(self, part: Path, sha256: str) -> None:
+        with part.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != sha256:
+            part.unlink()
+            raise Refused(f"the uploaded bytes have the hash {actual}, not {sha256}; send the file again")
+        part.rename(self.path(sha256))
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _refused(self, error: OSError) -> Refused:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = "the daemon's disk is full" if full else f"the daemon cannot write ({error.strerror})"
+        return Refused(f"{what}: {self._folder}; free some space there, then send the file again")
+
+    async def get(self, wish: GetBlob) -> Chunk:
+        """A piece of a complete file."""
+        size = self.size(wish.sha256)
+        if size is None:
+            raise NotFound(f"the daemon has no file with the hash {wish.sha256}; upload it first")
+        if wish.offset >= size:
+            return Chunk(b"", size)
+        return Chunk(await asyncio.to_thread(self._read, wish), size)
+
+    def _read(self, wish: GetBlob) -> bytes:
+        with self.path(wish.sha256).open("rb") as file:
+            return os.pread(file.fileno(), CHUNK_BYTES, wish.offset)

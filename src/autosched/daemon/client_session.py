@@ -1,0 +1,121 @@
+"""What an attached client may ask and tell."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from autosched.config import DEVICE_POOL, HOST_POOL
+from autosched.core.events import Event, StepEnded
+from autosched.daemon.blobs import Blobs
+from autosched.daemon.progress import Ledger
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.store import Store, found
+from autosched.errors import NotFound, Refused, RequestError, WireError
+from autosched.model import JobId, Outcome
+from autosched.protocol import (
+    AddArtifact,
+    AddRecord,
+    Artifact,
+    Done,
+    EndStep,
+    GetBlob,
+    GetOrder,
+    GetRecords,
+    Heartbeat,
+    JobOrder,
+    Method,
+    PlanNetwork,
+    PutBlob,
+)
+
+
+class ClientSession:
+    """One client's connection. `lost` tells whether it was given up meanwhile."""
+
+    def __init__(
+        self, job: JobId, lost: Callable[[], bool], runtime: Runtime, store: Store, blobs: Blobs, ledger: Ledger
+    ) -> None:
+        self._job = job
+        self._lost = lost
+        self._runtime, self._store, self._blobs, self._ledger = runtime, store, blobs, ledger
+
+    async def handle(self, method: Method) -> Struct:
+        """Answer one call."""
+        match method:
+            case Heartbeat():
+                return Done()
+            case AddRecord():
+                return await self._add_record(method)
+            case EndStep():
+                return await self._end_step(method)
+            case GetOrder():
+                return await self._order()
+            case PlanNetwork():
+                return await self._plan(method)
+            case AddArtifact(name=name, sha256=sha256):
+                return await self._add_artifact(name, sha256)
+            case PutBlob():
+                return await self._blobs.put(method)
+            case GetBlob():
+                return await self._blobs.get(method)
+            case GetRecords(job=job, after=after):
+                if job not in self._runtime.state.jobs:
+                    raise NotFound(f"there is no job {job}")
+                return await self._store.records(job, after)
+        raise WireError(f"a client may not ask for {type(method).__name__}")
+
+    async def _order(self) -> JobOrder:
+        await self._store.flush()  # what an earlier client sent must be there to be fetched
+        state, progress = self._runtime.state, self._ledger.of(self._job)
+        spec = state.jobs[self._job].spec
+        lanes, devices = state.queues.get(HOST_POOL), state.queues.get(DEVICE_POOL + spec.device)
+        return JobOrder(
+            job=self._job,
+            spec=spec,
+            network=progress.network,
+            records=progress.trials,
+            lanes=len(lanes.pool.units) if lanes is not None else 0,
+            devices=len(devices.pool.units) if devices is not None else 0,
+        )
+
+    async def _plan(self, method: PlanNetwork) -> Done:
+        indices = [info.task for info in method.network.tasks]
+        if len(set(indices)) != len(indices) or 0 in indices:
+            raise RequestError("a network's tasks are numbered from 1, each with its own number")
+        self._ledger.of(self._job).plan(method.network, method.trials)
+        await self._store.plan(self._job, method.network, method.trials)
+        self._ledger.changed(self._job)
+        return Done()
+
+    async def _add_record(self, method: AddRecord) -> Done:
+        # No await before the write is queued: records and the end of their step stay in order.
+        progress, record = self._ledger.of(self._job), method.record
+        if record.trial < progress.next_trial:
+            raise Refused(f"trial {record.trial} of job {self._job} is stored already")
+        durable = self._store.add_record(self._job, progress.trials, record)
+        progress.add(found(self._job, record))
+        progress.recent.append(self._runtime.clock())
+        self._ledger.changed(self._job)
+        await durable
+        return Done()
+
+    async def _end_step(self, method: EndStep) -> Done:
+        if method.outcome is Outcome.LOST:
+            raise RequestError("a client that can speak has not lost a step: say done or failed")
+
+        def ended() -> Event:
+            step = self._runtime.state.steps.get(method.step)
+            if step is None or step.job != self._job or self._lost():
+                raise Refused(f"stale step: {method.step} is not running for job {self._job}; its end was not counted")
+            return StepEnded(method.step, method.outcome, method.load, method.error)
+
+        await self._runtime.post(ended)
+        return Done()
+
+    async def _add_artifact(self, name: str, sha256: str) -> Done:
+        size = self._blobs.size(sha256)
+        if size is None:
+            raise NotFound(f"the file {name} is not uploaded: no complete blob has the hash {sha256}")
+        await self._store.add_artifact(self._job, Artifact(name, sha256, size))
+        self._ledger.changed(self._job)
+        return Done()

@@ -1,0 +1,148 @@
+"""What the daemon stands on: its state folder and lock, its sockets, and the service manager."""
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from autosched.config import Config
+from autosched.errors import AutoschedError, ConfigError, Refused
+
+SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
+CONNECT_S = 1.0
+
+
+class Whereabouts(Struct, frozen=True):
+    """daemon.json in the state folder: where the running daemon is."""
+
+    pid: int
+    version: str
+    addresses: tuple[str, ...]
+    started_at: str
+
+
+def take_state_dir(folder: Path) -> int:
+    """Make the folder and lock it for this process; the lock lives as long as the returned file descriptor.
+
+    Raises Refused when another daemon has it, ConfigError when it cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"the state folder {folder} cannot be written ({error.strerror}); set daemon.state_dir to another one"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise Refused(
+            f"a daemon runs already on {folder}{_who(folder)}; use it, or set another daemon.state_dir"
+        ) from None
+    return lock
+
+
+def _who(folder: Path) -> str:
+    try:
+        there = msgspec.json.decode((folder / "daemon.json").read_bytes(), type=Whereabouts)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    return f" (process {there.pid}, at {there.addresses[0]})"
+
+
+def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:
+    """Write daemon.json, whole or not at all."""
+    new = folder / "daemon.json.new"
+    new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
+    new.replace(folder / "daemon.json")
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening socket for this user only. The socket of a dead daemon is replaced; a live one is Refused."""
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        raise ConfigError(
+            f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system does not allow;"
+            " set daemon.socket to a shorter one"
+        )
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_dead(path)
+        mask = os.umask(0o177)
+        try:
+            server.bind(str(path))
+        finally:
+            os.umask(mask)
+    except OSError as error:
+        server.close()
+        raise ConfigError(
+            f"the socket {path} cannot be made ({error.strerror}); set daemon.socket to another one"
+        ) from None
+    except AutoschedError:
+        server.close()
+        raise
+    return server
+
+
+def _remove_dead(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"{path} exists and is not a socket; move it away, or set daemon.socket to another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_S)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError:
+            pass  # busy, so somebody is there
+    raise Refused(f"another daemon answers at unix:{path}; use it, or set daemon.socket to another path")
+
+
+def bind_tcp(config: Config) -> socket.socket:
+    """A listening TCP socket on the loopback interface. Raises ConfigError when the port is taken."""
+    host, port = config.listen()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((host, port))
+        server.listen(128)
+    except OSError as error:
+        server.close()
+        raise ConfigError(
+            f"daemon.listen: {config.daemon.listen} cannot be used ({error.strerror}); choose another port,"
+            " or 0 for any"
+        ) from None
+    return server
+
+
+def tcp_address(server: socket.socket) -> str:
+    """How to reach it."""
+    host, port = server.getsockname()[:2]
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def notify_manager(state: str) -> None:
+    """Tell systemd how we are (sd_notify): "READY=1", "STOPPING=1", "WATCHDOG=1"."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, contextlib.suppress(OSError):
+        manager.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def watchdog_s() -> float | None:
+    """How often systemd wants to hear from us: half of its limit."""
+    limit_us = os.environ.get("WATCHDOG_USEC", "")
+    return int(limit_us) / 2e6 if limit_us.isdecimal() and int(limit_us) > 0 else None

@@ -1,0 +1,274 @@
+"""The database: events in order, and in the same transactions whatever must be as durable as they are.
+
+One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
+not depend on how slow the disk flushes. A write is acknowledged after its commit (WAL, synchronous=FULL).
+
+SQLite does not notice flipped bits, so each event carries a CRC over its number, time and content, and numbers have
+no gaps; both are checked when the journal is replayed.
+"""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from autosched.core.events import Event
+from autosched.errors import AutoschedError, ConfigError, Refused
+
+log = logging.getLogger(__name__)
+
+Statement = tuple[str, tuple[object, ...]]
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+SCHEMA = "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER) STRICT"
+RETRY_S = 0.5
+BATCH_MAX = 1_000
+TRANSIENT = {
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+}  # fmt: skip
+"""Errors that may pass: the disk is full or does not answer."""
+
+_EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+class JournalDamaged(AutoschedError):
+    """The journal on disk is not what was written."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    statements: tuple[Statement, ...]
+    event: tuple[float, bytes] | None
+    droppable: bool
+    done: asyncio.Future[None]
+
+
+class Journal:
+    """The open database. Everything but the writer thread's own part is called from the event loop."""
+
+    def __init__(self, path: Path, *tables: str) -> None:
+        """Open or create the file; `tables` are further statements that make its schema. Raises JournalDamaged."""
+        self.path = path
+        self.stalled = ""
+        """Why nothing can be written now; empty when all is well."""
+        self.seq = 0
+        """Number of the last durable event."""
+        try:
+            self._db = _connect(path)
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise ConfigError(f"{path} was written by a newer autosched (format {version}); install that again")
+            for statement in (SCHEMA, *tables, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+                self._db.execute(statement)
+        except sqlite3.Error as error:
+            raise _unreadable(path, error) from None
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reader = ThreadPoolExecutor(1, "reader")
+        self._reading: sqlite3.Connection | None = None
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def replay(self) -> Iterator[tuple[float, Event]]:
+        """All events in order, each checked. Raises JournalDamaged. To be exhausted before `start`."""
+        try:
+            for seq, now, event, crc in self._db.execute("SELECT seq, now, event, crc FROM journal ORDER BY seq"):
+                self.seq += 1
+                if seq != self.seq:
+                    raise self._damaged(f"row {self.seq} is missing")
+                if crc != _crc(seq, now, event):
+                    raise self._damaged(f"the checksum of row {seq} does not match")
+                try:
+                    decoded = _EVENT.decode(event)
+                except msgspec.MsgspecError as error:
+                    raise self._damaged(f"row {seq} is no event of this version: {error}") from None
+                yield now, decoded
+        except sqlite3.Error as error:
+            raise _unreadable(self.path, error) from None
+
+    def _damaged(self, what: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"{self.path} is damaged: {what}. Nothing was changed. Restore a backup of the state folder, or move the"
+            " folder away to start with an empty one"
+        )
+
+    def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:
+        """Read before `start`, at once."""
+        try:
+            yield from self._db.execute(sql, params)
+        except sqlite3.Error as error:
+            raise _unreadable(self.path, error) from None
+
+    async def read(self, sql: str, *params: object, limit: int = -1) -> list[tuple[object, ...]]:
+        """Up to `limit` rows of what is committed, read in a thread of its own."""
+
+        def fetch() -> list[tuple[object, ...]]:
+            if self._reading is None:
+                self._reading = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10.0)
+            cursor = self._reading.execute(sql, params)
+            return cursor.fetchall() if limit < 0 else cursor.fetchmany(limit)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, fetch)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to accept writes; inside the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread.start()
+
+    def append(
+        self, now: float, event: Event, also: tuple[Statement, ...] = (), *, droppable: bool = False
+    ) -> asyncio.Future[None]:
+        """Write an event and what belongs to it; done when durable. A droppable one is Refused when the disk is full,
+        any other waits until it is not."""
+        return self._put(also, (now, msgspec.msgpack.encode(event)), droppable)
+
+    def write(self, *statements: Statement) -> asyncio.Future[None]:
+        """Write in one transaction; done when durable. Without statements: when everything before is durable."""
+        return self._put(statements, None, False)
+
+    def _put(
+        self, statements: tuple[Statement, ...], event: tuple[float, bytes] | None, droppable: bool
+    ) -> asyncio.Future[None]:
+        assert self._loop is not None, "the journal is not started"
+        done = self._loop.create_future()
+        self._queue.put(_Entry(statements, event, droppable, done))
+        return done
+
+    def close(self) -> None:
+        """Write what is outstanding, unless the disk is full, and close. Blocks for a moment."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout=3.0)
+        self._reader.submit(self._close_reading)
+        self._reader.shutdown()
+        if self._thread is None or not self._thread.is_alive():
+            self._db.close()
+
+    def _close_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+
+    # In the writer thread ---------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        batch: list[_Entry] = []
+        open_ = True
+        while open_ or batch:
+            batch, open_ = self._gather(batch, open_)
+            try:
+                self._commit(batch)
+            except sqlite3.Error as error:
+                batch = self._after_error(batch, error)
+                if not open_:
+                    return
+            else:
+                self._settle([(entry, None) for entry in batch], "")
+                batch = []
+
+    def _gather(self, batch: list[_Entry], open_: bool) -> tuple[list[_Entry], bool]:
+        """Add what has arrived; wait for something to arrive, or after a failure for a moment."""
+        retrying = bool(batch)
+        timeout_s = RETRY_S if retrying else None
+        while open_ and (retrying or len(batch) < BATCH_MAX):
+            try:
+                entry = self._queue.get(timeout=timeout_s)
+            except queue.Empty:
+                break
+            if entry is None:
+                open_ = False
+            else:
+                batch.append(entry)
+            timeout_s = 0.0
+        return batch, open_
+
+    def _commit(self, batch: list[_Entry]) -> None:
+        db, seq = self._db, self.seq
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for entry in batch:
+                if entry.event is not None:
+                    seq += 1
+                    now, event = entry.event
+                    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", (seq, now, event, _crc(seq, now, event)))
+                for sql, params in entry.statements:
+                    db.execute(sql, params)
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self.seq = seq
+
+    def _after_error(self, batch: list[_Entry], error: sqlite3.Error) -> list[_Entry]:
+        """Returns what is to be tried again."""
+        if error.sqlite_errorcode & 0xFF in TRANSIENT:
+            why = f"{self.path} cannot be written ({error}); free some space on its disk"
+            refused = Refused(f"the daemon cannot store anything now: {why}, then try again")
+            self._settle([(entry, refused) for entry in batch if entry.droppable], why)
+            return [entry for entry in batch if not entry.droppable]
+        if len(batch) > 1:  # find out whose fault it is
+            for entry in batch:
+                try:
+                    self._commit([entry])
+                except sqlite3.Error as its_own:
+                    self._settle([(entry, its_own)], "")
+                else:
+                    self._settle([(entry, None)], "")
+        else:
+            self._settle([(batch[0], error)], "")
+        return []
+
+    def _settle(self, entries: list[tuple[_Entry, Exception | None]], stalled: str) -> None:
+        assert self._loop is not None
+        if entries or stalled != self.stalled:
+            self._loop.call_soon_threadsafe(self._resolve, entries, stalled)
+
+    # Back in the loop -------------------------------------------------------------------------------------------------
+
+    def _resolve(self, entries: list[tuple[_Entry, Exception | None]], stalled: str) -> None:
+        if stalled != self.stalled:
+            log.log(logging.ERROR if stalled else logging.WARNING, "%s", stalled or "storing works again")
+            self.stalled = stalled
+        for entry, error in entries:
+            if entry.done.done():
+                continue
+            if error is None:
+                entry.done.set_result(None)
+            else:
+                entry.done.set_exception(error)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    return db
+
+
+def _crc(seq: int, now: float, event: bytes) -> int:
+    return zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
+
+
+def _unreadable(path: Path, error: sqlite3.Error) -> AutoschedError:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in TRANSIENT:
+        return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
+    return JournalDamaged(
+        f"{path} is not a usable database ({error}). Nothing was changed. Restore a backup of the state folder, or"
+        " move the folder away to start with an empty one"
+    )

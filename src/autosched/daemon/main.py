@@ -1,0 +1,209 @@
+"""The daemon's start, wiring and stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+
+from autosched import __version__, config
+from autosched.config import Config
+from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.events import ResourcesDeclared
+from autosched.core.scheduler import Scheduler
+from autosched.daemon import ground, store
+from autosched.daemon.blobs import Blobs
+from autosched.daemon.client_session import ClientSession
+from autosched.daemon.clients import Client, Clients
+from autosched.daemon.journal import Journal
+from autosched.daemon.process import kill_strays
+from autosched.daemon.progress import Ledger
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.sessions import Door, Services, started_at
+from autosched.daemon.store import Store
+from autosched.model import JobId
+
+log = logging.getLogger(__name__)
+
+STOP_S = 4.0
+"""A stop takes no longer than this."""
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def run(settings: Config, on_demand: bool = False) -> int:
+    """Serve until told to stop; returns the exit code. Raises ConfigError or Refused when it cannot start.
+
+    A daemon that is started on demand, for one command, ends by itself when it has nothing to do.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    lock = ground.take_state_dir(settings.state_dir)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(Daemon(settings, on_demand).serve())
+    finally:
+        os.close(lock)
+
+
+class Daemon:
+    """All parts, and how they are tied together."""
+
+    def __init__(self, settings: Config, on_demand: bool) -> None:
+        self._settings = settings
+        self._on_demand = on_demand
+        self._folder = settings.state_dir
+        self._stop = asyncio.Event()
+        self._why = ""
+        self._exit_code = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    async def serve(self) -> int:
+        """Start, serve, stop."""
+        resources = config.resources(self._settings)
+        for warning in resources.warnings:
+            log.warning("%s", warning)
+        unix, tcp = ground.bind_unix(self._settings.socket), ground.bind_tcp(self._settings)
+        journal = Journal(self._folder / "autosched.db", *store.TABLES)
+        try:
+            self._wire(journal, resources.warnings, (f"unix:{self._settings.socket}", ground.tcp_address(tcp)))
+            journal.start()
+            loop = spawn(self._loop(), "the scheduler's loop")
+            await self._runtime.post(
+                lambda: ResourcesDeclared(
+                    resources.pools,
+                    self._settings.scheduler.step_timeout_s,
+                    self._settings.scheduler.attach_timeout_s,
+                    self._settings.scheduler.policy,
+                )
+            )
+            await self._listen(unix, tcp)
+            await self._stop.wait()
+            log.info("STOPPING %s", self._why)
+            ground.notify_manager("STOPPING=1")
+            loop.cancel()
+            await self._end()
+        finally:
+            for server in (unix, tcp):
+                server.close()
+            self._settings.socket.unlink(missing_ok=True)
+            (self._folder / "daemon.json").unlink(missing_ok=True)
+            journal.close()
+        return self._exit_code
+
+    def _wire(self, journal: Journal, warnings: tuple[str, ...], addresses: tuple[str, ...]) -> None:
+        jobs = self._folder / "jobs"
+        jobs.mkdir(exist_ok=True)
+        if strays := kill_strays(jobs):
+            log.warning("killed what clients of an earlier life left behind: %s", strays)
+        self._runtime = runtime = Runtime(journal, Scheduler())
+        records = Store(journal)
+        self._ledger = ledger = Ledger()
+        ledger.load(records)
+        log.info("replayed %d events", runtime.replay())
+        blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
+
+        def session(client: Client) -> ClientSession:
+            return ClientSession(client.job, lambda: client.lost, runtime, records, blobs, ledger)
+
+        self._clients = Clients(runtime, ledger, jobs, session)
+        self._clients.address = addresses[1]
+        services = Services(
+            self._settings,
+            runtime,
+            records,
+            blobs,
+            ledger,
+            self._clients,
+            self.stop,
+            self._on_demand,
+            addresses,
+            warnings,
+        )
+        self._addresses = addresses
+        self._door = Door(services, self._look_busy)
+        runtime.performer = self
+
+    async def _loop(self) -> None:
+        """Without the core nothing may go on: what breaks it ends the daemon."""
+        try:
+            await self._runtime.run()
+        except Exception:
+            log.critical("the scheduler is broken; the daemon ends", exc_info=True)
+            self._exit_code = 70
+            self.stop("the scheduler is broken")
+
+    async def _listen(self, unix: socket.socket, tcp: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._servers = [
+            await loop.create_unix_server(self._door.link, sock=unix),
+            await loop.create_server(self._door.link, sock=tcp),
+        ]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+        ground.tell_whereabouts(
+            self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at())
+        )
+        log.info("READY %s pid=%d state_dir=%s", " ".join(self._addresses), os.getpid(), self._folder)
+        ground.notify_manager("READY=1")
+        if (period_s := ground.watchdog_s()) is not None:
+            spawn(self._pat_watchdog(period_s), "watchdog")
+        self._look_busy()
+
+    async def _pat_watchdog(self, period_s: float) -> None:
+        while True:
+            ground.notify_manager("WATCHDOG=1")
+            await asyncio.sleep(period_s)
+
+    # Stop -------------------------------------------------------------------------------------------------------------
+
+    def stop(self, why: str) -> None:
+        """Begin to stop; a second time: stop at once."""
+        if self._stop.is_set():
+            os._exit(self._exit_code or 1)
+        self._why = why
+        self._stop.set()
+
+    async def _end(self) -> None:
+        """Clients end with the daemon; their jobs go on from their records when it starts again."""
+        for server in self._servers:
+            server.close()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._clients.close()
+                await self._door.close()
+        except TimeoutError:
+            log.warning("%d clients and %d connections did not end in time", self._clients.alive, self._door.open)
+
+    def _look_busy(self) -> None:
+        """Something ended: when nothing begins for a while, a daemon on demand has done its work."""
+        if not self._on_demand:
+            return
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = asyncio.get_running_loop().call_later(self._settings.daemon.idle_exit_s, self._stop_if_idle)
+
+    def _stop_if_idle(self) -> None:
+        if not self._runtime.state.active and not self._door.open:
+            self.stop(f"idle for {self._settings.daemon.idle_exit_s:g} s")
+
+    # Performer --------------------------------------------------------------------------------------------------------
+
+    def perform(self, action: Action) -> None:
+        """Begin to do what the core asks for."""
+        match action:
+            case StartClient(job=job):
+                self._clients.start(job)
+            case StopClient(job=job, reason=reason):
+                self._clients.stop(job, reason)
+            case StartStep(step=step):
+                self._clients.start_step(step)
+            case RevokeStep():
+                self._clients.revoke_step(action)
+            case EndJob():
+                self._look_busy()
+
+    def changed(self, job: JobId) -> None:
+        """Tell who waits for news."""
+        self._ledger.changed(job)

@@ -1,0 +1,136 @@
+"""How far each job is: counted from its records as they arrive, and again from the store after a restart."""
+
+import asyncio
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from autosched.backend import Network
+from autosched.daemon.store import Found, Store
+from autosched.model import JobId, TaskIndex, TaskInfo
+
+RECENT_TRIALS = 256
+"""The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""
+ETA_TRIALS_MIN = 4
+
+
+@dataclass(slots=True)
+class TaskProgress:
+    """One task's trials."""
+
+    info: TaskInfo
+    trials: int = 0
+    failed: int = 0
+    best_s: float | None = None
+    first_s: float | None = None
+    """Latency of its first valid trial."""
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """One job's trials."""
+
+    network: Network | None = None
+    trials_total: int | None = None
+    trials: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    tasks: dict[TaskIndex, TaskProgress] = field(default_factory=dict)
+    next_trial: int = 0
+    version: int = 0
+    began_at: float | None = None
+    """When this life of the daemon saw the job's client first; scheduler clock, as below."""
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_TRIALS))
+    """When the last trials arrived."""
+
+    @property
+    def failed(self) -> int:
+        """Trials without a latency."""
+        return self.failures.total()
+
+    def plan(self, network: Network, trials: int) -> None:
+        """The client has told what there is to tune."""
+        self.network, self.trials_total = network, trials
+        old, self.tasks = self.tasks, {}
+        for info in network.tasks:
+            self.tasks[info.task] = task = old.get(info.task) or TaskProgress(info)
+            task.info = info
+
+    def add(self, record: Found) -> None:
+        """Count a trial."""
+        self.trials += 1
+        self.next_trial = max(self.next_trial, record.trial + 1)
+        if record.failure is not None:
+            self.failures[record.failure] += 1
+        if (task := self.tasks.get(record.task)) is None:
+            return
+        task.trials += 1
+        if record.best_s is None:
+            task.failed += 1
+        else:
+            task.best_s = record.best_s if task.best_s is None else min(task.best_s, record.best_s)
+            task.first_s = task.first_s if task.first_s is not None else record.best_s
+
+    @property
+    def estimate_s(self) -> float | None:
+        """Latency of the whole network with the best schedule of each task; None until each task has one."""
+        return _weighted([(task.info.weight, task.best_s) for task in self.tasks.values()])
+
+    @property
+    def first_estimate_s(self) -> float | None:
+        """The same with the first valid schedule of each task."""
+        return _weighted([(task.info.weight, task.first_s) for task in self.tasks.values()])
+
+    def eta_s(self, now: float) -> float | None:
+        """Seconds until the budget is spent, at the rate of the last trials."""
+        if self.trials_total is None or self.began_at is None or len(self.recent) < ETA_TRIALS_MIN:
+            return None
+        since = self.recent[0] if len(self.recent) == RECENT_TRIALS else self.began_at
+        return max(0, self.trials_total - self.trials) * (now - since) / len(self.recent)
+
+
+def _weighted(parts: list[tuple[int, float | None]]) -> float | None:
+    total = 0.0
+    for weight, latency_s in parts:
+        if latency_s is None:
+            return None
+        total += weight * latency_s
+    return total if parts else None
+
+
+class Ledger:
+    """The progress of all jobs, and who waits for news of it."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, JobProgress] = {}
+        self._news: dict[JobId, asyncio.Event] = {}
+        # Versions must not repeat after a restart, or a user who waits for news would miss some.
+        self._version = time.monotonic_ns() // 1_000
+
+    def load(self, store: Store) -> None:
+        """Count what is stored."""
+        for job, network, trials in store.networks():
+            self.of(job).plan(network, trials)
+        for record in store.found():
+            self.of(record.job).add(record)
+
+    def of(self, job: JobId) -> JobProgress:
+        """The progress of a job."""
+        if (progress := self._jobs.get(job)) is None:
+            progress = self._jobs[job] = JobProgress(version=self._version)
+        return progress
+
+    def changed(self, job: JobId) -> None:
+        """Wake whoever waits for news of the job."""
+        self._version += 1
+        self.of(job).version = self._version
+        if (news := self._news.pop(job, None)) is not None:
+            news.set()
+
+    async def wait(self, job: JobId, version: int, timeout_s: float) -> None:
+        """Wait until the job has another version, at most so long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.of(job).version == version:
+                    await self._news.setdefault(job, asyncio.Event()).wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,319 @@
+"""Who connects, and what a user may ask for."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from autosched import __version__, backend
+from autosched.config import DEVICE_POOL, Config
+from autosched.core.events import Event, JobCancelRequested, JobSubmitted
+from autosched.core.explain import explain_job
+from autosched.core.state import Job
+from autosched.daemon.blobs import Blobs
+from autosched.daemon.clients import Clients
+from autosched.daemon.progress import Ledger
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.store import Store
+from autosched.daemon.views import job_view, unit_views
+from autosched.errors import NotFound, Refused, RequestError, WireError
+from autosched.link import IN_PROGRESS_MAX, Link
+from autosched.model import JobId, JobSpec
+from autosched.protocol import (
+    FRAME_BYTES,
+    FRAME_BYTES_BEFORE_HELLO,
+    HELLO,
+    PROTOCOL,
+    USER_METHODS,
+    ArtifactList,
+    CancelJob,
+    DaemonInfo,
+    Done,
+    ExplainJob,
+    Explanation,
+    GetBlob,
+    GetJob,
+    GetRecords,
+    Hello,
+    Info,
+    JobList,
+    JobView,
+    ListArtifacts,
+    ListDevices,
+    ListJobs,
+    ListSpans,
+    Method,
+    PutBlob,
+    Shutdown,
+    SpanList,
+    Submit,
+    Submitted,
+    UnitList,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+HELLO_S = 5.0
+STRANGERS_MAX = 64
+"""Connections that have not said hello."""
+SUBMIT_S = 15.0
+"""A submit that cannot be stored by then is refused rather than kept in the dark."""
+
+
+class Services(Struct, frozen=True):
+    """The parts of the daemon that sessions speak to."""
+
+    config: Config
+    runtime: Runtime
+    store: Store
+    blobs: Blobs
+    ledger: Ledger
+    clients: Clients
+    stop: Callable[[str], None]
+    on_demand: bool = False
+    addresses: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Door:
+    """Accepts connections and finds out who they are."""
+
+    def __init__(self, services: Services, idle: Callable[[], None]) -> None:
+        self._services = services
+        self._idle = idle  # told when somebody has left
+        self._links: dict[Link, bool] = {}  # True once it has said hello
+        self._sessions = 0
+
+    @property
+    def open(self) -> int:
+        """Connections that stand."""
+        return len(self._links)
+
+    def link(self) -> Link:
+        """The protocol of a connection that comes in."""
+        link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1, opened=self._opened)
+
+        async def hello(method: Method) -> Struct:
+            if not isinstance(method, Hello):
+                raise WireError("the first request of a connection is hello")
+            return self._hello(link, method)
+
+        link.handler = hello
+        return link
+
+    def _opened(self, link: Link) -> None:
+        strangers = sum(1 for known in self._links.values() if not known)
+        if len(self._links) >= self._services.config.limits.connections_max or strangers >= STRANGERS_MAX:
+            link.refuse(f"{len(self._links)} connections are open, {strangers} of them without hello; try again later")
+            return
+        self._links[link] = False
+        spawn(self._attend(link), f"connection of {link.address}")
+
+    async def _attend(self, link: Link) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.call_later(HELLO_S, self._check_hello, link)
+        try:
+            why = await link.wait_closed()
+            log.debug("%s left: %s", link.address, why)
+        finally:
+            deadline.cancel()
+            del self._links[link]
+            self._idle()
+
+    def _check_hello(self, link: Link) -> None:
+        if not self._links.get(link, True):
+            link.refuse(f"no hello within {HELLO_S:g} s")
+
+    def _hello(self, link: Link, hello: Hello) -> Welcome:
+        if hello.protocol[0] != PROTOCOL[0]:
+            theirs, ours = (".".join(map(str, version)) for version in (hello.protocol, PROTOCOL))
+            raise Refused(
+                f"{hello.software} speaks protocol {theirs}, this daemon (autosched {__version__}) speaks {ours}:"
+                " install versions that belong together"
+            )
+        if hello.role == "client":
+            self._services.clients.attach(link, hello)
+        elif hello.role == "user":
+            link.peer.serves, link.handler = USER_METHODS, UserSession(self._services).handle
+        else:
+            raise RequestError(f"no role is named {hello.role!r}; there are: user, client")
+        link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
+        self._links[link] = True
+        self._sessions += 1
+        return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions)
+
+    async def close(self) -> None:
+        """The daemon stops: close all connections."""
+        links = list(self._links)
+        for link in links:
+            link.close("the daemon stops")
+        await asyncio.gather(*(link.wait_closed() for link in links))
+
+
+class UserSession:
+    """What a user may ask."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._runtime, self._store, self._ledger = services.runtime, services.store, services.ledger
+
+    async def handle(self, method: Method) -> Struct:
+        """Answer one call."""
+        match method:
+            case Info():
+                return self._info()
+            case PutBlob():
+                return await self._services.blobs.put(method)
+            case GetBlob():
+                return await self._services.blobs.get(method)
+            case GetRecords(job=job, after=after):
+                return await self._store.records(self._job(job).id, after)
+            case Submit(spec=spec):
+                return await self._submit(spec)
+            case ListJobs(limit=limit):
+                jobs = self._runtime.state.jobs
+                return JobList(tuple(self._view(jobs[job], whole=False) for job in list(jobs)[-limit:]))
+            case GetJob():
+                return await self._get_job(method)
+            case CancelJob(job=job):
+                return await self._cancel(self._job(job))
+            case ExplainJob(job=job):
+                return self._explain(self._job(job))
+            case ListDevices():
+                runtime = self._runtime
+                return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock()))
+            case ListSpans(after=after):
+                return await self._spans(after)
+            case ListArtifacts(job=job):
+                return ArtifactList(await self._store.artifacts(self._job(job).id))
+            case Shutdown():
+                asyncio.get_running_loop().call_soon(self._services.stop, "a user asked for it")
+                return Done()
+        raise WireError(f"a user may not ask for {type(method).__name__}")
+
+    def _job(self, job: JobId) -> Job:
+        jobs = self._runtime.state.jobs
+        if job not in jobs:
+            raise NotFound(
+                f"there is no job {job}; {'the last one is ' + str(len(jobs)) if jobs else 'there are none'}"
+            )
+        return jobs[job]
+
+    def _view(self, job: Job, *, whole: bool) -> JobView:
+        return job_view(self._runtime.state, job, self._ledger.of(job.id), self._runtime.clock(), whole=whole)
+
+    def _info(self) -> DaemonInfo:
+        services, state = self._services, self._runtime.state
+        stalled = self._runtime.journal.stalled
+        return DaemonInfo(
+            version=__version__,
+            pid=os.getpid(),
+            uptime_s=self._runtime.clock() - self._runtime.timeline.began_at,
+            policy=self._runtime.scheduler.policy.name,
+            on_demand=services.on_demand,
+            state_dir=str(services.config.state_dir),
+            address=services.addresses[0] if services.addresses else "",
+            jobs_active=len(state.active),
+            jobs_total=len(state.jobs),
+            steps_started=state.last_step,
+            rss_bytes=_rss_bytes(),
+            warnings=(*services.warnings, *([stalled] if stalled else [])),
+        )
+
+    # Jobs -------------------------------------------------------------------------------------------------------------
+
+    async def _submit(self, spec: JobSpec) -> Submitted:
+        self._check(spec)
+        given_up, job = False, 0
+
+        def submitted() -> Event | None:
+            nonlocal job
+            if given_up:
+                return None
+            state, limit = self._runtime.state, self._services.config.limits.jobs_active_max
+            if len(state.active) >= limit:
+                raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
+            job = state.last_job + 1
+            return JobSubmitted(job, spec)
+
+        try:
+            async with asyncio.timeout(SUBMIT_S):
+                await self._runtime.post(submitted, droppable=True)
+        except TimeoutError:
+            given_up = True
+            why = self._runtime.journal.stalled or "its disk is too slow"
+            raise Refused(f"the daemon cannot store the job now: {why}") from None
+        return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
+
+    def _check(self, spec: JobSpec) -> None:
+        """Refuse what cannot work, saying what would. The model itself is looked at by the job's client."""
+        if stalled := self._runtime.journal.stalled:
+            raise Refused(f"the daemon takes no jobs now: {stalled}, then submit again")
+        if not spec.external:
+            backend.check_name(spec.backend)
+        pools = [name for name in self._runtime.state.queues if name.startswith(DEVICE_POOL)]
+        if DEVICE_POOL + spec.device not in pools:
+            kinds = ", ".join(name.removeprefix(DEVICE_POOL) for name in pools)
+            raise NotFound(f"no device is of the kind {spec.device!r}; there are: {kinds}")
+        if spec.records_from is not None:
+            self._job(spec.records_from)
+        elif spec.trials == 0:
+            raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
+        if spec.target != "auto":
+            _check_target(spec.target)
+        if self._services.blobs.size(spec.model) is None:
+            raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
+
+    async def _get_job(self, method: GetJob) -> JobView:
+        job = self._job(method.job)
+        if method.since is not None and method.wait_s > 0:
+            await self._ledger.wait(job.id, method.since, method.wait_s)
+        return self._view(job, whole=True)
+
+    async def _cancel(self, job: Job) -> Done:
+        def requested() -> Event | None:
+            return None if job.state.ended else JobCancelRequested(job.id, "its user")
+
+        await self._runtime.post(requested)
+        return Done()
+
+    def _explain(self, job: Job) -> Explanation:
+        lines = explain_job(self._runtime.state, job.id, self._runtime.scheduler.policy.name)
+        if stalled := self._runtime.journal.stalled:
+            lines = [f"The daemon waits for its disk: {stalled}.", *lines]
+        return Explanation(job.id, tuple(lines))
+
+    async def _spans(self, after: int) -> SpanList:
+        running = dict(self._runtime.timeline.running)  # before reading: what ends meanwhile is in one of the two
+        spans, more = await self._store.spans(after)
+        by_step = {span.step: span for span in spans}
+        last = spans[-1].step if more else None
+        for step, span in running.items():
+            if step > after and (last is None or step <= last):
+                by_step.setdefault(step, span)
+        ordered = tuple(by_step[step] for step in sorted(by_step))
+        return SpanList(ordered, self._runtime.clock(), more)
+
+
+def _check_target(target: str) -> None:
+    try:
+        msgspec.json.decode(target, type=dict[str, object])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RequestError(
+            f'the target {target[:100]!r} is neither "auto" nor a JSON object such as {{"kind": "llvm"}} ({error})'
+        ) from None
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def started_at() -> str:
+    """Wall time, for people."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,0 +1,137 @@
+"""What clients have found out: networks, records, result files, and spans of steps. Tables beside the journal."""
+
+import asyncio
+import zlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from autosched.backend import Network
+from autosched.daemon.journal import Journal, JournalDamaged, Statement
+from autosched.model import Failure, JobId, Record, StepId, TaskIndex, encode
+from autosched.protocol import Artifact, RecordPage, Span
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB) STRICT",
+    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
+    " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+    "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, PRIMARY KEY (job, name))"
+    " STRICT",
+    "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB) STRICT",
+)
+PAGE_RECORDS = 1_000
+PAGE_BYTES = 256 * 1024
+"""A page is closed when it is larger than this; one more record still fits a frame."""
+PAGE_SPANS = 1_000
+STEP_MAX = 2**63 - 1
+
+_NETWORK = msgspec.msgpack.Decoder(Network)
+_RECORD = msgspec.msgpack.Decoder(Record)
+_SPAN = msgspec.msgpack.Decoder(Span)
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """A record without its candidate: what progress is made of."""
+
+    job: JobId
+    task: TaskIndex
+    trial: int
+    best_s: float | None
+    failure: str | None
+
+
+class Store:
+    """Writes go through the journal's writer, in its order; futures are done when the row is durable."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    # At the start, before the journal accepts writes ------------------------------------------------------------------
+
+    def networks(self) -> Iterator[tuple[JobId, Network, int]]:
+        """Each planned job's network and trials."""
+        for job, trials, body in self._journal.rows("SELECT job, trials, body FROM networks"):
+            assert isinstance(job, int) and isinstance(trials, int) and isinstance(body, bytes)
+            try:
+                yield job, _NETWORK.decode(body), trials
+            except msgspec.MsgspecError as error:
+                raise JournalDamaged(f"{self._journal.path}: the network of job {job} is damaged ({error})") from None
+
+    def found(self) -> Iterator[Found]:
+        """All records, job by job, in the order in which they were measured."""
+        sql = "SELECT job, task, trial, best_s, failure FROM records ORDER BY job, ordinal"
+        for row in self._journal.rows(sql):
+            yield msgspec.convert(row, Found)
+
+    # Writes -----------------------------------------------------------------------------------------------------------
+
+    def plan(self, job: JobId, network: Network, trials: int) -> asyncio.Future[None]:
+        """Keep what a job's model consists of."""
+        return self._journal.write(("INSERT OR REPLACE INTO networks VALUES (?, ?, ?)", (job, trials, encode(network))))
+
+    def add_record(self, job: JobId, ordinal: int, record: Record) -> asyncio.Future[None]:
+        """Keep a record, the `ordinal`-th of its job, counted from 0."""
+        body, failure = encode(record), record.failure.value if record.failure is not None else None
+        return self._journal.write(
+            (
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (job, ordinal, record.task, record.trial, record.best_s, failure, zlib.crc32(body), body),
+            )
+        )
+
+    def add_artifact(self, job: JobId, artifact: Artifact) -> asyncio.Future[None]:
+        """Keep the name of a result file; a later one of the same name replaces it."""
+        row = (job, artifact.name, artifact.sha256, artifact.bytes)
+        return self._journal.write(("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?)", row))
+
+    def flush(self) -> asyncio.Future[None]:
+        """Done when everything written so far is durable, and so can be read."""
+        return self._journal.write()
+
+    # Reads ------------------------------------------------------------------------------------------------------------
+
+    async def records(self, job: JobId, after: int) -> RecordPage:
+        """A page of a job's records from the `after`-th on."""
+        sql = "SELECT ordinal, crc, body FROM records WHERE job = ? AND ordinal >= ? ORDER BY ordinal LIMIT ?"
+        # Candidates may be large: few rows at a time, so that a page never holds much more than it sends.
+        records: list[Record] = []
+        size, more = 0, True
+        while more and size < PAGE_BYTES and len(records) < PAGE_RECORDS:
+            rows = await self._journal.read(sql, job, min(after + len(records), STEP_MAX), 16)
+            more = len(rows) == 16
+            for ordinal, crc, body in rows:
+                assert isinstance(body, bytes)
+                if zlib.crc32(body) != crc:
+                    raise JournalDamaged(f"record {ordinal} of job {job} is damaged on the daemon's disk")
+                if size + len(body) > PAGE_BYTES and records:
+                    return RecordPage(tuple(records), True)
+                records.append(_RECORD.decode(body))
+                size += len(body)
+        return RecordPage(tuple(records), more)
+
+    async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
+        """Result files of a job."""
+        rows = await self._journal.read("SELECT name, sha256, bytes FROM artifacts WHERE job = ? ORDER BY name", job)
+        return tuple(
+            msgspec.convert(dict(zip(("name", "sha256", "bytes"), row, strict=True)), Artifact) for row in rows
+        )
+
+    async def spans(self, after: StepId) -> tuple[list[Span], bool]:
+        """Ended steps with a greater id, and whether there are more than these."""
+        after = max(0, min(after, STEP_MAX))
+        rows = await self._journal.read(
+            "SELECT body FROM spans WHERE step > ? ORDER BY step LIMIT ?", after, PAGE_SPANS + 1
+        )
+        bodies = [body for (body,) in rows if isinstance(body, bytes)]
+        return [_SPAN.decode(body) for body in bodies[:PAGE_SPANS]], len(bodies) > PAGE_SPANS
+
+
+def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
+    """Ended steps, to be written together with the event that ended them."""
+    return tuple(("INSERT OR REPLACE INTO spans VALUES (?, ?)", (span.step, encode(span))) for span in spans)
+
+
+def found(job: JobId, record: Record) -> Found:
+    """A record as progress sees it."""
+    failure: Failure | None = record.failure
+    return Found(job, record.task, record.trial, record.best_s, failure.value if failure is not None else None)

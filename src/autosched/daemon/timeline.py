@@ -1,0 +1,54 @@
+"""Steps as spans of time, for people who look at the past, and how busy each unit was in this life of the daemon."""
+
+from autosched.core.events import ClientLost, Event, ResourcesDeclared, StepEnded
+from autosched.core.state import State
+from autosched.model import Outcome, Step, StepId, UnitName
+from autosched.protocol import Span
+
+
+class Timeline:
+    """The running steps; those that ended are in the store."""
+
+    def __init__(self) -> None:
+        self.began_at = 0.0
+        self.running: dict[StepId, Span] = {}
+        self._busy_s: dict[UnitName, float] = {}
+
+    def open(self, step: Step, queued_at: float) -> None:
+        """A step was started."""
+        self.running[step.id] = Span(
+            step.id, step.job, step.task, step.stage, step.units, queued_at, step.started_at, None, "running"
+        )
+
+    def ended_by(self, event: Event, state: State, now: float) -> list[Span]:
+        """The running steps that this event ends, as they will be remembered."""
+        match event:
+            case StepEnded(step=step, outcome=outcome):
+                ends = [(state.steps[step], outcome)] if step in state.steps else []
+            case ClientLost(job=job):
+                ends = [(state.steps[step], Outcome.LOST) for step in state.jobs[job].steps]
+            case ResourcesDeclared():
+                ends = [(step, Outcome.LOST) for step in state.steps.values()]
+                now = state.now  # the daemon died at some time after its last event
+            case _:
+                ends = []
+        return [self._ended(step, outcome, now) for step, outcome in ends]
+
+    def _ended(self, step: Step, outcome: Outcome, now: float) -> Span:
+        known = self.running.get(step.id)
+        queued_at = known.queued_at if known is not None else step.started_at
+        return Span(
+            step.id, step.job, step.task, step.stage, step.units, queued_at, step.started_at, now, outcome.value
+        )
+
+    def close(self, spans: list[Span]) -> None:
+        """These have ended."""
+        for span in spans:
+            if self.running.pop(span.step, None) is not None and span.ended_at is not None:
+                for unit in span.units:
+                    self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at
+
+    def busy_ratio(self, unit: UnitName, now: float) -> float:
+        """Share of this life of the daemon in which the unit was leased."""
+        under_way = sum(now - span.started_at for span in self.running.values() if unit in span.units)
+        return min(1.0, (self._busy_s.get(unit, 0.0) + under_way) / max(now - self.began_at, 1e-9))

@@ -1,0 +1,131 @@
+"""What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
+
+from autosched.core.state import Job, State, Task
+from autosched.daemon.progress import JobProgress
+from autosched.daemon.timeline import Timeline
+from autosched.model import NETWORK_TASK, JobState
+from autosched.protocol import JobView, TaskView, UnitView
+
+DOING = {
+    "import": "importing",
+    "select": "choosing schedules for",
+    "build": "building",
+    "profile": "measuring",
+    "update": "learning from",
+    "compile": "compiling",
+    "evaluate": "evaluating",
+}
+STEPS_SHOWN = 2
+
+
+def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole: bool) -> JobView:
+    """One job; with its tasks, the operators that are not tuned and its spec when asked for the whole of it."""
+    network = progress.network
+    return JobView(
+        job=job.id,
+        name=job.spec.name,
+        target=job.spec.target,
+        device=job.spec.device,
+        backend=job.spec.backend,
+        state=job.state.value,
+        reason=reason(state, job, progress),
+        trials=progress.trials,
+        trials_total=job.spec.trials if progress.trials_total is None else progress.trials_total,
+        failed=progress.failed,
+        failures=dict(progress.failures),
+        estimate_s=progress.estimate_s,
+        first_estimate_s=progress.first_estimate_s,
+        eta_s=None if job.state.ended else progress.eta_s(now),
+        submitted_at=job.submitted_at,
+        ended_at=job.ended_at,
+        now=now,
+        version=progress.version,
+        failure=job.failure,
+        output=job.spec.output,
+        tasks=tuple(_task_views(state, job, progress)) if whole else (),
+        skipped=tuple((s.name, s.reason) for s in network.skipped) if whole and network is not None else (),
+        spec=job.spec if whole else None,
+    )
+
+
+def _task_views(state: State, job: Job, progress: JobProgress) -> list[TaskView]:
+    stages = {state.steps[step].task: state.steps[step].stage for step in job.steps}
+    return [
+        TaskView(
+            task=index,
+            name=task.info.name,
+            shape=task.info.shape,
+            weight=task.info.weight,
+            flops=task.info.flops,
+            trials=task.trials,
+            failed=task.failed,
+            best_s=task.best_s,
+            first_s=task.first_s,
+            stage=stages.get(index, ""),
+        )
+        for index, task in progress.tasks.items()
+    ]
+
+
+def reason(state: State, job: Job, progress: JobProgress) -> str:
+    """What a job does or waits for, in a few words."""
+    if job.state.ended:
+        ended = job.failure.message if job.failure is not None else job.state.value
+        return f"{ended} (still stopping)" if job.steps else ended
+    if job.state is JobState.STARTING:
+        return "waits for its client, which its user starts" if job.spec.external else "its client starts"
+    if job.steps:
+        words = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
+        more = len(job.steps) - len(words)
+        return "; ".join(words) + (f"; {more} more" if more else "")
+    waiting = [task for task in job.tasks.values() if task.ticket]
+    if not waiting:
+        return "its client has nothing to run"
+    return _waits(state, min(waiting, key=lambda task: task.ticket))
+
+
+def _doing(state: State, step_id: int, progress: JobProgress) -> str:
+    step = state.steps[step_id]
+    task = progress.tasks.get(step.task)
+    name = "the network" if step.task == NETWORK_TASK else task.info.name if task is not None else f"task {step.task}"
+    verb = DOING.get(step.stage, f"{step.stage or 'step'} of")
+    return f"{'stopping: ' if step_id in state.revoked else ''}{verb} {name} on {', '.join(step.units)}"
+
+
+def _waits(state: State, task: Task) -> str:
+    for pool in task.queued_in:
+        holders = [state.slots[unit.name].holder for unit in state.queues[pool].pool.units]
+        jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
+        if len([holder for holder in holders if holder is not None]) == len(holders):
+            others = [job for job in jobs if job != task.job]
+            who = f"job {others[0]}" if others else "another of its tasks"
+            return f"waits for {pool}, held by {who}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+    return f"waits for its turn on {' and '.join(task.queued_in)}"
+
+
+def unit_views(state: State, timeline: Timeline, now: float) -> tuple[UnitView, ...]:
+    """All lanes and devices, in the order of their pools."""
+    views = []
+    for name, slot in state.slots.items():
+        step = state.steps.get(slot.holder) if slot.holder is not None else None
+        pools = tuple(pool for pool, _ in slot.places)
+        views.append(
+            UnitView(
+                unit=name,
+                pools=pools,
+                cores=slot.unit.cores,
+                state="free" if step is None else "stopping" if _stopping(state, step.id) else "busy",
+                job=step.job if step is not None else None,
+                task=step.task if step is not None else None,
+                stage=step.stage if step is not None else "",
+                held_s=now - step.started_at if step is not None else 0.0,
+                left_s=max(0.0, step.deadline_at - now) if step is not None else 0.0,
+                waiting=sum(state.queues[pool].waiting for pool in pools),
+                busy_ratio=timeline.busy_ratio(name, now),
+            )
+        )
+    return tuple(views)
+
+
+def _stopping(state: State, step: int) -> bool:
+    return step in state.revoked or state.jobs[state.steps[step].job].state.ended

@@ -1,0 +1,170 @@
+"""Looks at this machine as a place to tune on: what is fine, not ideal or broken, and the fix for each."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from autosched import address, backend, children, config, units
+from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.remote import Daemon
+
+PROBE = "autosched.tvm.probe"
+PROBE_S = 180.0
+DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
+LOAD_SAMPLE_S = 1.0
+LOAD_BAD = 0.25
+"""Share of the machine that others may use before measurements suffer."""
+COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+CXX_VARIABLES = ("CXX", "CC")
+
+State = Literal["ok", "warning", "broken"]
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at."""
+
+    state: State
+    what: str
+    fix: str = ""
+
+
+async def examine(host: str | None) -> AsyncIterator[Finding]:
+    """Everything, quick checks first."""
+    for check in (_compiler, _state_dir, _resources, _governor, _foreign_load, _backends):
+        for finding in check():
+            yield finding
+    for finding in await _daemon(host):
+        yield finding
+    for finding in await _tvm():
+        yield finding
+
+
+def _compiler() -> Iterator[Finding]:
+    for variable in CXX_VARIABLES:
+        if named := os.environ.get(variable):
+            path = shutil.which(named.split()[0])
+            if path is None:
+                yield Finding(
+                    "broken",
+                    f"{variable} is set to {named!r}, which is not on PATH",
+                    f"unset {variable}, or install it",
+                )
+            else:
+                yield Finding("ok", f"compiler {path} ({variable})")
+            return
+    found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    if found is None:
+        fix = "apt-get install gcc g++ libc6-dev"
+        yield Finding("broken", "no C++ compiler on PATH: built kernels cannot be linked", fix)
+    else:
+        yield Finding("ok", f"compiler {found}")
+
+
+def _state_dir() -> Iterator[Finding]:
+    folder = config.Config().state_dir
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        fix = "choose another place: XDG_STATE_HOME=/path, or daemon.state_dir in the configuration"
+        yield Finding("broken", f"the state folder {folder} cannot be written: {error.strerror}", fix)
+        return
+    yield Finding("ok", f"state folder {folder}")
+    free = shutil.disk_usage(existing).free
+    if free < DISK_NEEDED_BYTES:
+        yield Finding("broken", f"only {units.size(free)} of disk are free in {existing}", "make room, 5 GiB or more")
+    elif free < DISK_LOW_BYTES:
+        yield Finding("warning", f"only {units.size(free)} of disk are free in {existing}", "make room, 5 GiB or more")
+    else:
+        yield Finding("ok", f"{units.size(free)} of disk are free")
+
+
+def _resources() -> Iterator[Finding]:
+    try:
+        found = config.resources(config.Config())
+    except AutoschedError as error:
+        yield Finding("broken", str(error))
+        return
+    for pool in found.pools:
+        cores = sorted({core for unit in pool.units for core in unit.cores})
+        names = ", ".join(unit.name for unit in pool.units)
+        yield Finding(
+            "ok", f"{pool.name}: {names} on {'cores' if len(cores) > 1 else 'core'} {', '.join(map(str, cores))}"
+        )
+    for warning in found.warnings:
+        yield Finding("warning", warning, "give this machine, or this container, two cores or more")
+
+
+def _governor() -> Iterator[Finding]:
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    try:
+        governor = path.read_text().strip()
+    except OSError:
+        return  # virtual machines have none
+    if governor == "performance":
+        yield Finding("ok", "CPU governor performance")
+    else:
+        fix = "cpupower frequency-set -g performance"
+        yield Finding("warning", f"CPU governor is {governor!r}: the clock changes under a measurement", fix)
+
+
+def _foreign_load() -> Iterator[Finding]:
+    import psutil
+
+    used = psutil.cpu_percent(interval=LOAD_SAMPLE_S) / 100
+    if used <= LOAD_BAD:
+        yield Finding("ok", f"other processes use {100 * used:.0f} % of this machine")
+        return
+    fix = "stop them, or expect noisy measurements (top shows who; a daemon that tunes counts too)"
+    yield Finding("warning", f"other processes use {100 * used:.0f} % of this machine", fix)
+
+
+def _backends() -> Iterator[Finding]:
+    names = list(backend.available())
+    if "ansor" in names:
+        yield Finding("ok", f"backends: {', '.join(names)}")
+    else:
+        there = ", ".join(names) or "none"
+        yield Finding("broken", f"the backend ansor is not installed (there: {there})", "pip install 'autosched[tvm]'")
+
+
+async def _daemon(host: str | None) -> list[Finding]:
+    where = address.named(host) or address.default()
+    try:
+        daemon = await Daemon.connect(where)
+    except DaemonUnreachable as error:
+        if address.named(host) is not None:
+            return [Finding("broken", str(error))]
+        return [Finding("ok", "no daemon runs; `autosched tune` starts one, `autosched serve` keeps one")]
+    try:
+        info = await daemon.info()
+    finally:
+        daemon.close()
+    running = units.count(info.jobs_active, "active job")
+    said = [Finding("ok", f"daemon {info.version}, process {info.pid}, {running}, {units.size(info.rss_bytes)}")]
+    return said + [Finding("warning", warning) for warning in info.warnings]
+
+
+async def _tvm() -> list[Finding]:
+    """Prove in a child process that TVM imports, compiles, links and runs, with the versions that belong together."""
+    try:
+        answer = await children.ask(PROBE, [], timeout_s=PROBE_S)
+    except AutoschedError as error:
+        message = str(error)
+        if message == children.INSTALL:
+            return [
+                Finding("broken", "TVM is not installed: nothing can be tuned here", "pip install 'autosched[tvm]'")
+            ]
+        return [Finding("broken", message, "pip install -c etc/constraints.txt 'autosched[tvm]'")]
+    return [_read(part) for part in answer.get("findings", [])]
+
+
+def _read(part: dict[str, Any]) -> Finding:
+    state: State = part["state"] if part["state"] in ("ok", "warning", "broken") else "broken"
+    return Finding(state, str(part["what"]), str(part.get("fix", "")))

@@ -1,0 +1,112 @@
+"""Who used which unit when, for a terminal: one row per lane or device, one run of cells per step."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from autosched.model import StepId, UnitName
+from autosched.protocol import Span
+from autosched.units import duration, share
+
+BLOCKS: Mapping[str, str] = {"select": "░", "build": "█", "profile": "▓", "update": "▒"}
+LETTERS: Mapping[str, str] = {"select": ".", "build": "#", "profile": "=", "update": "~"}
+OTHER_BLOCK, OTHER_LETTER = "▚", "+"
+BAR_MIN = 20
+
+Style = Callable[[Span, str], str]
+
+
+def ansi(span: Span, text: str) -> str:
+    """A colour for each job: the same job, the same colour."""
+    return f"\x1b[{31 + span.job % 6}m{text}\x1b[0m"
+
+
+def speaks_unicode(encoding: str | None) -> bool:
+    """Whether a terminal of this encoding can show the blocks."""
+    try:
+        "".join([*BLOCKS.values(), OTHER_BLOCK, "▏"]).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def gantt(
+    spans: Sequence[Span],
+    start: float,
+    end: float,
+    *,
+    units: Sequence[UnitName] = (),
+    width: int = 80,
+    unicode: bool = True,
+    style: Style | None = None,
+) -> list[str]:
+    """Lines of at most `width` characters for the time from `start` to `end`, in seconds of the spans' clock.
+
+    A run of cells says its job, and its stage where there is room; the number at the end of a row is the share of the
+    time in which the unit was leased. `units`: the rows; without it, all that the spans name, in the order of their
+    first use. `style` colours a run.
+    """
+    rows = list(units) or list(dict.fromkeys(unit for span in spans for unit in span.units))
+    margin = max((len(unit) for unit in rows), default=0)
+    cells = max(BAR_MIN, width - margin - len(" ▏▏100 %") - 1)
+    edge = "▏" if unicode else "|"
+    lines = []
+    for unit in rows:
+        mine = [span for span in spans if unit in span.units]
+        bar = "".join(_bar(mine, start, end, cells, BLOCKS if unicode else LETTERS, style))
+        busy = share(busy_s(mine, unit, start, end), end - start)
+        lines.append(f"{unit:<{margin}} {edge}{bar}{edge} {busy:>5}")
+    ends = duration(end - start)
+    lines.append(f"{'':<{margin}}  0s{ends:>{cells - 2}}")
+    legend = _legend(spans, start, end, unicode)
+    return [*lines, f"{'':<{margin}}  {legend}"] if legend else lines
+
+
+def busy_s(spans: Sequence[Span], unit: UnitName, start: float, end: float) -> float:
+    """How long at least one step held the unit between `start` and `end`; running steps hold it until `end`."""
+    total, covered_until = 0.0, start
+    for span in sorted((s for s in spans if unit in s.units), key=lambda s: s.started_at):
+        begins, ends = max(span.started_at, covered_until), min(_end_of(span, end), end)
+        if ends > begins:
+            total, covered_until = total + ends - begins, ends
+    return total
+
+
+def _end_of(span: Span, now: float) -> float:
+    return now if span.ended_at is None else span.ended_at
+
+
+def _bar(
+    spans: Sequence[Span], start: float, end: float, cells: int, fills: Mapping[str, str], style: Style | None
+) -> Iterator[str]:
+    """A cell that is mostly idle is blank, another belongs to the step that fills most of it."""
+    most: dict[int, tuple[float, StepId]] = {}
+    filled = [0.0] * cells
+    by_step = {span.step: span for span in spans}
+    cell_s = (end - start) / cells or 1.0
+    for span in spans:
+        begins, ends = max(span.started_at, start), min(_end_of(span, end), end)
+        for cell in range(int((begins - start) / cell_s), min(cells - 1, int((ends - start) / cell_s)) + 1):
+            inside = min(ends, start + (cell + 1) * cell_s) - max(begins, start + cell * cell_s)
+            filled[cell] += inside
+            most[cell] = max(most.get(cell, (0.0, 0)), (inside, span.step))
+    for step, run in groupby(range(cells), key=lambda cell: most[cell][1] if filled[cell] > 0.4 * cell_s else 0):
+        length = len(list(run))
+        if step:
+            text = _run(by_step[step], length, fills)
+            yield style(by_step[step], text) if style is not None else text
+        else:
+            yield " " * length
+
+
+def _run(span: Span, length: int, fills: Mapping[str, str]) -> str:
+    fill = fills.get(span.stage, OTHER_LETTER if fills is LETTERS else OTHER_BLOCK)
+    words = (f"{span.job} {span.stage}", f"{span.job} {span.stage[:3]}", str(span.job))
+    return next((word for word in words if len(word) < length), "").ljust(length, fill)
+
+
+def _legend(spans: Sequence[Span], start: float, end: float, unicode: bool) -> str:
+    fills, other = (BLOCKS, OTHER_BLOCK) if unicode else (LETTERS, OTHER_LETTER)
+    seen = dict.fromkeys(s.stage for s in spans if s.started_at < end and _end_of(s, end) > start)
+    known = [f"{fill} {stage}" for stage, fill in fills.items() if stage in seen]
+    others = [stage for stage in seen if stage not in fills]
+    return "  ".join([*known, *([f"{other} {', '.join(others)}"] if others else [])])

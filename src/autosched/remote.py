@@ -1,0 +1,185 @@
+"""A daemon as its users see it: async access over a link, and the start of a private one when none runs."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from autosched import __version__, blobs, blocking
+from autosched.errors import DaemonUnreachable
+from autosched.link import Link
+from autosched.model import JobId, JobSpec, JobState, Record
+from autosched.protocol import (
+    PROTOCOL,
+    WAIT_MAX_S,
+    Artifact,
+    ArtifactList,
+    CancelJob,
+    DaemonInfo,
+    Done,
+    GetJob,
+    GetRecords,
+    Hello,
+    Info,
+    JobView,
+    ListArtifacts,
+    ListSpans,
+    RecordPage,
+    Span,
+    SpanList,
+    Submit,
+    Submitted,
+    Welcome,
+)
+
+CONNECT_S = 5.0
+ON_DEMAND_START_S = 30.0
+"""A daemon that has not answered so long after its start is taken for broken."""
+LOG_TAIL_LINES = 15
+LOG_NAME = "daemon.log"
+_started: list[subprocess.Popen[bytes]] = []  # kept: a daemon outlives the object, which would complain of that
+
+
+class Daemon:
+    """An open connection as a user."""
+
+    def __init__(self, link: Link, welcome: Welcome) -> None:
+        self.link = link
+        self.welcome = welcome
+
+    @classmethod
+    async def connect(cls, address: str, *, timeout_s: float = CONNECT_S) -> "Daemon":
+        """Connect and say hello. Raises DaemonUnreachable."""
+        try:
+            link = await Link.open(address, timeout_s=timeout_s)
+        except DaemonUnreachable as error:
+            if isinstance(error.__context__, OSError) and not isinstance(error.__context__, TimeoutError):
+                raise blocking.unreachable(address, error.__context__) from None
+            raise
+        try:
+            hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
+            return cls(link, await link.call(hello, Welcome, timeout_s=timeout_s))
+        except BaseException:
+            link.abort("hello failed")
+            raise
+
+    @property
+    def address(self) -> str:
+        """Where the daemon listens."""
+        return self.link.address
+
+    def close(self) -> None:
+        """End the connection; jobs go on."""
+        self.link.close()
+
+    async def info(self) -> DaemonInfo:
+        """Who answers."""
+        return await self.link.call(Info(), DaemonInfo)
+
+    async def upload(self, path: Path, progress: blobs.Progress | None = None) -> str:
+        """Put a file into the blob store; returns its hash."""
+        return await blobs.upload(self.link, path, progress)
+
+    async def submit(self, spec: JobSpec) -> Submitted:
+        """Submit one job whose model is uploaded."""
+        return await self.link.call(Submit(spec=spec), Submitted)
+
+    async def cancel(self, job: JobId) -> None:
+        """Stop a job; its records are kept."""
+        await self.link.call(CancelJob(job=job), Done)
+
+    async def job(self, job: JobId, *, since: int | None = None, wait_s: float = 0.0) -> JobView:
+        """One job with its tasks; waits up to `wait_s` for a version other than `since`."""
+        wait_s = min(wait_s, WAIT_MAX_S)
+        return await self.link.call(GetJob(job=job, since=since, wait_s=wait_s), JobView, timeout_s=wait_s + 30.0)
+
+    async def follow(self, job: JobId, *, wait_s: float = 1.0) -> AsyncIterator[JobView]:
+        """Views of a job whenever it changed, and at least every `wait_s`; the last one has ended."""
+        view = await self.job(job)
+        yield view
+        while not JobState(view.state).ended:
+            view = await self.job(job, since=view.version, wait_s=wait_s)
+            yield view
+
+    async def records(self, job: JobId) -> list[Record]:
+        """All records of a job, in the order in which they were measured."""
+        records: list[Record] = []
+        more = True
+        while more:
+            page = await self.link.call(GetRecords(job=job, after=len(records)), RecordPage)
+            records += page.records
+            more = page.more and bool(page.records)
+        return records
+
+    async def spans(self) -> list[Span]:
+        """All steps the daemon remembers, of all jobs."""
+        spans: list[Span] = []
+        more = True
+        while more:
+            page = await self.link.call(ListSpans(after=spans[-1].step if spans else 0), SpanList)
+            spans += page.spans
+            more = page.more and bool(page.spans)
+        return spans
+
+    async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
+        """Result files of a job."""
+        return (await self.link.call(ListArtifacts(job=job), ArtifactList)).artifacts
+
+    async def download(self, artifact: Artifact, folder: Path) -> Path:
+        """Fetch one result file. Raises OSError when it cannot be written."""
+        path = folder / Path(artifact.name).name
+        await blobs.download(self.link, artifact.sha256, path)
+        return path
+
+
+async def start_on_demand(address: str, state_dir: Path, *, timeout_s: float = ON_DEMAND_START_S) -> Daemon:
+    """Start a private daemon that outlives this process, and wait until it answers.
+
+    It ends by itself when it has nothing to do. Its output goes to a log file in the state folder, and the last lines
+    of that go into the DaemonUnreachable that is raised when it does not answer.
+    """
+    log = state_dir / LOG_NAME
+    try:
+        process = _spawn(log)
+    except OSError as error:
+        raise DaemonUnreachable(
+            f"no daemon runs, and none can be started: {error.filename or state_dir}: {error.strerror}."
+            " Choose another folder for its state, for example: XDG_STATE_HOME=/path autosched ..."
+        ) from None
+    deadline_at = asyncio.get_running_loop().time() + timeout_s
+    while asyncio.get_running_loop().time() < deadline_at:
+        try:
+            return await Daemon.connect(address)
+        except DaemonUnreachable:
+            if process.poll() is not None:  # it died, or lost the race to another daemon that may answer by now
+                break
+            await asyncio.sleep(0.05)
+    try:
+        return await Daemon.connect(address)
+    except DaemonUnreachable:
+        how = f"ended with exit code {process.poll()}" if process.poll() is not None else "does not answer"
+        raise DaemonUnreachable(
+            f"a private daemon was started but {how}. The end of its log, {log}:\n{tail(log)}"
+            "\nSee what is wrong with this machine: autosched doctor"
+        ) from None
+
+
+def _spawn(log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "autosched", "serve", "--on-demand"]
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+    _started.append(process)
+    return process
+
+
+def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a log file, indented."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 16_384))
+            text = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"  ({error.strerror})"
+    return "\n".join(f"  {line}" for line in text[-lines:]) or "  (empty)"

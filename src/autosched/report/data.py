@@ -1,0 +1,184 @@
+"""What a report says, gathered from the daemon's answers."""
+
+import datetime
+import os
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched import __version__
+from autosched.backend import Evaluation
+from autosched.model import Record
+from autosched.protocol import JobView, Span, TaskView
+from autosched.shares import tasks_by_share
+
+SCHEMA = 1
+EXAMPLES_MAX = 3
+DETAIL_CHARS = 400
+PROFILE = "profile"
+
+
+class Machine(Struct, frozen=True):
+    """Where the report was written."""
+
+    host: str
+    system: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    python: str
+
+
+class Point(Struct, frozen=True, array_like=True):
+    """From this moment on, the best latency was this. Times in seconds since the job was submitted."""
+
+    at_s: float
+    best_s: float
+
+
+class FailureGroup(Struct, frozen=True):
+    """Failed trials of one kind, with the messages of some of them."""
+
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Everything about one job. Times of `spans` are seconds since the job was submitted."""
+
+    schema: int = SCHEMA
+    made_at: str
+    software: str
+    machine: Machine
+    job: JobView
+    evaluation: Evaluation | None
+    estimates: tuple[Point, ...]
+    """Estimate of the network's latency, from when every task had a valid record."""
+    task_curves: dict[str, tuple[Point, ...]]
+    """Best latency per task; the key is the task's number."""
+    failures: tuple[FailureGroup, ...]
+    spans: tuple[Span, ...]
+    """Steps of this job, and those of other jobs in its time."""
+
+    @property
+    def tasks_by_share(self) -> list[tuple[TaskView, float | None]]:
+        """Tasks with their share of the network's latency, the largest first; None without a valid record."""
+        return tasks_by_share(self.job)
+
+
+def gather(job: JobView, evaluation: Evaluation | None, records: Sequence[Record], spans: Sequence[Span]) -> Report:
+    """Put a report together."""
+    until = job.ended_at if job.ended_at is not None else job.now
+    near = [
+        _since(span, job) for span in spans if span.started_at < until and (span.ended_at or until) > job.submitted_at
+    ]
+    curves = _curves(job, records, near)
+    return Report(
+        made_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        software=f"autosched {__version__}",
+        machine=this_machine(),
+        job=job,
+        evaluation=evaluation,
+        estimates=_estimates(job, curves),
+        task_curves={str(task): tuple(points) for task, points in curves.items()},
+        failures=_failures(records),
+        spans=tuple(near),
+    )
+
+
+def _since(span: Span, job: JobView) -> Span:
+    start, now = job.submitted_at, job.now
+    return Span(
+        span.step, span.job, span.task, span.stage, span.units, span.queued_at - start, span.started_at - start,
+        (now if span.ended_at is None else span.ended_at) - start, span.outcome,
+    )  # fmt: skip
+
+
+def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> dict[int, list[Point]]:
+    """When each task improved.
+
+    A record carries how long it was profiled but not when; a task has at most one step in flight, so the records in
+    their order, laid end to end, fill the task's profile steps. Without steps (a daemon that forgot them) the records
+    are spread over the job's time.
+    """
+    whole = (job.ended_at or job.now) - job.submitted_at
+    curves: dict[int, list[Point]] = {}
+    for task in sorted({record.task for record in records}):
+        own = sorted((r for r in records if r.task == task), key=lambda r: r.trial)
+        steps = [s for s in spans if s.job == job.job and s.task == task and s.stage == PROFILE]
+        windows = [(s.started_at, s.ended_at or s.started_at) for s in steps] or [(0.0, whole)]
+        points: list[Point] = []
+        for record, at_s in zip(own, _places(own, windows), strict=True):
+            best = record.best_s
+            if best is not None and (not points or best < points[-1].best_s):
+                points.append(Point(at_s, best))
+        curves[task] = points
+    return curves
+
+
+def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -> list[float]:
+    """The end of each record when all are laid end to end into the windows, each as long as its profiling."""
+    costs = [record.profile_s + 1e-6 for record in records]
+    room = sum(end - start for start, end in windows)
+    scale = room / sum(costs)
+    places, used, window = [], 0.0, 0
+    before = 0.0  # room in the windows before the current one
+    for cost in costs:
+        used += cost * scale
+        while window < len(windows) - 1 and used > before + (length := windows[window][1] - windows[window][0]) + 1e-9:
+            before += length
+            window += 1
+        start, end = windows[window]
+        places.append(min(end, start + used - before))
+    return places
+
+
+def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Point, ...]:
+    weights = {task.task: task.weight for task in job.tasks}
+    improvements = sorted(
+        (p.at_s, task, p.best_s) for task, points in curves.items() for p in points if task in weights
+    )
+    best: dict[int, float] = {}
+    estimates: list[Point] = []
+    for at_s, task, best_s in improvements:
+        best[task] = best_s
+        if len(best) == len(weights):
+            estimates.append(Point(at_s, sum(weights[t] * b for t, b in best.items())))
+    return tuple(estimates)
+
+
+def _failures(records: Sequence[Record]) -> tuple[FailureGroup, ...]:
+    failed = [record for record in records if record.failure is not None]
+    counts = Counter(record.failure.value for record in failed if record.failure is not None)
+    groups = []
+    for reason, count in counts.most_common():
+        details = dict.fromkeys(
+            r.detail.strip()[:DETAIL_CHARS] for r in failed if r.failure == reason and r.detail.strip()
+        )
+        groups.append(FailureGroup(reason, count, tuple(details)[:EXAMPLES_MAX]))
+    return tuple(groups)
+
+
+def this_machine() -> Machine:
+    """What this machine is."""
+    return Machine(
+        host=platform.node(),
+        system=f"{platform.system()} {platform.release()}",
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        python=platform.python_version(),
+    )
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(names, platform.machine())

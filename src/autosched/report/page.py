@@ -1,0 +1,212 @@
+"""The report as one HTML page that needs nothing but itself."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from autosched.backend import Timing
+from autosched.model import JobState
+from autosched.report import svg
+from autosched.report.data import Report
+from autosched.report.verdict import label, verdict
+from autosched.units import count, duration, gflops, latency, ratio, share, size
+
+
+def page(report: Report) -> str:
+    """The page's text."""
+    job = report.job
+    frame = Template(files("autosched.report").joinpath("page.html").read_text(encoding="utf-8"))
+    return frame.substitute(
+        title=escape(f"{job.name}: autosched report"),
+        heading=escape(job.name),
+        subtitle=escape(_subtitle(report)),
+        problem=_problem(report),
+        cards="".join(_card(*card) for card in _cards(report)),
+        latencies=_latencies(report),
+        stage_styles="\n".join(
+            f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*svg.STAGES, "more")
+        ),
+        gantt=_gantt(report),
+        curve=_curve(report),
+        tasks=_tasks(report),
+        failures=_failures(report),
+        skipped=_skipped(report),
+        about=_about(report),
+    )
+
+
+def _took_s(report: Report) -> float:
+    job = report.job
+    return (job.now if job.ended_at is None else job.ended_at) - job.submitted_at
+
+
+def _subtitle(report: Report) -> str:
+    job = report.job
+    made_at = report.made_at.replace("T", " ").replace("+00:00", " UTC")
+    return f"job {job.job}, {job.state}, {job.backend} on {job.device}, {duration(_took_s(report))}, {made_at}"
+
+
+def _problem(report: Report) -> str:
+    job = report.job
+    if job.failure is not None:
+        return f'<p class="bad"><strong>{escape(job.failure.message)}</strong></p>'
+    if job.state != JobState.DONE.value:
+        return f'<p class="bad"><strong>This job is {escape(job.state)}: what follows is not its end.</strong></p>'
+    return ""
+
+
+def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
+    job, evaluation = report.job, report.evaluation
+    if evaluation is not None:
+        found = verdict(evaluation)
+        for timing in evaluation.timings:
+            if timing.name == evaluation.published:
+                yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
+        if found.speedup is not None:
+            yield "against the default build", ratio(found.speedup), "faster" if found.speedup >= 1 else "slower"
+        if (against := found.onnxruntime_ratio) is not None:
+            yield "against ONNX Runtime", ratio(max(against, 1 / against)), "slower" if against >= 1 else "faster"
+        word = "equal" if evaluation.outputs_equal else "DIFFERENT"
+        yield "outputs", word, f"to {evaluation.reference}, within {evaluation.max_abs_error:.1e}"
+    elif job.estimate_s is not None:
+        yield "estimate", latency(job.estimate_s), "sum over tasks of weight times best"
+    yield "trials", str(job.trials), f"{job.failed} failed" if job.failed else "none failed"
+    yield "tasks", str(len(job.tasks)), f"{len(job.skipped)} skipped" if job.skipped else ""
+
+
+def _card(name: str, value: str, remark: str) -> str:
+    return f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(remark)}</small></dd></div>"
+
+
+def _latencies(report: Report) -> str:
+    evaluation = report.evaluation
+    if evaluation is None:
+        return ""
+    found, longest = verdict(evaluation), max(timing.median_s for timing in evaluation.timings)
+    rows = "".join(_latency_row(t, t.median_s / longest, found.remarks.get(t.name, "")) for t in evaluation.timings)
+    cores = ", ".join(map(str, evaluation.cores)) or "not pinned"
+    samples = len(evaluation.timings[0].samples_s)
+    word = "good" if evaluation.outputs_equal else "bad"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in evaluation.notes)
+    return (
+        '<section aria-labelledby="latency"><h2 id="latency">Latency of the whole network</h2>'
+        f'<table class="bars"><caption>Median of {samples} with its 95 % confidence interval, side by side on'
+        f" {count(len(evaluation.cores), 'core').split()[1]} {cores}</caption>"
+        '<thead><tr><th scope="col">Build</th><th scope="col" class="n">Median</th>'
+        '<th scope="col" class="n optional">95 % interval</th><th scope="col"></th></tr></thead>'
+        f'<tbody>{rows}</tbody></table><p class="{word}">{escape(found.outputs)}</p>{notes}</section>'
+    )
+
+
+def _latency_row(timing: Timing, part: float, remark: str) -> str:
+    kind = "bar tuned" if timing.name == "tuned" else "bar"
+    note = f"<small>{escape(remark)}</small>" if remark else ""
+    return (
+        f'<tr><th scope="row">{escape(label(timing))}</th><td class="n">{latency(timing.median_s)}</td>'
+        f'<td class="n optional">{latency(timing.low_s)} to {latency(timing.high_s)}</td>'
+        f'<td class="grow"><span class="{kind}" style="width:{100 * part:.1f}%"></span>{note}</td></tr>'
+    )
+
+
+def _gantt(report: Report) -> str:
+    names = {task.task: task.name for task in report.job.tasks}
+    took_s = _took_s(report)
+    drawing = svg.gantt(report.spans, report.job.job, names, took_s)
+    if not drawing:
+        return '<p class="dim">The daemon no longer knows the steps of this job.</p>'
+    own = {span.stage for span in report.spans if span.job == report.job.job}
+    keys = [f'<li><span class="s-{stage}"></span>{stage}</li>' for stage in svg.STAGES if stage in own]
+    if any(span.job != report.job.job for span in report.spans):
+        keys.append('<li><span class="s-other"></span>other jobs</li>')
+    busy = "".join(f"<li>{escape(unit)}: {text}</li>" for unit, text in _busy(report, took_s))
+    return (
+        f'<ul class="legend">{"".join(keys)}</ul>{_scrollable(drawing, "Resource Gantt")}'
+        f'<ul class="legend dim">{busy}</ul>'
+    )
+
+
+def _busy(report: Report, took_s: float) -> Iterable[tuple[str, str]]:
+    for unit in sorted({unit for span in report.spans for unit in span.units}, key=lambda u: ("/" not in u, u)):
+        held = [span for span in report.spans if unit in span.units]
+        own_s = sum(_length_s(s.started_at, s.ended_at, took_s) for s in held if s.job == report.job.job)
+        all_s = sum(_length_s(s.started_at, s.ended_at, took_s) for s in held)
+        others = f", with others {share(all_s, took_s)}" if all_s > own_s else ""
+        yield unit, f"busy {share(own_s, took_s)}{others}"
+
+
+def _length_s(started_at: float, ended_at: float | None, until_s: float) -> float:
+    return max(0.0, min(until_s if ended_at is None else ended_at, until_s) - max(0.0, started_at))
+
+
+def _curve(report: Report) -> str:
+    drawing = svg.curve(report.estimates, _took_s(report), title="Estimated latency of the network over time")
+    if not drawing:
+        return '<p class="dim">There is no estimate until each task has a valid trial.</p>'
+    caption = "Sum over tasks of calls times best latency, from when every task had a valid trial."
+    return f"<figure>{_scrollable(drawing, 'Latency over time')}<figcaption>{caption}</figcaption></figure>"
+
+
+def _tasks(report: Report) -> str:
+    if not report.job.tasks:
+        return '<p class="dim">None yet: the model has not been imported.</p>'
+    took_s = _took_s(report)
+    rows = []
+    for task, part in report.tasks_by_share:
+        points = report.task_curves.get(str(task.task), ())
+        gain = ratio(task.first_s / task.best_s) if task.first_s and task.best_s else "-"
+        rows.append(
+            f'<tr><td>{escape(task.name)}<small>{escape(task.shape)}</small></td><td class="n">{task.weight}</td>'
+            f'<td class="n">{"-" if part is None else share(part, 1.0)}</td><td class="n">{task.trials}</td>'
+            f'<td class="n optional">{task.failed or "-"}</td><td class="n optional">{latency(task.first_s)}</td>'
+            f'<td class="n">{latency(task.best_s)}</td><td class="n">{gain}</td>'
+            f'<td class="n optional">{gflops(task.flops, task.best_s)}</td>'
+            f'<td class="optional">{svg.sparkline(points, took_s)}</td></tr>'
+        )
+    heads = (
+        ("Task", ""), ("Calls", "n"), ("Share", "n"), ("Trials", "n"), ("Failed", "n optional"),
+        ("First", "n optional"), ("Best", "n"), ("Gain", "n"), ("GFLOP/s", "n optional"),
+        ("Best over time", "optional"),
+    )  # fmt: skip
+    head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
+    return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>", "Tasks")
+
+
+def _failures(report: Report) -> str:
+    if not report.failures:
+        return '<p class="dim">None.</p>'
+    parts = []
+    for group in report.failures:
+        examples = "".join(f"<pre>{escape(text)}</pre>" for text in group.examples) or "<p>No message.</p>"
+        parts.append(f"<details><summary>{group.count} {escape(group.reason)}</summary>{examples}</details>")
+    rate = share(report.job.failed, report.job.trials)
+    return f"<p>{rate} of all trials. A failed trial costs its time and nothing else.</p>{''.join(parts)}"
+
+
+def _skipped(report: Report) -> str:
+    if not report.job.skipped:
+        return '<p class="dim">None.</p>'
+    rows = "".join(f"<tr><td>{escape(n)}</td><td>{escape(why)}</td></tr>" for n, why in report.job.skipped)
+    head = '<thead><tr><th scope="col">Operator</th><th scope="col">Why</th></tr></thead>'
+    return f"<table>{head}<tbody>{rows}</tbody></table>"
+
+
+def _about(report: Report) -> str:
+    machine, spec = report.machine, report.job.spec
+    facts: list[tuple[str, str]] = [
+        ("target", report.job.target), ("machine", f"{machine.host}, {machine.cpu}, {count(machine.cores, 'core')}, "
+         f"{size(machine.memory_bytes)}"), ("system", f"{machine.system}, Python {machine.python}, {report.software}"),
+    ]  # fmt: skip
+    if spec is not None:
+        options = " ".join(f"{name}={value}" for name, value in spec.options.items())
+        facts += [("seed", str(spec.seed)), ("options", options or "defaults"), ("model", f"sha256 {spec.model}")]
+    return _fact_table(facts)
+
+
+def _fact_table(facts: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td><code>{escape(v)}</code></td></tr>' for k, v in facts)
+    return f"<table><tbody>{rows}</tbody></table>"
+
+
+def _scrollable(content: str, name: str) -> str:
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'

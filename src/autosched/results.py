@@ -1,0 +1,113 @@
+"""What a finished job leaves to its user: a folder with the compiled module, the records and the report."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from autosched import blobs, report
+from autosched.backend import Evaluation
+from autosched.errors import JobCancelled, JobFailed, RequestError
+from autosched.model import JobState, Record
+from autosched.protocol import JobView
+from autosched.remote import Daemon
+
+EVALUATION = "evaluation.json"
+"""Handed over by backends; goes into the report."""
+RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
+
+
+class Result(Struct, frozen=True):
+    """A job's results on this machine."""
+
+    report: report.Report
+    folder: Path
+    files: tuple[Path, ...]
+
+    @property
+    def module(self) -> Path | None:
+        """The compiled network; None when the backend makes none."""
+        return next((path for path in self.files if path.suffix == ".so"), None)
+
+
+def check_ended(job: JobView) -> None:
+    """Raise JobFailed or JobCancelled unless the job is done."""
+    if job.state == JobState.CANCELLED.value:
+        raise JobCancelled(
+            f"job {job.job} ({job.name}) was cancelled after {job.trials} trials. Its records are kept; compile the"
+            f" network with them:  autosched compile {job.job}"
+        )
+    if job.state == JobState.FAILED.value:
+        why = job.failure.message if job.failure is not None else "no reason was given"
+        raise JobFailed(f"job {job.job} ({job.name}) failed: {why}")
+
+
+def prepare(folder: Path) -> Path:
+    """Make the output folder and prove that it can be written. Raises RequestError that says why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".autosched-"):
+            pass
+    except OSError as error:
+        why = "there is a file of that name" if isinstance(error, FileExistsError) else error.strerror
+        raise RequestError(
+            f"the output folder {folder} cannot be written: {why}. Choose another:  --output DIR"
+        ) from None
+    return folder.absolute()
+
+
+async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
+    """Write a job's results into a folder; what lies there under the same names is replaced.
+
+    Raises RequestError when they cannot be written; the daemon keeps them, so it can be tried again.
+    """
+    artifacts = await daemon.artifacts(job.job)
+    evaluation = None
+    for artifact in artifacts:
+        if artifact.name == EVALUATION:
+            evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
+    records = await daemon.records(job.job)
+    gathered = report.gather(job, evaluation, records, await daemon.spans())
+    try:
+        prepare(folder)
+        files = [await daemon.download(artifact, folder) for artifact in artifacts if artifact.name != EVALUATION]
+        files += write(folder, gathered, records)
+    except OSError as error:
+        why = "the disk is full" if blobs.is_full_disk(error) else f"{error.strerror} ({error.filename})"
+        raise RequestError(
+            f"the results of job {job.job} could not be written to {folder}: {why}. Nothing is lost, the daemon keeps"
+            f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"
+        ) from None
+    return Result(gathered, folder, tuple(files))
+
+
+def read_evaluation(data: bytes) -> Evaluation:
+    """An evaluation as a backend wrote it. Raises RequestError."""
+    try:
+        return msgspec.json.decode(data, type=Evaluation)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"{EVALUATION} of the job is not an evaluation ({error}): the backend is at fault") from None
+
+
+def write(folder: Path, gathered: report.Report, records: Iterable[Record]) -> list[Path]:
+    """Write records and report, each whole or not at all. Raises OSError."""
+    lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    encoded = msgspec.json.format(msgspec.json.encode(gathered), indent=1)
+    contents = {RECORDS: lines, REPORT: encoded, PAGE: report.page(gathered).encode()}
+    return [_write_whole(folder / name, content) for name, content in contents.items()]
+
+
+def _write_whole(path: Path, content: bytes) -> Path:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,149 @@
+"""What there is to do, and what goes wrong. Data only; equal seeds give equal scenarios."""
+
+from random import Random
+
+from msgspec import Struct
+
+from autosched.model import Pool, PoolName, Unit
+
+HOST = "host"
+DEVICE = "device:cpu"
+
+
+class Work(Struct, frozen=True):
+    """One step that a task will have to make."""
+
+    stage: str
+    pools: tuple[PoolName, ...]
+    duration_s: float
+    """When it has its units for itself."""
+    timeout_s: float | None = None
+
+
+Round = tuple[Work, ...]
+"""The stages between two updates. What a lost client had done of a round is lost with it."""
+
+
+class JobPlan(Struct, frozen=True, kw_only=True):
+    """One simulated job: `before` and `after` are the network's own steps, the tasks go side by side in between."""
+
+    tasks: tuple[tuple[Round, ...], ...]
+    before: Round = ()
+    after: Round = ()
+    arrives_at: float = 0.0
+    cancelled_at: float | None = None
+
+
+class Faults(Struct, frozen=True, kw_only=True):
+    """Probabilities per step, per client and per life of the daemon. Nothing goes wrong after `until_s`."""
+
+    step_fails: float = 0.0
+    step_hangs: float = 0.0
+    """It never ends by itself: only its deadline helps."""
+    revoke_ignored: float = 0.0
+    """The client does not kill the step that it was told to kill."""
+    client_dies: float = 0.0
+    """In the middle of a step."""
+    client_never_attaches: float = 0.0
+    answer_is_late: float = 0.0
+    """A dead client's last StepEnded still arrives, after its loss."""
+    restarts: tuple[float, ...] = ()
+    """When the daemon dies and starts again."""
+    until_s: float = float("inf")
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A complete simulation, but for the policy."""
+
+    pools: tuple[Pool, ...]
+    jobs: tuple[JobPlan, ...]
+    faults: Faults = Faults()
+    seed: int = 0
+    client_start_s: float = 0.0
+    client_stop_s: float = 0.0
+    step_timeout_s: float = 600.0
+    attach_timeout_s: float = 60.0
+
+
+def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
+    """One host with so many lanes, and so many equal devices."""
+    return (
+        Pool(HOST, tuple(Unit(f"host/{i}", (i,)) for i in range(lanes))),
+        Pool(DEVICE, tuple(Unit(f"cpu{i}", (lanes + i,)) for i in range(devices))),
+    )
+
+
+def lower_bound_s(scenario: Scenario) -> float:
+    """No schedule is shorter: the work on each pool, shared by its units, and the longest chain of one task.
+
+    For jobs that all arrive at 0, pools without common units, and no faults.
+    """
+    work = {pool.name: 0.0 for pool in scenario.pools}
+    longest_s = 0.0
+    for job in scenario.jobs:
+        ends = [*job.before, *job.after]
+        chains = [[step for steps in task for step in steps] for task in job.tasks]
+        for step in [*ends, *(step for chain in chains for step in chain)]:
+            for pool in step.pools:
+                work[pool] += step.duration_s
+        chain_s = max((sum(step.duration_s for step in chain) for chain in chains), default=0.0)
+        longest_s = max(longest_s, chain_s + sum(step.duration_s for step in ends))
+    return max(longest_s, *(work[pool.name] / len(pool.units) for pool in scenario.pools))
+
+
+def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
+    """A few jobs of a few tasks on a few units, with everything in it that can go wrong unless `faults` says less.
+
+    Durations are multiples of 0.5 s, so that ties are frequent; now and then one unit stands in both pools, as on a
+    machine with one core, or a step needs a lane and a device at once.
+    """
+    rng = Random(f"scenario/{seed}")
+    resources = pools(rng.randint(1, 3), rng.randint(1, 2))
+    if rng.random() < 0.2:
+        core = Unit("core0", (0,))
+        resources = (Pool(HOST, (core,)), Pool(DEVICE, (core,)))
+    both = resources[0].units[0] != resources[1].units[0]
+    jobs = tuple(_random_job(rng, both) for _ in range(rng.randint(1, 6)))
+    return Scenario(
+        pools=resources,
+        jobs=jobs,
+        faults=_random_faults(rng) if faults is None else faults,
+        seed=seed,
+        client_start_s=rng.choice((0.0, 0.5)),
+        client_stop_s=rng.choice((0.0, 0.5)),
+        step_timeout_s=40.0,
+        attach_timeout_s=5.0,
+    )
+
+
+def _random_faults(rng: Random) -> Faults:
+    return Faults(
+        step_fails=rng.choice((0.0, 0.1)),
+        step_hangs=rng.choice((0.0, 0.0, 0.05)),
+        revoke_ignored=rng.choice((0.0, 0.0, 0.5)),
+        client_dies=rng.choice((0.0, 0.0, 0.05)),
+        client_never_attaches=rng.choice((0.0, 0.0, 0.2)),
+        answer_is_late=0.5,
+        restarts=tuple(rng.randint(1, 200) / 2 for _ in range(rng.choice((0, 0, 0, 1, 2)))),
+        until_s=rng.choice((50.0, 200.0)),
+    )
+
+
+def _random_job(rng: Random, both: bool) -> JobPlan:
+    def step(stage: str, pool: PoolName) -> Work:
+        together = both and rng.random() < 0.1
+        timeout_s = 30.0 if rng.random() < 0.2 else None
+        return Work(stage, (HOST, DEVICE) if together else (pool,), rng.randint(0, 20) / 2, timeout_s)
+
+    def one_round() -> Round:
+        stages = (("select", HOST), ("build", HOST), ("profile", DEVICE), ("update", HOST))
+        return tuple(step(stage, pool) for stage, pool in stages[rng.randint(0, 1) :])
+
+    network = rng.random() < 0.5
+    return JobPlan(
+        tasks=tuple(tuple(one_round() for _ in range(rng.randint(1, 5))) for _ in range(rng.randint(1, 4))),
+        before=(step("import", HOST),) if network else (),
+        after=(step("compile", HOST), step("evaluate", DEVICE)) if network else (),
+        arrives_at=rng.choice((0.0, 0.0, rng.randint(0, 100) / 2)),
+        cancelled_at=rng.randint(0, 200) / 2 if rng.random() < 0.1 else None,
+    )

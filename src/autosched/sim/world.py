@@ -1,0 +1,300 @@
+"""The world around the scheduler: one heap of things to come, delivered in order of time, then of registration."""
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from msgspec import Struct
+
+from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    DeadlineReached,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
+from autosched.core.policy import INTERLEAVED, Policy
+from autosched.core.scheduler import Scheduler
+from autosched.model import JobId, JobSpec, JobState, Outcome, Step, StepId, UnitName
+from autosched.protocol import Span
+from autosched.sim.client import SimClient
+from autosched.sim.report import Report
+from autosched.sim.scenario import Scenario
+
+EVENTS_MAX = 200_000
+"""A simulation that needs more does not end by itself."""
+
+MODEL = "0" * 64
+
+
+class Entry(Struct, frozen=True):
+    """One event and what the scheduler asked for: a line of the journal."""
+
+    now: float
+    event: Event
+    actions: tuple[Action, ...]
+
+
+@dataclass(slots=True)
+class Process:
+    """The process that hosts a job: what the world knows of it, which is the truth."""
+
+    client: SimClient
+    life: int = 0  # how many processes this job has had
+    alive: bool = False
+    loss_due: bool = False  # its ClientLost is under way
+    running: dict[StepId, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Running:
+    """A step in progress. Its work shrinks by `rate` per second; `version` makes outdated ends recognisable."""
+
+    step: Step
+    outcome: Outcome
+    remaining_s: float
+    since: float
+    rate: float = 0.0
+    version: int = 0
+
+
+class World:
+    """Lets a scenario happen. `watch` sees the scheduler after every event: the place for checks."""
+
+    def __init__(
+        self, scenario: Scenario, policy: Policy = INTERLEAVED, watch: Callable[[Scheduler], None] | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.scheduler = Scheduler(policy)
+        self.history: list[Entry] = []
+        self.spans: dict[StepId, Span] = {}
+        self.ended: dict[JobId, JobState] = {}
+        self.ended_at: dict[JobId, float] = {}
+        self.arrived_at: dict[JobId, float] = {}
+        self.now = 0.0
+        self._watch = watch
+        self._policy = policy
+        self._rng = Random(f"world/{scenario.seed}")
+        self._heap: list[tuple[float, JobId, int, Callable[[], Event | None]]] = []
+        self._pushed = 0
+        self._running: dict[StepId, Running] = {}
+        self._on_unit: dict[UnitName, dict[StepId, None]] = {}
+        arrivals = sorted(enumerate(scenario.jobs), key=lambda item: (item[1].arrives_at, item[0]))
+        self.plans = {job: plan for job, (_, plan) in enumerate(arrivals, start=1)}
+        self._processes = {job: Process(SimClient(plan)) for job, plan in self.plans.items()}
+
+    def run(self) -> Report:
+        """Let everything happen."""
+        for at in (0.0, *self.scenario.faults.restarts):
+            self._later(at, 0, self._daemon_starts)
+        for job, plan in self.plans.items():
+            self._later(plan.arrives_at, job, partial(self._arrives, job))
+            if plan.cancelled_at is not None:
+                self._later(plan.cancelled_at, job, partial(self._is_cancelled, job))
+        for event in self._events():
+            self._settle_span(event)
+            actions = self.scheduler.handle(self.now, event)
+            self.history.append(Entry(self.now, event, tuple(actions)))
+            for action in actions:
+                self._perform(action)
+            if self._watch is not None:
+                self._watch(self.scheduler)
+        return Report.of(self)
+
+    # What comes next ----------------------------------------------------------------------------------------
+
+    def _later(self, after_s: float, job: JobId, happen: Callable[[], Event | None]) -> None:
+        """Rounded to microseconds: what is simultaneous on paper is simultaneous here."""
+        self._pushed += 1
+        heapq.heappush(self._heap, (round(self.now + after_s, 6), job, self._pushed, happen))
+
+    def _events(self) -> Iterator[Event]:
+        while True:
+            deadline = self.scheduler.deadline()
+            if deadline is not None and (not self._heap or deadline < self._heap[0][0]):
+                self.now = max(self.now, deadline)
+                event: Event | None = DeadlineReached()
+            elif self._heap:
+                at, _, _, happen = heapq.heappop(self._heap)
+                self.now = max(self.now, at)
+                event = happen()
+            else:
+                return
+            if event is not None:
+                assert len(self.history) < EVENTS_MAX, f"no end after {EVENTS_MAX} events: {self.scenario}"
+                yield event
+
+    def _risk(self, probability: float) -> bool:
+        """Whether something goes wrong now. Draws no number when it cannot."""
+        return probability > 0 and self.now < self.scenario.faults.until_s and self._rng.random() < probability
+
+    # What happens by itself ---------------------------------------------------------------------------------
+
+    def _daemon_starts(self) -> Event:
+        for process in self._processes.values():  # local clients do not outlive their daemon
+            self._dies(process)
+            process.loss_due = False
+            process.life += 1
+        for step, span in self.spans.items():
+            self._close(step, span, Outcome.LOST)
+        scenario = self.scenario
+        return ResourcesDeclared(scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s)
+
+    def _arrives(self, job: JobId) -> Event:
+        self.arrived_at[job] = self.now
+        return JobSubmitted(job, JobSpec(name=f"job {job}", model=MODEL))
+
+    def _is_cancelled(self, job: JobId) -> Event | None:
+        return JobCancelRequested(job, "its user") if job in self.arrived_at else None
+
+    def _attaches(self, job: JobId, life: int) -> Event | None:
+        process = self._processes[job]
+        if process.life != life or not process.alive:
+            return None
+        process.client.resume()
+        return ClientAttached(job, process.client.load())
+
+    def _is_lost(self, job: JobId, life: int, reason: str) -> Event | None:
+        process = self._processes[job]
+        if process.life != life or not process.loss_due:
+            return None
+        process.loss_due = False
+        return ClientLost(job, reason)
+
+    def _step_ends(self, step_id: StepId, version: int, outcome: Outcome) -> Event | None:
+        running = self._running.get(step_id)
+        if running is None or running.version != version:
+            return None
+        self._vacate(step_id)
+        step = running.step
+        process = self._processes[step.job]
+        del process.running[step_id]
+        load = process.client.ended(step.task, ok=outcome is Outcome.DONE)
+        return StepEnded(step_id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
+
+    # What the scheduler asks for ------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case StartClient(job=job):
+                self._start_client(job)
+            case StopClient(job=job, reason=reason):
+                self._lose(job, self.scenario.client_stop_s, reason)
+            case StartStep(step=step):
+                self._start_step(step)
+            case RevokeStep(step=step_id):
+                self._revoke(step_id)
+            case EndJob(job=job, state=state):
+                assert job not in self.ended, f"job {job} ended twice"
+                self.ended[job], self.ended_at[job] = state, self.now
+
+    def _start_client(self, job: JobId) -> None:
+        process = self._processes[job]
+        assert not process.alive, f"job {job} has a client already"
+        process.life, process.alive, process.loss_due = process.life + 1, True, False
+        if not self._risk(self.scenario.faults.client_never_attaches):
+            self._later(self.scenario.client_start_s, job, partial(self._attaches, job, process.life))
+
+    def _start_step(self, step: Step) -> None:
+        process, faults = self._processes[step.job], self.scenario.faults
+        task = self.scheduler.state.jobs[step.job].tasks[step.task]
+        self.spans[step.id] = Span(
+            step=step.id, job=step.job, task=step.task, stage=step.stage, units=step.units,
+            queued_at=task.ready_at, started_at=self.now, ended_at=None, outcome="",
+        )  # fmt: skip
+        if not process.alive:
+            return  # it died, and the scheduler will hear of it
+        work = process.client.next_work(step.task)
+        assert work is not None, f"step {step.id} was started for a task that is complete"
+        assert work.stage == step.stage, f"step {step.id} is a {step.stage}; its client offered {work.stage}"
+        process.running[step.id] = None
+        duration_s, outcome = work.duration_s, Outcome.DONE
+        if self._risk(faults.step_hangs):
+            duration_s = float("inf")
+        elif self._risk(faults.step_fails):
+            duration_s, outcome = duration_s * self._rng.random(), Outcome.FAILED
+        elif self._risk(faults.client_dies):
+            self._later(duration_s * self._rng.random(), step.job, partial(self._crashes, step, process.life))
+        self._occupy(Running(step, outcome, duration_s, self.now))
+
+    def _revoke(self, step_id: StepId) -> None:
+        """The step is killed, but somebody has to notice first."""
+        running = self._running.get(step_id)
+        if running is not None and not self._risk(self.scenario.faults.revoke_ignored):
+            running.version += 1
+            happen = partial(self._step_ends, step_id, running.version, Outcome.FAILED)
+            self._later(self.scenario.client_stop_s, running.step.job, happen)
+
+    def _crashes(self, step: Step, life: int) -> Event | None:
+        process = self._processes[step.job]
+        if step.id in process.running and process.life == life:
+            self._lose(step.job, self.scenario.client_stop_s, "simulated crash")
+            if self._rng.random() < self.scenario.faults.answer_is_late:
+                late = StepEnded(step.id, Outcome.DONE, process.client.load())
+                self._later(self.scenario.client_stop_s + 0.5, step.job, lambda: late)
+        return None
+
+    def _lose(self, job: JobId, after_s: float, reason: str) -> None:
+        """The process dies now; the scheduler hears of it a little later. True also of a process that never was."""
+        process = self._processes[job]
+        self._dies(process)
+        if not process.loss_due:
+            process.loss_due = True
+            self._later(after_s, job, partial(self._is_lost, job, process.life, reason))
+
+    def _dies(self, process: Process) -> None:
+        process.alive = False
+        for step in process.running:
+            self._vacate(step)
+        process.running.clear()
+
+    # Units: who really runs where -----------------------------------------------------------------------------
+
+    def _occupy(self, running: Running) -> None:
+        self._running[running.step.id] = running
+        for unit in running.step.units:
+            users = self._on_unit.setdefault(unit, {})
+            assert not users or self._policy.shares_units, f"{unit} runs steps {[*users]} and now {running.step.id}"
+            users[running.step.id] = None
+        self._share(running.step.units)
+
+    def _vacate(self, step_id: StepId) -> None:
+        running = self._running.pop(step_id)
+        for unit in running.step.units:
+            del self._on_unit[unit][step_id]
+        self._share(running.step.units)
+
+    def _share(self, units: tuple[UnitName, ...]) -> None:
+        """Whoever runs on these units goes on at the speed that is now his."""
+        for step_id in dict.fromkeys(step for unit in units for step in self._on_unit[unit]):
+            running = self._running[step_id]
+            rate = 1 / max(len(self._on_unit[unit]) for unit in running.step.units)
+            if rate == running.rate:
+                continue
+            running.remaining_s = max(0.0, running.remaining_s - (self.now - running.since) * running.rate)
+            running.since, running.rate, running.version = self.now, rate, running.version + 1
+            if running.remaining_s < float("inf"):
+                happen = partial(self._step_ends, step_id, running.version, running.outcome)
+                self._later(running.remaining_s / rate, running.step.job, happen)
+
+    # What is told afterwards ------------------------------------------------------------------------------------
+
+    def _settle_span(self, event: Event) -> None:
+        if isinstance(event, StepEnded):
+            self._close(event.step, self.spans[event.step], event.outcome)
+        elif isinstance(event, ClientLost):
+            for step in self.scheduler.state.jobs[event.job].steps:
+                self._close(step, self.spans[step], Outcome.LOST)
+
+    def _close(self, step: StepId, span: Span, outcome: Outcome) -> None:
+        if span.ended_at is None:
+            self.spans[step] = Span(
+                step=step, job=span.job, task=span.task, stage=span.stage, units=span.units,
+                queued_at=span.queued_at, started_at=span.started_at, ended_at=self.now, outcome=outcome.value,
+            )  # fmt: skip

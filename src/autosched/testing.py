@@ -1,0 +1,183 @@
+"""Transcripts: a story told to the scheduler, with what it answered.
+
+A transcript is a text of which a reader sees why the scheduler did what it did. A test runs it again and compares.
+
+    # Why the story is told.
+    policy interleaved
+    > 0 ResourcesDeclared host=host/0 device:cpu=cpu0
+    > 0 JobSubmitted 1
+    < StartClient 1
+    > 1 ClientAttached 1 | 1 build@host | 2 profile@device:cpu
+    < StartStep 1: job 1 task 1 build on host/0, until 601
+    ? explain 1
+    = task 1 runs on host/0: build since 0s, killed in 10m00s at the latest
+    ? deadline
+    = 601
+
+Lines that begin with `>` are events, with `?` questions; `<` are the actions and `=` the answers, which `play` writes.
+An event is its time, its name, its job or step, then words, then what each task says after a `|`:
+`TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
+`job complete` and `job failed CODE MESSAGE`. Every event and action goes through the journal's codec on its way.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    DeadlineReached,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
+from autosched.core.explain import explain_job
+from autosched.core.policy import POLICIES
+from autosched.core.scheduler import Scheduler
+from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, Pool, TaskLoad, Unit
+
+_EVENTS = msgspec.msgpack.Decoder(Event)
+_ACTIONS = msgspec.msgpack.Decoder(Action)
+
+
+def through_codec_event(event: Event) -> Event:
+    """The event as the journal gives it back."""
+    back: Event = _EVENTS.decode(msgspec.msgpack.encode(event))
+    assert back == event, f"{event} became {back}"
+    return back
+
+
+def through_codec_action(action: Action) -> Action:
+    """The action as a reader of the journal would see it."""
+    back: Action = _ACTIONS.decode(msgspec.msgpack.encode(action))
+    assert back == action, f"{action} became {back}"
+    return back
+
+
+class Script:
+    """Plays a transcript on the production core, and checks every invariant after every event."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+
+    def play(self, text: str) -> str:
+        """The transcript with what the scheduler answers now."""
+        return "".join(f"{line}\n" for source in text.splitlines() for line in self._line(source))
+
+    def _line(self, source: str) -> Iterator[str]:
+        match source[:2]:
+            case "< " | "= ":
+                return  # an answer of an earlier run
+            case "> ":
+                yield source
+                at, words, says = self._parse(source[2:])
+                for action in self.scheduler.handle(at, through_codec_event(_event(words, says))):
+                    yield f"< {_written(through_codec_action(action))}"
+                self.scheduler.state.check_all(exclusive=not self.scheduler.policy.shares_units)
+            case "? ":
+                yield source
+                for answer in self._answers(source[2:].split()):
+                    yield f"= {answer}"
+            case _:
+                if source.startswith("policy "):
+                    self.scheduler = Scheduler(POLICIES[source.removeprefix("policy ")])
+                elif source and not source.startswith("#"):
+                    raise ValueError(f"not a line of a transcript: {source!r}")
+                yield source
+
+    @staticmethod
+    def _parse(text: str) -> tuple[float, list[str], list[list[str]]]:
+        head, *says = (part.split() for part in text.split("|"))
+        return float(head[0]), head[1:], says
+
+    def _answers(self, question: Sequence[str]) -> list[str]:
+        match question:
+            case ["explain", job]:
+                return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name)
+            case ["explain", job, "at", now]:
+                return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name, float(now))
+            case ["deadline"]:
+                return [str(self.scheduler.deadline())]
+            case _:
+                raise ValueError(f"not a question: {' '.join(question)!r}")
+
+
+def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
+    match words:
+        case ["ResourcesDeclared", *declared]:
+            settings = dict(word.split("=", 1) for word in declared)
+            step_timeout_s = float(settings.pop("step_timeout_s", "600"))
+            attach_timeout_s = float(settings.pop("attach_timeout_s", "60"))
+            pools = tuple(Pool(k, tuple(Unit(u) for u in v.split(","))) for k, v in settings.items())
+            return ResourcesDeclared(pools, step_timeout_s, attach_timeout_s)
+        case ["JobSubmitted", job, *kind]:
+            return JobSubmitted(int(job), JobSpec(name=f"job {job}", model="0" * 64, external="external" in kind))
+        case ["ClientAttached", job]:
+            return ClientAttached(int(job), _load(says))
+        case ["ClientLost", job, *reason]:
+            return ClientLost(int(job), " ".join(reason))
+        case ["StepEnded", step, outcome, *error]:
+            return StepEnded(int(step), Outcome(outcome), _load(says) if says else None, " ".join(error))
+        case ["JobCancelRequested", job, by]:
+            return JobCancelRequested(int(job), by)
+        case ["DeadlineReached"]:
+            return DeadlineReached()
+        case _:
+            raise ValueError(f"not an event: {' '.join(words)!r}")
+
+
+def _load(says: Sequence[Sequence[str]]) -> JobLoad:
+    tasks: list[TaskLoad] = []
+    complete, failure = False, None
+    for words in says:
+        match words:
+            case []:
+                pass  # a lone "|": a client that has nothing to say
+            case ["job", "complete"]:
+                complete = True
+            case ["job", "failed", code, *message]:
+                failure = JobFailure(code, " ".join(message))
+            case [task, "complete"]:
+                tasks.append(TaskLoad(task=int(task), complete=True))
+            case [task, "idle"]:
+                tasks.append(TaskLoad(task=int(task)))
+            case [task, "busy"]:
+                tasks.append(TaskLoad(task=int(task), stage_done=False))
+            case [task, wish, *settings]:
+                stage, _, pools = wish.partition("@")
+                numbers = {k: float(v) for k, _, v in (word.partition("=") for word in settings)}
+                tasks.append(
+                    TaskLoad(
+                        task=int(task),
+                        stage_next=stage,
+                        resources_next=tuple(pools.split("+")),
+                        expected_s=numbers.get("expected"),
+                        timeout_s=numbers.get("timeout"),
+                    )
+                )
+            case _:
+                raise ValueError(f"not a load: {' '.join(words)!r}")
+    return JobLoad(tasks=tuple(tasks), complete=complete, failure=failure)
+
+
+def _written(action: Action) -> str:
+    match action:
+        case StartClient(job=job):
+            return f"StartClient {job}"
+        case StopClient(job=job, reason=reason):
+            return f"StopClient {job}: {reason}"
+        case StartStep(step=step):
+            where = ", ".join(step.units)
+            return (
+                f"StartStep {step.id}: job {step.job} task {step.task} {step.stage} on {where},"
+                f" until {step.deadline_at:g}"
+            )
+        case RevokeStep(step=step_id, job=job, reason=reason):
+            return f"RevokeStep {step_id}: job {job}: {reason}"
+        case EndJob(job=job, state=state, failure=failure):
+            why = f": {failure.code}: {failure.message}" if failure is not None else ""
+            return f"EndJob {job}: {state.value}{why}"

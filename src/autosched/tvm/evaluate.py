@@ -1,0 +1,175 @@
+"""Checks a compiled network's outputs and times its builds side by side. Runs in a child process pinned to the device."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from autosched.backend import Evaluation, Timing
+from autosched.tvm.module import Array, Module, random_inputs
+from autosched.tvm.statistics import clearly_faster, summarize
+
+BUDGET_S = 20.0
+ROUNDS_MIN = 3
+ROUNDS_MAX = 60
+SAMPLE_S = 0.02
+"""A sample repeats the inference until it has run so long."""
+SLOW_S = 2.0
+"""A build this slow is measured ROUNDS_MIN times and no more."""
+RELATIVE_TOLERANCE = 1e-3
+INPUT_SEED = 0
+INFINITE = 1e308
+"""Stands for infinity, which JSON has no word for."""
+
+
+class Contestant(Struct):
+    """One build under measurement."""
+
+    name: str
+    sample: Callable[[int], float]
+    """Mean latency of a number of calls, in seconds."""
+    number: int = 1
+    once_s: float = 0.0
+    samples_s: list[float] = []
+
+
+class Runtime:
+    """ONNX Runtime on the original model, with one thread per core of the device."""
+
+    def __init__(self, model: Path, threads: int, inputs: dict[str, Array]) -> None:
+        import onnxruntime
+
+        self.version = str(onnxruntime.__version__)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._binding = self._session.io_binding()
+        for name, array in inputs.items():
+            self._binding.bind_cpu_input(name, array)
+        self._names = [output.name for output in self._session.get_outputs()]
+        for name in self._names:
+            self._binding.bind_output(name)
+
+    def outputs(self) -> list[Array]:
+        """The outputs in the model's order."""
+        self._session.run_with_iobinding(self._binding)
+        return [np.asarray(value) for value in self._binding.copy_outputs_to_cpu()]
+
+    def sample(self, number: int) -> float:
+        """Mean latency of `number` calls, in seconds."""
+        started = time.perf_counter()
+        for _ in range(number):
+            self._session.run_with_iobinding(self._binding)
+        return (time.perf_counter() - started) / number
+
+
+def evaluate(builds: str, model: str, cores: tuple[int, ...], timeout_s: float) -> Evaluation:
+    """Measure `builds`/default and `builds`/tuned against each other and ONNX Runtime; check the outputs."""
+    notes: list[str] = []
+    default, tuned = (Module(Path(builds) / name) for name in ("default", "tuned"))
+    inputs = random_inputs(default.info.inputs, INPUT_SEED)
+    runtime = _runtime(Path(model), max(1, len(cores)), inputs, notes)
+    untuned = default.run(inputs)
+    expected = untuned if runtime is None else runtime.outputs()
+    reference = "the untuned build" if runtime is None else f"ONNX Runtime {runtime.version}"
+    results = {"default": untuned, "tuned": tuned.run(inputs)}
+    checks = {name: compare(expected, got) for name, got in results.items()}
+    timings = race(_contestants(default, tuned, runtime, inputs), min(BUDGET_S, timeout_s / 4))
+    published = _published(timings, {name: check.equal for name, check in checks.items()}, notes)
+    check = checks[published]
+    return Evaluation(
+        timings=tuple(timings), reference=reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
+        tolerance=check.tolerance, cores=cores, published=published, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _runtime(model: Path, threads: int, inputs: dict[str, Array], notes: list[str]) -> Runtime | None:
+    try:
+        return Runtime(model, threads, inputs)
+    except ImportError:
+        notes.append("ONNX Runtime is not installed: outputs are compared with the untuned build")
+    except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
+        notes.append(f"ONNX Runtime cannot run the model: {str(error).strip().splitlines()[0][:200]}")
+    return None
+
+
+def _contestants(
+    default: Module, tuned: Module, runtime: Runtime | None, inputs: dict[str, Array]
+) -> list[Contestant]:
+    contestants = []
+    for name, module in (("default", default), ("tuned", tuned)):
+        tensors = module.bind(inputs)
+        contestants.append(Contestant(name, lambda number, m=module, t=tensors: m.sample(t, number)))  # type: ignore[misc]
+    if runtime is not None:
+        contestants.append(Contestant("onnxruntime", runtime.sample))
+    return contestants
+
+
+def race(contestants: Sequence[Contestant], budget_s: float) -> list[Timing]:
+    """Sample each in turn, round after round, so that whatever disturbs the machine disturbs all of them alike."""
+    for one in contestants:
+        one.once_s = one.sample(1)
+        if one.once_s < SLOW_S:
+            one.once_s = min(one.once_s, one.sample(1))
+        one.number = max(1, int(SAMPLE_S / max(one.once_s, 1e-9)))
+        one.samples_s = []
+    deadline = time.perf_counter() + budget_s
+    for done in range(ROUNDS_MAX):
+        if done >= ROUNDS_MIN and time.perf_counter() > deadline:
+            break
+        for one in contestants:
+            if done < ROUNDS_MIN or one.once_s < SLOW_S:
+                one.samples_s.append(one.sample(one.number))
+    return [summarize(one.name, one.samples_s) for one in contestants]
+
+
+class Check(Struct, frozen=True):
+    """How far outputs are from those of the reference."""
+
+    equal: bool
+    max_abs_error: float
+    tolerance: float
+
+
+def compare(expected: Sequence[Array], got: Sequence[Array]) -> Check:
+    """Outputs may differ by a thousandth of the largest value of the reference; whole numbers not at all."""
+    if len(expected) != len(got):
+        return Check(False, INFINITE, 0.0)
+    checks = [_compare_one(e, g) for e, g in zip(expected, got, strict=True)]
+    worst = max(checks, key=lambda check: (not check.equal, check.max_abs_error))
+    return Check(all(check.equal for check in checks), worst.max_abs_error, worst.tolerance)
+
+
+def _compare_one(expected: Array, got: Array) -> Check:
+    if expected.shape != got.shape:
+        return Check(False, INFINITE, 0.0)
+    left, right = expected.astype("float64"), got.astype("float64")
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore"):
+        error = float(np.max(np.where(same, 0.0, np.abs(left - right)), initial=0.0))
+    if expected.dtype.kind != "f":
+        return Check(bool(same.all()), error, 0.0)
+    finite = np.abs(left[np.isfinite(left)])
+    tolerance = RELATIVE_TOLERANCE * float(np.max(finite, initial=0.0)) + 1e-7
+    if expected.dtype == np.float16:
+        tolerance *= 20
+    return Check(bool(error <= tolerance), error if np.isfinite(error) else INFINITE, tolerance)
+
+
+def _published(timings: Sequence[Timing], equal: dict[str, bool], notes: list[str]) -> str:
+    by_name = {timing.name: timing for timing in timings}
+    default, tuned = by_name["default"], by_name["tuned"]
+    if not equal["tuned"]:
+        notes.append("the tuned build computes something else than the reference; the untuned build is published")
+        return "default"
+    if tuned.median_s >= default.median_s:
+        notes.append("tuning did not make the network faster; the untuned build is published. Try more --trials")
+        return "default"
+    if not clearly_faster(tuned, default):
+        notes.append("the tuned build is faster, but the intervals of the two overlap")
+    return "tuned"
+

@@ -1,0 +1,226 @@
+"""Checks an ONNX file and brings it into the form that TVM imports best. Knows ONNX, not TVM."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import helper
+
+from autosched.errors import ModelRejected, RequestError
+from autosched.tvm import rewrites
+from autosched.tvm.model_file import looks_truncated, starts_like_onnx
+
+OPSET_MIN = 7
+"""Older operators broadcast in another way."""
+OPSET_GOOD = 13
+Shapes = Mapping[str, tuple[int, ...]]
+
+_ADVICE = {
+    "LSTM": "export it with the recurrent layer unrolled",
+    "GRU": "export it with the recurrent layer unrolled",
+    "RNN": "export it with the recurrent layer unrolled",
+    "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
+    "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
+    "NonMaxSuppression": "cut the model before its post-processing and run that part outside",
+}
+_QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
+
+
+@dataclass
+class Prepared:
+    """A model ready for import, and what was done to it."""
+
+    model: Any
+    opset: int
+    nodes_before: int
+    nodes_after: int
+    fixes: list[str] = field(default_factory=list)
+
+
+def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]]) -> Prepared:
+    """Read, check, simplify and rewrite. `unsupported` picks the nodes that cannot be imported. Raises ModelRejected."""
+    model = read(path)
+    before = len(model.graph.node)
+    opset = opset_of(model)
+    prepared = Prepared(model, opset, before, before)
+    _own_inputs(model)
+    fix_shapes(model, shapes)
+    _modernise(prepared)
+    _simplify(prepared)
+    if nodes := unsupported(prepared.model.graph.node):
+        raise ModelRejected(_unsupported_message(nodes))
+    for name, count in rewrites.apply(prepared.model).items():
+        if count:
+            prepared.fixes.append(f"{name} ({count})")
+    prepared.nodes_after = len(prepared.model.graph.node)
+    return prepared
+
+
+def read(path: Path) -> Any:
+    """The model in a file. Raises ModelRejected."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelRejected(f"{path}: cannot be read: {error.strerror}") from error
+    if not data:
+        raise ModelRejected(f"{path.name} is empty. Export the model again")
+    broken = looks_truncated(data)
+    if not starts_like_onnx(data):
+        raise ModelRejected(f"{path.name} is not an ONNX file. Export the model to ONNX, for example with torch.onnx.export")
+    if broken:
+        raise ModelRejected(f"{path.name} is truncated: {broken}. Copy or download it again, or export the model again")
+    try:
+        model = onnx.load_model_from_string(data)
+    except (DecodeError, ValueError) as error:
+        raise ModelRejected(f"{path.name} is not a valid ONNX file: {error}. Export the model again") from error
+    if not model.graph.node:
+        raise ModelRejected(f"{path.name} holds no operators: there is nothing to tune")
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ModelRejected(
+                f"the weights of {path.name} lie in other files (first: {tensor.name!r}). Save it as one file:"
+                " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
+            )
+    return model
+
+
+def opset_of(model: Any) -> int:
+    """The version of the standard operators that the model uses."""
+    return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+
+
+def inputs_of(model: Any) -> list[Any]:
+    """The inputs that a caller must give."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in constants]
+
+
+def dims_of(value: Any) -> list[int | None] | None:
+    """An input's or output's shape; None for what is not fixed, or for all of it."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
+
+
+def fix_shapes(model: Any, shapes: Shapes) -> None:
+    """Give each input a fixed shape. Raises RequestError for a shape that does not fit, ModelRejected for a missing one."""
+    inputs = {value.name: value for value in inputs_of(model)}
+    for name in shapes:
+        if name not in inputs:
+            raise RequestError(f"the model has no input {name!r}; its inputs are: {', '.join(map(repr, inputs))}")
+    missing = []
+    for name, value in inputs.items():
+        if not value.type.HasField("tensor_type"):
+            raise ModelRejected(f"input {name!r} is not a tensor; export the model with tensor inputs only")
+        dims = dims_of(value)
+        if (wanted := shapes.get(name)) is not None:
+            _check_shape(name, dims, wanted)
+            dims = list(wanted)
+            value.type.tensor_type.shape.CopyFrom(helper.make_tensor_type_proto(1, dims).tensor_type.shape)
+        if dims is None or None in dims:
+            missing.append((name, dims))
+    if missing:
+        raise ModelRejected(_missing_message(missing))
+    if shapes:  # what the file says about the shapes inside may no longer hold
+        del model.graph.value_info[:]
+
+
+def _check_shape(name: str, dims: list[int | None] | None, wanted: tuple[int, ...]) -> None:
+    if any(size <= 0 for size in wanted):
+        raise RequestError(f"--shape {name}={_comma(wanted)}: each dimension must be at least 1")
+    if dims is None:
+        return
+    if len(dims) != len(wanted) or any(d is not None and d != w for d, w in zip(dims, wanted, strict=True)):
+        there = ",".join("?" if d is None else str(d) for d in dims)
+        raise RequestError(f"--shape {name}={_comma(wanted)} does not fit input {name!r}, which is {there}")
+
+
+def _missing_message(missing: list[tuple[str, list[int | None] | None]]) -> str:
+    said = []
+    example = []
+    for name, dims in missing:
+        said.append(f"{name!r} is {'of unknown rank' if dims is None else ','.join('?' if d is None else str(d) for d in dims)}")
+        example.append(f"--shape {name}={_comma(_guess(dims))}")
+    return f"the model's input shapes are not fixed: {'; '.join(said)}. Fix them, for example: {' '.join(example)}"
+
+
+def _guess(dims: list[int | None] | None) -> tuple[int, ...]:
+    """An example: batch 1, images of 224 by 224, sequences of 128."""
+    if dims is None:
+        return (1, 3, 224, 224)
+    other = 224 if len(dims) == 4 else 128
+    first = [1] if dims and dims[0] is None else [dims[0] or 1] if dims else []
+    return tuple(first + [d if d is not None else (3 if len(dims) == 4 and i == 1 and dims[3] is None else other)
+                          for i, d in enumerate(dims) if i > 0])  # fmt: skip
+
+
+def _comma(dims: Iterable[int]) -> str:
+    return ",".join(str(d) for d in dims)
+
+
+def _own_inputs(model: Any) -> None:
+    """Up to IR version 3 weights were inputs too; none of them is to be given by a caller."""
+    keep = inputs_of(model)
+    if len(keep) != len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(keep)
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _modernise(prepared: Prepared) -> None:
+    if prepared.model.functions:
+        from onnx import inliner
+
+        prepared.model = inliner.inline_local_functions(prepared.model)
+        prepared.fixes.append("functions inlined")
+    if prepared.opset < OPSET_MIN:
+        from onnx import version_converter
+
+        with contextlib.suppress(RuntimeError, ValueError):
+            prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
+            prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+
+
+def _simplify(prepared: Prepared) -> None:
+    import onnxsim
+
+    before = len(prepared.model.graph.node)
+    try:
+        simple, _ = onnxsim.simplify(prepared.model)
+    except Exception as error:  # a simplifier that fails must not stop a model that imports as it is
+        prepared.fixes.append(f"not simplified ({type(error).__name__})")
+        return
+    prepared.model = simple
+    if len(simple.graph.node) != before:
+        prepared.fixes.append(f"simplified: {before} -> {len(simple.graph.node)} nodes, constants folded")
+
+
+def _unsupported_message(nodes: list[Any]) -> str:
+    kinds: dict[str, list[Any]] = {}
+    for node in nodes:
+        kinds.setdefault(f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type, []).append(node)
+    said = []
+    for kind, there in kinds.items():
+        name = there[0].name or there[0].output[0]
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        said.append(f"operator {kind} (node {name!r}{more}) is not supported: {_advice(there[0])}")
+    return "; ".join(said)
+
+
+def _advice(node: Any) -> str:
+    if any(word in node.op_type for word in _QUANTIZED):
+        return "export the float model, without quantization"
+    if node.domain not in ("", "ai.onnx"):
+        return f"it is no standard ONNX operator; export without the extension {node.domain!r}"
+    return _ADVICE.get(node.op_type, "replace that layer, or cut the model before it")
+
+
+
+def dtype_of(value: Any) -> str:
+    """An input's or output's element type, as numpy names it."""
+    return str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

@@ -1,0 +1,86 @@
+"""Makes a Relax module of an ONNX file, and names what cannot be imported. Runs in a child process."""
+
+import contextlib
+import io
+import json
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+
+from autosched.errors import ModelRejected
+from autosched.tvm import graph
+from autosched.tvm.graph import Prepared, Shapes
+
+_IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
+_TOLD = "Error converting operator "
+
+
+def unsupported(nodes: Iterable[Any]) -> list[Any]:
+    """The nodes that TVM's importer has no converter for."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
+    return [node for node in nodes if node.op_type not in known | _IN_TVM_ONLY_BY_NAME]
+
+
+def prepare(path: Path, shapes: Shapes) -> Prepared:
+    """The checked, simplified and rewritten ONNX model. Raises ModelRejected."""
+    return graph.prepare(path, shapes, unsupported)
+
+
+def network(model: Any, target: Any) -> Any:
+    """The fused module that tasks are taken from and that is compiled. Raises ModelRejected."""
+    module = _from_onnx(model)
+    passes = relax.transform
+    steps = [
+        passes.FoldBatchnormToConv2D(),
+        passes.DecomposeOpsForInference(),
+        passes.CanonicalizeBindings(),
+        passes.FoldConstant(),
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        passes.LegalizeOps(),
+        passes.AnnotateTIROpPattern(),
+        passes.FoldConstant(),
+        passes.FuseOps(),
+        passes.FuseTIR(),
+    ]
+    try:
+        with target, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return tvm.transform.Sequential(steps)(module)
+    except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
+        raise ModelRejected(f"TVM cannot lower the model: {_gist(error)}. Try: autosched model check FILE") from error
+
+
+def load(path: Path, target: str) -> Any:
+    """The fused module of a model that `prepare` has written to a file."""
+    return network(onnx.load(path), tvm.target.Target(json.loads(target)))
+
+
+def _from_onnx(model: Any) -> Any:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return from_onnx(model, keep_params_in_input=False)
+    except Exception as error:  # the converters raise whatever they like
+        told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
+        operator = told.removeprefix(_TOLD).partition(",")[0]
+        nodes = [node.name or node.output[0] for node in model.graph.node if node.op_type == operator]
+        where = f"operator {operator} (node {nodes[0]!r}" + (f" or another of {len(nodes)})" if nodes[1:] else ")") if nodes else "the model"
+        dynamic = "Var" in str(error) or "dynamic" in str(error).lower()
+        advice = "its shape depends on the input's values: fix all input shapes with --shape" if dynamic else "replace that layer, or cut the model before it"
+        raise ModelRejected(f"TVM cannot import {where}: {_gist(error)}; {advice}") from error
+
+
+def _gist(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:400]

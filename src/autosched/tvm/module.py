@@ -1,0 +1,233 @@
+"""A compiled network: NAME.so with NAME.json beside it. Loads, runs and times it with NumPy arrays.
+
+``python -m autosched.tvm.module run|evaluate MODULE`` does so in a process of its own and prints JSON.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from autosched.backend import Timing
+from autosched.errors import AutoschedError, NotFound, RequestError
+from autosched.tvm.statistics import summarize
+
+Array = np.ndarray[Any, Any]
+
+
+class Tensor(Struct, frozen=True):
+    """One input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class SideFile(Struct, frozen=True, kw_only=True):
+    """What the library does not say of itself."""
+
+    format: int
+    name: str
+    build: str
+    """ "tuned" or "default"."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    target: dict[str, Any]
+    versions: dict[str, str]
+
+
+class Module:
+    """A loaded network. Runs on the threads that TVM_NUM_THREADS allows when the process runs its first kernel."""
+
+    def __init__(self, path: Path) -> None:
+        library, side = _files(path)
+        self.info = _read_side(side)
+        import tvm
+        from tvm import relax
+
+        self._tvm = tvm
+        try:
+            self._main = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())["main"]
+        except Exception as error:  # the loader of a foreign file raises whatever it likes
+            raise RequestError(
+                f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
+                f" {_said(self.info.versions)}; compile it again with: autosched compile ID"
+            ) from error
+
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        """The outputs in order. Raises RequestError for inputs that do not fit."""
+        return self._arrays(self._call(self._tensors(inputs)))
+
+    def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
+        """Latency of one inference, repeated for about `budget_s` seconds."""
+        tensors = self._tensors(random_inputs(self.info.inputs) if inputs is None else inputs)
+        deadline = time.perf_counter() + budget_s
+        self.sample(tensors, 1)
+        once_s = self.sample(tensors, 1)
+        number = max(1, int(0.02 / max(once_s, 1e-9)))
+        samples = [once_s] if number == 1 else []
+        while len(samples) < 3 or (time.perf_counter() < deadline and len(samples) < 200):
+            samples.append(self.sample(tensors, number))
+        return summarize(self.info.build, samples)
+
+    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+        """Inputs as `sample` wants them."""
+        return self._tensors(inputs)
+
+    def sample(self, tensors: list[Any], number: int) -> float:
+        """Mean latency of `number` calls in a row, in seconds."""
+        started = time.perf_counter()
+        for _ in range(number):
+            self._call(tensors)
+        return (time.perf_counter() - started) / number
+
+    def _call(self, tensors: list[Any]) -> Any:
+        return self._main(*tensors)
+
+    def _arrays(self, result: Any) -> list[Array]:
+        return [r.numpy() for r in result] if not hasattr(result, "numpy") else [result.numpy()]
+
+    def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+        return [self._tvm.runtime.tensor(array) for array in fit(self.info.inputs, inputs)]
+
+
+def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    """The given arrays in the order of the inputs. Raises RequestError for a wrong name, number, shape or type."""
+    names = [tensor.name for tensor in wanted]
+    if isinstance(given, Mapping):
+        if unknown := [name for name in given if name not in names]:
+            raise RequestError(f"the module has no input {unknown[0]!r}; its inputs are: {', '.join(map(repr, names))}")
+        if lacking := [name for name in names if name not in given]:
+            raise RequestError(f"input {lacking[0]!r} is missing; the module wants: {', '.join(map(_tell, wanted))}")
+        given = [given[name] for name in names]
+    if len(given) != len(wanted):
+        raise RequestError(f"{len(given)} inputs given, {len(wanted)} wanted: {', '.join(map(_tell, wanted))}")
+    arrays = [np.ascontiguousarray(array) for array in given]
+    for tensor, array in zip(wanted, arrays, strict=True):
+        if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
+            raise RequestError(
+                f"input {_tell(tensor)} was given as {array.dtype} {'x'.join(map(str, array.shape)) or 'scalar'};"
+                f" convert it, for example: x.astype({tensor.dtype!r}).reshape({tensor.shape})"
+            )
+    return arrays
+
+
+def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:
+    """Inputs by name: normally distributed numbers; zeros and ones for integers, which may be indices."""
+    generator = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    for tensor in wanted:
+        if np.dtype(tensor.dtype).kind == "f":
+            made[tensor.name] = generator.standard_normal(tensor.shape).astype(tensor.dtype)
+        else:
+            made[tensor.name] = generator.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    return made
+
+
+def _tell(tensor: Tensor) -> str:
+    return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"
+
+
+def _said(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items()) or "unknown versions"
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    """The library and its side file, from either's path or the name without a suffix."""
+    stem = path.with_suffix("") if path.suffix in (".so", ".json") else path
+    library, side = stem.with_name(f"{stem.name}.so"), stem.with_name(f"{stem.name}.json")
+    if not library.is_file():
+        raise NotFound(f"there is no compiled module {library}. Make one with: autosched tune MODEL.onnx --output DIR")
+    if not side.is_file():
+        raise NotFound(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
+    return library, side
+
+
+def _read_side(path: Path) -> SideFile:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SideFile)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{path} does not describe a compiled module: {error}. Compile the network again") from error
+
+
+# As a command ---------------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run or time a module; print one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m autosched.tvm.module", description=__doc__)
+    parser.add_argument("action", choices=("run", "evaluate", "info"))
+    parser.add_argument("module", type=Path)
+    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
+    parser.add_argument("--cores", default="", metavar="0,1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget-s", type=float, default=5.0)
+    args = parser.parse_args(argv)
+    try:
+        answer: dict[str, Any] = {"ok": True, **_answer(args)}
+    except AutoschedError as error:
+        answer = {"ok": False, "code": error.code, "error": str(error)}
+    print(json.dumps(answer))
+    return 0 if answer["ok"] else 1
+
+
+def _answer(args: argparse.Namespace) -> dict[str, Any]:
+    cores = tuple(int(core) for core in args.cores.split(",") if core)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    os.environ["TVM_NUM_THREADS"] = str(len(cores) or len(os.sched_getaffinity(0)))
+    os.environ["TVM_BIND_THREADS"] = "0"
+    module = Module(args.module)
+    info = msgspec.to_builtins(module.info)
+    if args.action == "info":
+        return {"module": info}
+    inputs = read_inputs(args.input, module.info.inputs, args.seed)
+    if args.action == "evaluate":
+        return {"module": info, "timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=args.budget_s))}
+    started = time.perf_counter()
+    outputs = module.run(inputs)
+    return {"module": info, "seconds": time.perf_counter() - started, "outputs": _saved(module, outputs, args.output)}
+
+
+def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Mapping[str, Array]:
+    """Arrays from ``NAME=FILE.npy`` (the name may be left out where there is one input); random without any."""
+    if not given:
+        return random_inputs(wanted, seed)
+    arrays = {}
+    for text in given:
+        name, equals, file = text.rpartition("=")
+        if not equals and len(wanted) != 1:
+            raise RequestError(f"--input {text}: say which input it is: --input NAME={text}; there are {', '.join(map(_tell, wanted))}")
+        try:
+            arrays[name if equals else wanted[0].name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RequestError(f"--input {text}: {file} is not a readable .npy file ({error}). Write it with numpy.save") from error
+    return arrays
+
+
+def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:
+    said = []
+    for tensor, array in zip(module.info.outputs, outputs, strict=True):
+        file = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / f"{''.join(c if c.isalnum() else '_' for c in tensor.name)}.npy"
+            np.save(file, array)
+        said.append({
+            "name": tensor.name, "shape": list(array.shape), "dtype": str(array.dtype), "file": str(file) if file else None,
+            "first": [float(v) for v in array.reshape(-1)[:5]],
+        })  # fmt: skip
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main())

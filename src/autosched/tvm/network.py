@@ -1,0 +1,35 @@
+"""Takes a model in: prepares it, splits it into tasks, leaves both as files. Runs in a child process."""
+
+from pathlib import Path
+
+import onnx
+
+from autosched.errors import ModelRejected
+from autosched.model import TASKS_MAX
+from autosched.tvm import importer, intrinsics, tasks
+from autosched.tvm.building import load_target
+from autosched.tvm.orders import Extracted
+
+
+def take_in(
+    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str
+) -> Extracted:
+    """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
+    intrinsics.install()
+    ready = importer.prepare(Path(model), shapes)
+    onnx.save(ready.model, prepared)
+    extracted, workloads = tasks.extract(importer.network(ready.model, load_target(target)), load_target(target))
+    check(extracted)
+    for info, workload in zip(extracted.tasks, workloads, strict=True):
+        tasks.save(workload, Path(folder) / f"{info.task}.json")
+    return extracted
+
+
+def check(extracted: Extracted) -> None:
+    """Raise ModelRejected for a network with nothing to tune, or with more than can be handled."""
+    if not extracted.tasks:
+        names = ", ".join(f"{skipped.name} ({skipped.reason})" for skipped in extracted.skipped[:5]) or "none"
+        raise ModelRejected(f"the model has no operator worth tuning. Its operators: {names}")
+    if len(extracted.tasks) > TASKS_MAX:
+        raise ModelRejected(f"the model has {len(extracted.tasks)} different operators; {TASKS_MAX} can be handled")
+

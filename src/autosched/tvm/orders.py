@@ -1,0 +1,55 @@
+"""What a job's process and its workers tell each other. Loads without TVM."""
+
+from msgspec import Struct
+
+from autosched.backend import Skipped
+from autosched.model import TaskInfo
+
+
+class Extracted(Struct, frozen=True):
+    """What a network consists of."""
+
+    tasks: tuple[TaskInfo, ...]
+    skipped: tuple[Skipped, ...]
+    uses: int
+    """Calls of tasks in one inference."""
+    share: float
+    """Share of the network's arithmetic that the tasks do."""
+
+
+class Choice(Struct, frozen=True):
+    """Schedules of one task that were measured, the best first."""
+
+    task: int
+    workload: str
+    """File with the task's workload."""
+    candidates: tuple[bytes, ...]
+    latencies_s: tuple[float, ...]
+
+
+class Compiled(Struct, frozen=True):
+    """What was compiled."""
+
+    tasks: int
+    """Tasks whose best schedule is in it."""
+    notes: tuple[str, ...] = ()
+
+
+class Plan(Struct, frozen=True):
+    """How to measure a candidate."""
+
+    repeat: int = 3
+    """Samples."""
+    min_repeat_s: float = 0.020
+    """A sample runs at least this long."""
+    best_s: float | None = None
+    """The best latency known for the task."""
+
+
+# The functions that workers run, by name: the job's process need not load them.
+TAKE_IN = "autosched.tvm.network:take_in"
+BUILD = "autosched.tvm.building:build"
+READY = "autosched.tvm.profiling:ready"
+PROFILE = "autosched.tvm.profiling:profile"
+COMPILE = "autosched.tvm.compiler:compile_network"
+EVALUATE = "autosched.tvm.evaluate:evaluate"

@@ -1,0 +1,115 @@
+"""Measures one candidate on the cores of the device. Runs in a worker."""
+
+import math
+import time
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tvm
+
+from autosched.tvm.building import load_task
+from autosched.tvm.orders import Plan
+
+HOPELESS_RATIO = 5.0
+"""A first run this many times slower than the best known makes further samples a waste."""
+NUMBER_MAX = 100_000
+RELATIVE_TOLERANCE = 1e-3
+
+
+class WrongResult(Exception):
+    """The kernel computes something else than the workload does."""
+
+
+def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and type of each buffer of a task's kernel, outputs last."""
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    infos = ArgInfo.from_entry_func(load_task(task), remove_preproc=True)
+    return [(tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos]
+
+
+class Bench:
+    """One task's buffers, and what its kernel should leave in them."""
+
+    def __init__(self, task: str, reference: str) -> None:
+        generator = np.random.default_rng(0)
+        self.inputs = [_fill(generator, shape, dtype) for shape, dtype in arguments(task)]
+        self.buffers = [tvm.runtime.tensor(array) for array in self.inputs]
+        kernel(reference)(*self.buffers)
+        after = [buffer.numpy() for buffer in self.buffers]
+        self.outputs = [i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)]
+        self.expected = {i: after[i] for i in self.outputs}
+        self.poison = {i: tvm.runtime.tensor(_poison(after[i])) for i in self.outputs}
+
+    def clear(self) -> None:
+        """Forget earlier results, so that a kernel cannot pass with another's."""
+        for i, poison in self.poison.items():
+            self.buffers[i].copyfrom(poison)
+
+    def check(self) -> None:
+        """Raise WrongResult unless the outputs are what the reference computed."""
+        for i, expected in self.expected.items():
+            got = self.buffers[i].numpy()
+            if expected.dtype.kind in "biu":
+                wrong = float(np.max(got != expected))
+                bound = 0.0
+            else:
+                scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
+                bound = RELATIVE_TOLERANCE * scale + 1e-6
+                difference = np.abs(got.astype("float64") - expected.astype("float64"))
+                same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+                wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))
+            if not wrong <= bound:
+                raise WrongResult(f"output {i} differs from the untuned kernel's by {wrong:.3g}, allowed {bound:.3g}")
+
+
+@lru_cache(maxsize=2)
+def bench(task: str, reference: str) -> Bench:
+    """A task's bench; the last two are kept."""
+    return Bench(task, reference)
+
+
+def ready(task: str, reference: str) -> None:
+    """Make the task's bench; on its own, since the reference may be slow and candidates have a short deadline."""
+    bench(task, reference)
+
+
+def kernel(artifact: str) -> Any:
+    """The compiled function of a candidate."""
+    return tvm.runtime.load_module(artifact)["main"]
+
+
+def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float, ...]:
+    """Latencies of one call, in seconds. Raises WrongResult."""
+    place = bench(task, reference)
+    module = tvm.runtime.load_module(artifact)
+    function = module["main"]
+    place.clear()
+    started = time.perf_counter()
+    function(*place.buffers)
+    first_s = time.perf_counter() - started
+    place.check()
+    if plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s):
+        return (first_s,)
+    once_s = sample(module, place.buffers, 1, 1)[0]
+    number = min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
+    return sample(module, place.buffers, number, plan.repeat)
+
+
+def sample(module: Any, buffers: list[Any], number: int, repeat: int) -> tuple[float, ...]:
+    """Mean latencies of `repeat` series of `number` calls, in seconds, without warming up."""
+    timer = module.time_evaluator("main", tvm.cpu(), number=number, repeat=repeat)
+    return tuple(max(float(s), 1e-12) for s in timer(*buffers).results)
+
+
+def _fill(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Plain numbers; zeros for integers, which may be indices."""
+    if np.dtype(dtype).kind != "f":
+        return np.zeros(shape, dtype)
+    return generator.uniform(0.1, 1.0, shape).astype(dtype)
+
+
+def _poison(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    fill = np.nan if array.dtype.kind == "f" else ~np.zeros((), array.dtype) if array.dtype.kind in "biu" else 0
+    return np.full_like(array, fill)

@@ -1,0 +1,36 @@
+"""Median of repeated latencies with a confidence interval that assumes nothing of their distribution."""
+
+from collections.abc import Sequence
+from math import comb
+from statistics import median
+
+from autosched.backend import Timing
+
+CONFIDENCE = 0.95
+
+
+def summarize(name: str, samples_s: Sequence[float]) -> Timing:
+    """Median and the bounds of its 95 % interval; with fewer than six samples the interval is all of them."""
+    low_s, high_s = interval(samples_s)
+    return Timing(name, tuple(samples_s), median(samples_s), low_s, high_s)
+
+
+def interval(samples_s: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The narrowest symmetric pair of order statistics that holds the median with this confidence.
+
+    The number of samples below the true median is binomial(n, 1/2), whatever the distribution.
+    """
+    ordered = sorted(samples_s)
+    count = len(ordered)
+    outside = first = 0
+    for dropped in range((count + 1) // 2):
+        outside += comb(count, dropped)
+        if 1 - 2 * outside / 2**count < confidence:
+            break
+        first = dropped
+    return ordered[first], ordered[count - 1 - first]
+
+
+def clearly_faster(left: Timing, right: Timing) -> bool:
+    """Whether the intervals say that `left` is faster than `right`."""
+    return left.high_s < right.low_s

@@ -1,0 +1,76 @@
+"""Reads what a user calls a target and makes it exact: the CPU by name, the number of cores, nothing left to guess."""
+
+import difflib
+import json
+import shlex
+from typing import Any
+
+from autosched.errors import RequestError
+
+AUTO = "auto"
+EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
+_FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
+
+
+def resolve(text: str, cores: int) -> str:
+    """The target as a JSON object that TVM accepts. `cores`: of the device. Raises RequestError."""
+    import tvm
+
+    wanted = _read(text.strip())
+    kind = wanted.get("kind")
+    if kind != "llvm":
+        raise RequestError(f"target kind {kind!r} cannot be tuned here: this backend tunes CPUs (kind llvm). Try: {EXAMPLES}")
+    if wanted.get("mcpu") == "native":
+        raise RequestError('mcpu "native" would be compiled as a generic CPU; use the target "auto", which names this one')
+    wanted.setdefault("num-cores", max(1, cores))
+    try:
+        target = tvm.target.Target(wanted)
+    except (ValueError, TypeError, tvm.error.TVMError) as error:
+        raise RequestError(f"TVM refuses the target {json.dumps(wanted)}: {_first_sentence(error)}. Try: {EXAMPLES}") from error
+    _check_cpu(wanted.get("mcpu"), tvm.target.codegen, target)
+    return json.dumps(wanted, sort_keys=True)
+
+
+def _read(text: str) -> dict[str, Any]:
+    if text in ("", AUTO):
+        from tvm.target.codegen import llvm_get_system_cpu
+
+        return {"kind": "llvm", "mcpu": str(llvm_get_system_cpu())}
+    if text.startswith("{"):
+        try:
+            wanted = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise RequestError(f"the target is not valid JSON ({error}). Try: {EXAMPLES}") from error
+        return {"kind": "llvm", **wanted}
+    words = shlex.split(text)
+    if len(words) == 1 and not _is_kind(words[0]):
+        return {"kind": "llvm", "mcpu": words[0]}
+    return {"kind": words[0], **_flags(words[1:])}
+
+
+def _is_kind(word: str) -> bool:
+    return word in {"llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx"}
+
+
+def _flags(words: list[str]) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals or name not in _FLAGS:
+            known = ", ".join(f"-{flag}=..." for flag in sorted(_FLAGS))
+            raise RequestError(f"target option {word!r} is not known; there are {known}")
+        flags[name] = value.split(",") if name == "mattr" else int(value) if value.isdigit() else value
+    return flags
+
+
+def _check_cpu(mcpu: str | None, codegen: Any, target: Any) -> None:
+    if mcpu is None:
+        return
+    known = [str(name) for name in codegen.llvm_get_cpu_archlist(target)]
+    if known and mcpu not in known:
+        near = difflib.get_close_matches(mcpu, known, n=3) or sorted(known)[:8]
+        raise RequestError(f"LLVM knows no CPU {mcpu!r} for this target. Near: {', '.join(near)}. Or use: auto")
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].split(" Target creation from")[0].rstrip(". ")

@@ -1,0 +1,243 @@
+"""Child processes that do TVM's work: warm, pinned, and replaceable at any moment.
+
+A fork server imports TVM once; each worker is a fork of it. The fork server stays single-threaded (TVM starts its
+threads with its first parallel kernel, OpenBLAS is told to start none), so forking it is safe. Deadlines are held by
+the parent: a worker that is frozen, stuck in a kernel or dead is noticed, killed and replaced.
+"""
+
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from autosched.errors import StepFailed
+
+PRELOAD = "autosched.tvm.preload"
+JOIN_S = 5.0
+LOG_TAIL_BYTES = 4_000
+PR_SET_PDEATHSIG = 1
+
+
+class WorkerError(Exception):
+    """A call to a worker has no result."""
+
+
+class Raised(WorkerError):
+    """The function raised; the worker lives."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Died(WorkerError):
+    """The process ended during the call; the message says by which signal and with what last words."""
+
+
+class TimedOut(WorkerError):
+    """The deadline passed; the process was killed."""
+
+
+class Killed(WorkerError, StepFailed):
+    """Somebody ended the process on purpose, because its step must end."""
+
+
+class Worker:
+    """One child process, pinned to some cores. One call at a time; `kill` from any thread."""
+
+    def __init__(self, cores: tuple[int, ...], log: Path) -> None:
+        self.cores = cores
+        self.calls = 0
+        self._log = log
+        self._killed = False
+        context = multiprocessing.get_context("forkserver")
+        self._line, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, cores, str(log)), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """False once it has died or was killed."""
+        return not self._killed and self._process.is_alive()
+
+    def call(self, function: str, *args: Any, timeout_s: float) -> Any:
+        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError."""
+        self.calls += 1
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._line.send((function, args))
+            if not self._line.poll(max(0.0, deadline - time.monotonic())):
+                self._end()
+                raise TimedOut(f"no answer within {timeout_s:.0f} s")
+            fine, answer = self._line.recv()
+        except (EOFError, OSError) as error:
+            by_us = self._killed
+            self._end()
+            if by_us:
+                raise Killed("killed, because its step had to end") from error
+            raise Died(self._last_words()) from error
+        if not fine:
+            raise Raised(*answer)
+        return answer
+
+    def kill(self) -> None:
+        """End the process and what it started, at once."""
+        self._killed = True
+        for kill in (os.killpg, os.kill):  # it may not have become the leader of its group yet
+            try:
+                kill(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def close(self) -> None:
+        """Retire a worker that is idle."""
+        self._end()
+
+    def _end(self) -> None:
+        self.kill()
+        self._process.join(JOIN_S)
+        self._line.close()
+
+    def _last_words(self) -> str:
+        code = self._process.exitcode
+        how = f"exit code {code}"
+        if code is not None and code < 0:
+            how = signal.Signals(-code).name
+        return f"the process ended with {how}{self._complaint()}"
+
+    def _complaint(self) -> str:
+        """The line of its log that says most."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        telling = [line.strip() for line in lines if "error" in line.lower()]
+        return f": {telling[-1][:500]}" if telling else ""
+
+
+class Workers:
+    """All workers of one job, by what they do and where they are pinned."""
+
+    def __init__(self, logdir: Path, *, recycle_after: int) -> None:
+        self._logdir = logdir
+        self._recycle_after = recycle_after
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, tuple[int, ...]], Worker] = {}
+        self._busy: set[Worker] = set()
+        self._started = 0
+
+    def call(self, role: str, cores: tuple[int, ...], function: str, *args: Any, timeout_s: float) -> Any:
+        """Call a function in the warm worker of that role on these cores. Raises a WorkerError."""
+        worker = self._take(role, cores)
+        try:
+            return worker.call(function, *args, timeout_s=timeout_s)
+        finally:
+            self._put_back(role, worker)
+
+    def once(self, cores: tuple[int, ...], function: str, *args: Any, timeout_s: float) -> Any:
+        """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
+        worker = self._register(Worker(cores, self._log_path("once")))
+        try:
+            return worker.call(function, *args, timeout_s=timeout_s)
+        finally:
+            with self._lock:
+                self._busy.discard(worker)
+            worker.close()
+
+    def kill(self, cores: Iterable[int] | None = None) -> None:
+        """End the workers on these cores, or all of them."""
+        wanted = None if cores is None else set(cores)
+        with self._lock:
+            doomed = [w for w in (*self._idle.values(), *self._busy) if wanted is None or wanted & set(w.cores)]
+            for worker in doomed:
+                worker.kill()
+
+    def _take(self, role: str, cores: tuple[int, ...]) -> Worker:
+        with self._lock:
+            worker = self._idle.pop((role, cores), None)
+            if worker is not None and worker.usable and worker.calls < self._recycle_after:
+                self._busy.add(worker)
+                return worker
+        if worker is not None:
+            worker.close()
+        return self._register(Worker(cores, self._log_path(role)))
+
+    def _register(self, worker: Worker) -> Worker:
+        with self._lock:
+            self._busy.add(worker)
+        return worker
+
+    def _put_back(self, role: str, worker: Worker) -> None:
+        with self._lock:
+            self._busy.discard(worker)
+            rival = self._idle.get((role, worker.cores))
+            if worker.usable and rival is None:
+                self._idle[role, worker.cores] = worker
+                return
+        worker.close()
+
+    def _log_path(self, role: str) -> Path:
+        self._logdir.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._started += 1
+            return self._logdir / f"{role}-{self._started}.log"
+
+
+def prepare() -> None:
+    """Choose what the fork server imports; call before the first worker."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads: no helper threads in the fork server
+    multiprocessing.get_context("forkserver").set_forkserver_preload([PRELOAD])
+
+
+# In the child ---------------------------------------------------------------------------------------------------------
+
+
+def _serve(line: Connection, cores: tuple[int, ...], log: str) -> None:
+    """Answer calls until the line closes."""
+    _settle(cores, log)
+    while True:
+        try:
+            function, args = line.recv()
+        except EOFError:
+            return
+        os.ftruncate(2, 0)
+        try:
+            answer = (True, _find(function)(*args))
+        except Exception as error:  # the process border: the parent decides what it means
+            answer = (False, (type(error).__name__, str(error)[:20_000]))
+        line.send(answer)
+
+
+def _find(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _settle(cores: tuple[int, ...], log: str) -> None:
+    """Die with the parent, leave its terminal alone, stay on the cores."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    os.environ["TVM_NUM_THREADS"] = str(max(1, len(cores)))
+    os.environ["TVM_BIND_THREADS"] = "0"  # else TVM's threads leave the cores that they were given

@@ -1,0 +1,141 @@
+"""Random worlds in which clients crash, steps fail and hang, and the daemon restarts.
+
+Safety: no unit runs two steps, every step ends once, no task waits that could start (checked after every event).
+Liveness: when the faults stop, every job ends. Determinism: the same history gives the same decisions.
+A failure names its seed; `python -m autosched.sim --policy P --seed N --print` shows it.
+"""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL, Policy
+from autosched.core.scheduler import Scheduler
+from autosched.core.state import one_of_each
+from autosched.model import JobState
+from autosched.sim.__main__ import check, finish, main
+from autosched.sim.scenario import Faults, random_scenario
+from autosched.sim.world import Entry, World
+
+CHUNK = 50
+
+
+def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
+    """By brute force, from what the state says of itself without its indices."""
+    state = scheduler.state
+    queues = {
+        name: sorted(entry for entry in queue.heap if state.is_live(*entry[1:])) for name, queue in state.queues.items()
+    }
+    for queue in queues.values():
+        if queue:
+            task = state.jobs[queue[0][2]].tasks[queue[0][3]]
+            if all(queues[pool][0][1] == task.ticket for pool in task.queued_in) and scheduler.policy.admits(
+                state, task
+            ):
+                free = [
+                    [u.name for u in state.queues[pool].pool.units if state.slots[u.name].holder is None]
+                    for pool in task.queued_in
+                ]
+                assert one_of_each(free) is None, f"task {task.index} of job {task.job} could start on {free}"
+
+
+def watch(scheduler: Scheduler) -> None:
+    check(scheduler)
+    check_nothing_waits_that_could_start(scheduler)
+
+
+@pytest.mark.parametrize("policy", [INTERLEAVED, BUILD_FIRST, SEQUENTIAL], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("chunk", range(10))
+def test_safety_and_liveness_under_faults(chunk: int, policy: Policy) -> None:
+    for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
+        world = World(random_scenario(seed), policy, watch)
+        try:
+            finish(world)
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}, policy {policy.name}: {error}")
+        starts = [span.started_at for span in world.spans.values()]
+        assert starts == sorted(starts)
+
+
+def test_every_kind_of_fault_happens() -> None:
+    """Otherwise the test above would prove less than it says."""
+    outcomes: set[str] = set()
+    happened: set[str] = set()
+    for seed in range(100):
+        world = World(random_scenario(seed))
+        world.run()
+        outcomes.update(span.outcome for span in world.spans.values())
+        outcomes.update(state.value for state in world.ended.values())
+        happened.update(type(entry.event).__name__ for entry in world.history)
+        happened.update(type(action).__name__ for entry in world.history for action in entry.actions)
+        happened.update(
+            action.reason.split()[0] for e in world.history for action in e.actions if hasattr(action, "reason")
+        )
+    assert outcomes == {"done", "failed", "lost", "cancelled"}
+    assert happened >= {
+        "ResourcesDeclared", "JobSubmitted", "ClientAttached", "ClientLost", "StepEnded", "JobCancelRequested",
+        "DeadlineReached", "StartClient", "StopClient", "StartStep", "RevokeStep", "EndJob", "deadline", "step", "its",
+    }  # fmt: skip
+
+
+def test_without_faults_every_step_is_made_once() -> None:
+    for seed in range(100):
+        scenario = random_scenario(seed, Faults())
+        world = World(scenario, INTERLEAVED, watch)
+        report = world.run()
+        expected = sum(
+            len(plan.before) + len(plan.after) + sum(len(steps) for task in plan.tasks for steps in task)
+            for job, plan in enumerate(world.plans.values(), start=1)
+            if report.states[job] is JobState.DONE
+        )
+        made = [span for span in report.spans if report.states[span.job] is JobState.DONE]
+        assert (len(made), {span.outcome for span in made} - {"done"}) == (expected, set()), f"seed {seed}"
+
+
+@pytest.mark.parametrize("chunk", range(3))
+def test_a_replayed_journal_gives_the_same_decisions(chunk: int) -> None:
+    decoder = msgspec.msgpack.Decoder(Entry)
+    for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
+        world = World(random_scenario(seed))
+        world.run()
+        journal = [msgspec.msgpack.encode(entry) for entry in world.history]
+        again = Scheduler()
+        for row in journal:
+            entry = decoder.decode(row)
+            assert tuple(again.handle(entry.now, entry.event)) == entry.actions, f"seed {seed} at {entry.now}"
+        assert again.state == world.scheduler.state, f"seed {seed}"
+
+
+def test_decisions_do_not_depend_on_the_hash_seed() -> None:
+    def digest(hash_seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "autosched.sim", "--seeds", "40"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+
+    first = digest("0")
+    assert "sha256" in first
+    assert digest("1") == first
+    assert digest("4242") == first
+
+
+def test_the_command_shows_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--print"]) == 0
+    out = capsys.readouterr().out
+    assert "> JobSubmitted(job=1" in out
+    assert "< StartStep(" in out
+
+
+def test_the_command_names_the_seed_that_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autosched.sim.world.EVENTS_MAX", 20)
+    assert main(["--seed", "3"]) == 1
+    assert "--seed 3 --print" in capsys.readouterr().out

@@ -1,0 +1,61 @@
+"""Which task gets the next round (Ansor, section 6)."""
+
+import pytest
+
+from autosched.client.allocation import STRIKES_MAX, Share, next_share
+
+
+def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> Share:
+    return Share(task, weight, flops, list(best_s), **more)  # type: ignore[arg-type]
+
+
+def chosen(*shares: Share) -> int | None:
+    best = next_share(shares)
+    return best.task if best is not None else None
+
+
+def test_nothing_to_choose_from() -> None:
+    assert chosen() is None
+
+
+def test_each_task_is_served_once_before_any_is_served_twice() -> None:
+    assert chosen(share(1, 1.0), share(2)) == 2
+
+
+def test_of_fresh_tasks_the_heaviest_goes_first() -> None:
+    assert chosen(share(1, flops=5.0), share(2, flops=2.0, weight=3), share(3, flops=1.0)) == 2
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    assert chosen(share(2), share(1)) == 1
+    assert chosen(share(2, 1.0), share(1, 1.0)) == 1
+
+
+def test_the_larger_share_of_the_latency_goes_first() -> None:
+    assert chosen(share(1, 1.0), share(2, 3.0)) == 2
+    assert chosen(share(1, 1.0, weight=9), share(2, 3.0)) == 1
+
+
+def test_a_task_that_stopped_improving_yields_to_one_that_improves() -> None:
+    stuck, moving = share(1, *[1.0] * 8), share(2, *[2.0 - 0.14 * i for i in range(8)])
+    assert chosen(stuck, moving) == 2
+
+
+def test_rounds_spent_lower_the_gain() -> None:
+    assert share(1, 1.0).gain_s() > share(1, 1.0, 1.0).gain_s() > share(1, 1.0, 1.0, 1.0).gain_s() > 0
+
+
+def test_gain_follows_the_formula() -> None:
+    # alpha 0.2, window 3: 2 * (0.2 * (4 - 1) / 3 + 0.8 * 1 / 4)
+    assert share(1, 4.0, 3.0, 2.0, 1.0, weight=2).gain_s() == pytest.approx(2 * (0.2 * 1.0 + 0.8 * 0.25))
+
+
+def test_a_task_without_a_valid_measurement_is_tried_again_first() -> None:
+    assert chosen(share(1, 1.0), share(2, None)) == 2
+
+
+@pytest.mark.parametrize("closed", [share(1, None, strikes=STRIKES_MAX), share(1, 1.0, exhausted=True)])
+def test_closed_tasks_get_nothing(closed: Share) -> None:
+    assert not closed.open
+    assert chosen(closed) is None
+    assert chosen(closed, share(2, 1e-9)) == 2

@@ -1,0 +1,172 @@
+"""The course of a job: what each task needs next."""
+
+import random
+
+import pytest
+
+from autosched.backend import Network
+from autosched.client.course import ROUND, Course
+from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Record, TaskInfo, TaskLoad
+
+MODEL = "0" * 64
+
+
+def network(tasks: int = 3, batch: int = 4, default_trials: int = 48) -> Network:
+    infos = tuple(TaskInfo(task=i, name=f"op{i}", workload=f"w{i}", flops=float(i)) for i in range(1, tasks + 1))
+    return Network(tasks=infos, default_trials=default_trials, batch=batch)
+
+
+def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> Course:
+    return Course(JobSpec(name="net", model=MODEL, trials=trials), lanes=lanes, devices=devices)
+
+
+def wants(load: JobLoad) -> dict[int, str]:
+    """Task to the stage it asks for; tasks that ask for nothing are left out."""
+    return {t.task: t.stage_next for t in load.tasks if t.resources_next}
+
+
+def record(task: int, trial: int, latency_s: float | None) -> Record:
+    return Record(task=task, trial=trial, candidate=b"", latency_s=(latency_s,) if latency_s else ())
+
+
+def test_begins_with_import_on_the_host() -> None:
+    (load,) = course().load().tasks
+    assert (load.task, load.stage_next, load.resources_next) == (NETWORK_TASK, "import", ("host",))
+
+
+def test_after_import_the_heaviest_tasks_are_selected_for() -> None:
+    c = course()
+    assert wants(c.imported(network(), [])) == {3: "select", 2: "select", 1: "select"}
+    assert c.trials == 48
+
+
+@pytest.mark.parametrize(("lanes", "devices"), [(1, 1), (2, 1), (4, 3)])
+def test_no_more_tasks_are_under_way_than_keep_everything_fed(lanes: int, devices: int) -> None:
+    c = course(lanes=lanes, devices=devices)
+    assert len(wants(c.imported(network(tasks=20), []))) == lanes + devices + 1
+
+
+def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
+    c = course()
+    c.imported(network(), [])
+    assert wants(c.selected(3, 4)) == {3: "build"}
+    load = c.advanced(3)
+    assert wants(load) == {3: "profile"}
+    assert load.tasks[0].resources_next == ("device:cpu",)
+    assert wants(c.advanced(3)) == {3: "update"}
+
+
+def test_the_end_of_a_round_gives_the_next_one_to_whoever_deserves_it() -> None:
+    c = course()
+    c.imported(network(tasks=4), [])  # 4, 3, 2 are under way
+    for advance in (lambda: c.selected(4, 4), lambda: c.advanced(4), lambda: c.advanced(4)):
+        advance()
+    load = c.updated(4, 1e-3)
+    assert wants(load) == {1: "select"}
+    assert TaskLoad(task=4) in load.tasks
+
+
+def test_fewer_trials_than_tasks_go_to_the_heaviest() -> None:
+    c = course(trials=2)
+    assert wants(c.imported(network(), [])) == {3: "select", 2: "select"}
+    assert c.allotted == {3: 1, 2: 1}
+
+
+def test_zero_trials_compile_at_once() -> None:
+    assert wants(course(trials=0).imported(network(), [])) == {NETWORK_TASK: "compile"}
+
+
+def test_an_exhausted_space_gives_its_trials_back_and_is_complete() -> None:
+    c = course(trials=8)
+    c.imported(network(tasks=1), [])
+    load = c.selected(1, 0)
+    assert c.spent == 0
+    assert [t.complete for t in load.tasks if t.task == 1] == [True]
+    assert wants(load) == {NETWORK_TASK: "compile"}
+
+
+def test_a_failed_step_gives_back_what_was_not_measured() -> None:
+    c = course(trials=8)
+    c.imported(network(tasks=1), [])
+    c.selected(1, 4)
+    c.failed(1, measured=1)
+    assert c.spent == 1 + c.allotted[1]
+
+
+def test_a_task_that_only_fails_is_left_alone() -> None:
+    c = course(trials=1000)
+    c.imported(network(tasks=1), [])
+    for _ in range(3):
+        assert c.stage[1] == "select"
+        load = c.failed(1, measured=0)
+    assert wants(load) == {NETWORK_TASK: "compile"}
+
+
+def test_compile_evaluate_complete() -> None:
+    c = course(trials=0)
+    c.imported(network(), [])
+    load = c.compiled()
+    assert wants(load) == {NETWORK_TASK: "evaluate"}
+    assert load.tasks[0].resources_next == ("device:cpu",)
+    assert c.evaluated().complete
+
+
+def test_broken_says_why() -> None:
+    failure = JobFailure("model_rejected", "no")
+    assert course().broken(failure).failure == failure
+
+
+def test_earlier_records_count_as_rounds_and_as_spent_trials() -> None:
+    c = course(trials=20)
+    earlier = [record(1, i, 1e-3 if i else None) for i in range(6)]
+    c.imported(network(tasks=2), earlier)
+    assert c.shares[1].best_s == [1e-3, 1e-3]
+    assert c.shares[2].best_s == []
+    assert c.spent == 6 + sum(c.allotted.values())
+
+
+def test_all_trials_measured_earlier_leaves_only_the_compilation() -> None:
+    c = course(trials=4)
+    assert wants(c.imported(network(tasks=1), [record(1, i, 1e-3) for i in range(4)])) == {NETWORK_TASK: "compile"}
+
+
+def test_expected_time_is_the_median_of_the_stage() -> None:
+    c = course()
+    c.durations_s["select"].extend([1.0, 9.0, 2.0])
+    assert {t.expected_s for t in c.imported(network(), []).tasks} == {2.0}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_course_ends_within_its_budget(seed: int) -> None:
+    """Random answers of a backend: the budget holds, one stage per task, the network comes last, and it ends."""
+    rng = random.Random(seed)
+    c = course(trials=rng.randrange(120), lanes=rng.randrange(1, 4), devices=rng.randrange(1, 3))
+    plan = network(tasks=rng.randrange(1, 9), batch=rng.randrange(1, 9))
+    pending = wants(c.imported(plan, []))
+    measured = 0
+    for _ in range(10_000):
+        if not pending:
+            break
+        task = rng.choice(sorted(pending))
+        stage = pending.pop(task)
+        if task == NETWORK_TASK:
+            assert not pending, "the network is compiled while tasks are being tuned"
+            load = c.compiled() if stage == "compile" else c.evaluated()
+        elif rng.random() < 0.05:
+            done = rng.randrange(c.allotted[task] + 1) if stage == "profile" else 0
+            measured += done
+            load = c.failed(task, measured=done)
+        elif stage == "select":
+            load = c.selected(task, rng.randrange(c.allotted[task] + 1))
+        elif stage == "update":
+            measured += c.allotted[task]
+            load = c.updated(task, rng.choice([None, rng.random()]))
+        else:
+            assert stage in ROUND
+            load = c.advanced(task)
+        new = wants(load)
+        assert not new.keys() & pending.keys(), "a task has two stages at once"
+        pending |= new
+        assert c.spent <= c.trials
+    assert c.complete
+    assert measured <= c.trials

@@ -1,0 +1,209 @@
+"""Who gets which units, and when they come free."""
+
+import itertools
+
+import pytest
+
+from autosched.core.state import one_of_each
+from autosched.model import JobFailure, Outcome
+from unit.core.story import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 7])
+@pytest.mark.parametrize("tasks", [1, 2, 3, 9])
+def test_as_many_steps_run_as_there_are_units(lanes: int, tasks: int) -> None:
+    story = Story((pool("host", *(f"host/{i}" for i in range(lanes))),))
+    story.running(*(wants(task) for task in range(1, tasks + 1)))
+    assert len(story.state.steps) == min(lanes, tasks)
+    assert story.state.queues["host"].waiting == max(0, tasks - lanes)
+    assert [unit for step in story.state.steps.values() for unit in step.units] == [
+        f"host/{i}" for i in range(min(lanes, tasks))
+    ]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_tasks_run_in_the_order_in_which_they_became_ready(order: tuple[int, ...]) -> None:
+    story = Story((pool("host", "host/0"),))
+    busy = story.running(wants(1))
+    jobs = [story.submit() for _ in order]
+    for at, index in enumerate(order, start=1):
+        story.attach(jobs[index - 1], wants(1), at=float(at))
+    for step in range(1, 4):
+        story.end(step, complete(1), at=10.0 + step)
+    assert story.starts() == [(busy, 1), *((jobs[index - 1], 1) for index in order)]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_ties_are_broken_by_registration(order: tuple[int, ...]) -> None:
+    story = Story((pool("host", "host/0"),))
+    busy = story.running(wants(1))
+    jobs = [story.submit() for _ in order]
+    for index in order:
+        story.attach(jobs[index - 1], wants(1), at=5.0)
+    for step in range(1, 4):
+        story.end(step, complete(1), at=10.0 + step)
+    assert story.starts() == [(busy, 1), *((job, 1) for job in jobs)]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_tasks_of_one_job_that_become_ready_at_once_run_in_the_order_of_their_numbers(order: tuple[int, ...]) -> None:
+    story = Story((pool("host", "host/0"),))
+    story.running(wants(9))
+    story.running(*(wants(task) for task in order), at=1.0)
+    for step in range(1, 4):
+        story.end(step, at=10.0 + step)
+    assert story.starts() == [(1, 9), (2, 1), (2, 2), (2, 3)]
+
+
+def test_a_lease_of_two_pools_is_all_or_nothing() -> None:
+    story = Story()
+    story.running(wants(1, HOST))
+    story.running(wants(1, BOTH), at=1.0)
+    assert story.holders() == {"host/0": 1, "cpu0": None}
+    story.end(1, complete(1), at=2.0)
+    assert story.holders() == {"host/0": 2, "cpu0": 2}
+    story.end(2, complete(1), at=3.0)
+    assert story.holders() == {"host/0": None, "cpu0": None}
+
+
+@pytest.mark.parametrize("pools", [BOTH, BOTH[::-1]])
+@pytest.mark.parametrize("blocked", [HOST, DEVICE])
+def test_a_task_that_needs_two_pools_is_not_overtaken(pools: tuple[str, ...], blocked: tuple[str, ...]) -> None:
+    story = Story()
+    story.running(wants(1, blocked))
+    story.running(wants(1, pools), at=1.0)
+    for at in range(2, 6):  # single-pool tasks keep arriving
+        story.running(wants(1, HOST), wants(2, DEVICE), at=float(at))
+    assert story.starts() == [(1, 1)]
+    story.end(1, wants(1, blocked), at=10.0)
+    assert story.starts() == [(1, 1), (2, 1)]
+
+
+def test_a_start_may_bring_up_a_task_that_waits_for_two_pools() -> None:
+    """And then another one in the other pool: nothing that could start is left waiting."""
+    story = Story((pool("host", "host/0", "host/1"), pool("device:cpu", "cpu0")))
+    story.running(wants(1, DEVICE))
+    story.running(wants(1, DEVICE), wants(2, BOTH), wants(3, HOST), at=1.0)
+    assert story.starts() == [(1, 1)]
+    story.end(1, complete(1), at=2.0)
+    assert story.starts() == [(1, 1), (2, 1)]
+    story.end(2, complete(1), at=3.0)
+    assert story.starts()[2:] == [(2, 2), (2, 3)]
+
+
+def test_whoever_stands_behind_a_withdrawn_task_moves_up() -> None:
+    story = Story()
+    story.running(wants(1, HOST), wants(2, BOTH))
+    story.running(wants(1, DEVICE), at=1.0)
+    assert story.starts() == [(1, 1)]
+    story.end(1, wants(1, HOST), idle(2), at=2.0)
+    assert sorted(story.starts()) == [(1, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("wishes", list(itertools.product([HOST, DEVICE], repeat=3)))
+def test_a_unit_in_two_pools_is_leased_once(wishes: tuple[tuple[str, ...], ...]) -> None:
+    story = Story(ONE_CORE)
+    for at, wish in enumerate(wishes):
+        story.running(wants(1, wish), at=float(at))
+        assert len(story.state.steps) == 1
+    for step in (1, 2):
+        story.end(step, complete(1), at=10.0 + step)
+        assert len(story.state.steps) == 1
+    assert story.starts() == [(1, 1), (2, 1), (3, 1)], "the pools share a unit, so they share an order"
+
+
+def test_the_first_free_unit_is_taken_and_given_back() -> None:
+    story = Story((pool("host", "a", "b", "c"),))
+    story.running(wants(1), wants(2), wants(3))
+    story.end(2, idle(2), at=1.0)
+    story.end(1, idle(1), at=2.0)
+    story.running(wants(1), at=3.0)
+    assert story.state.steps[4].units == ("a",)
+    story.running(wants(1), at=4.0)
+    assert story.state.steps[5].units == ("b",)
+
+
+def test_two_units_of_one_pool() -> None:
+    story = Story((pool("host", "a", "b", "c"),))
+    story.running(wants(1, ("host", "host")), wants(2, ("host", "host")))
+    assert story.state.steps[1].units == ("a", "b")
+    assert len(story.state.steps) == 1
+    assert story.state.queues["host"].waiting == 1
+    story.end(1, complete(1), at=1.0)
+    assert story.state.steps[2].units == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("pools", "wish"),
+    [
+        (ONE_EACH, ("device:gpu",)),
+        (ONE_EACH, ("host", "nowhere")),
+        (ONE_EACH, ("host", "host")),
+        (ONE_CORE, BOTH),
+    ],
+)
+def test_a_wish_that_can_never_be_met_fails_the_job(pools: tuple, wish: tuple[str, ...]) -> None:
+    story = Story(pools)
+    other = story.running(wants(1))
+    job = story.running(wants(1, wish))
+    failure = story.state.jobs[job].failure
+    assert failure is not None
+    assert failure.code == "not_found"
+    assert wish[-1] in failure.message
+    assert story.state.jobs[other].state.value == "running"
+    assert not any(queue.waiting for queue in story.state.queues.values())
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ([["a"]], ("a",)),
+        ([[]], None),
+        ([["a", "b"], ["a"]], ("b", "a")),
+        ([["a"], ["a"]], None),
+        ([["a"], ["a", "b"]], ("a", "b")),
+        ([["a", "b", "c"], ["a", "b"], ["a"]], ("c", "b", "a")),
+        ([["a", "b"], ["a", "b"], ["a", "b"]], None),
+        ([["a", "b"], []], None),
+        ([[str(i) for i in range(1000)]] * 4, ("0", "1", "2", "3")),
+    ],
+)
+def test_one_of_each(choices: list[list[str]], expected: tuple[str, ...] | None) -> None:
+    assert one_of_each(choices) == expected
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_frees_the_units(outcome: Outcome) -> None:
+    story = Story()
+    story.running(wants(1))
+    story.end(1, idle(1), outcome=outcome)
+    assert story.holders() == {"host/0": None, "cpu0": None}
+
+
+def test_a_step_that_ends_without_a_load_leaves_its_task_idle() -> None:
+    from autosched.core.events import StepEnded
+
+    story = Story()
+    story.running(wants(1), wants(2))
+    started = steps(story.tell(StepEnded(1, Outcome.LOST), 1.0))
+    assert [(step.job, step.task) for step in started] == [(1, 2)]
+    assert story.state.jobs[1].tasks[1].ticket == 0
+
+
+def test_a_task_has_one_step_in_flight() -> None:
+    story = Story((pool("host", "a", "b"),))
+    job = story.running(wants(1), wants(2))
+    story.end(2, wants(1), idle(2), at=1.0)  # the client speaks of a task that is running
+    assert story.starts() == [(job, 1), (job, 2)]
+    assert story.state.queues["host"].waiting == 0
+
+
+@pytest.mark.parametrize("failure", [None, JobFailure("model_rejected", "LSTM")])
+def test_what_an_ended_job_holds_comes_free_when_its_client_is_gone(failure: JobFailure | None) -> None:
+    story = Story((pool("host", "a", "b"),))
+    job = story.running(wants(1), wants(2))
+    waiting = story.running(wants(1), wants(2), at=1.0)
+    story.end(1, job_complete=failure is None, failure=failure, at=2.0)
+    assert story.holders() == {"a": 3, "b": 2}
+    assert steps(story.lose(job, at=3.0))[0].job == waiting
+    assert story.holders() == {"a": 3, "b": 4}

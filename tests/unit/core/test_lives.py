@@ -1,0 +1,440 @@
+"""Jobs and clients: from submitted to ended, whatever dies on the way."""
+
+from collections.abc import Callable
+
+import pytest
+
+from autosched.core.events import ClientAttached, DeadlineReached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, Scheduler
+from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome
+from unit.core.story import (
+    BOTH,
+    DEVICE,
+    HOST,
+    ONE_EACH,
+    EndJob,
+    RevokeStep,
+    StartClient,
+    StopClient,
+    Story,
+    complete,
+    idle,
+    of,
+    pool,
+    steps,
+    wants,
+)
+
+# Ends ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_done_when_its_client_says_so() -> None:
+    story = Story()
+    job = story.running(wants(1))
+    actions = story.end(1, complete(1), job_complete=True, at=7.0)
+    assert [type(action) for action in actions] == [EndJob, StopClient]
+    assert (story.state.jobs[job].state, story.state.jobs[job].ended_at) == (JobState.DONE, 7.0)
+    assert not story.state.active
+
+
+def test_a_job_fails_when_its_client_says_so() -> None:
+    story = Story()
+    job = story.running(wants(1))
+    failure = JobFailure("model_rejected", "operator LSTM is not supported")
+    actions = story.end(1, failure=failure)
+    assert of(EndJob, actions) == [EndJob(job, JobState.FAILED, failure)]
+
+
+def test_a_client_may_have_nothing_to_do_from_the_start() -> None:
+    story = Story()
+    job = story.submit()
+    actions = story.tell(ClientAttached(job, JobLoad(complete=True)))
+    assert of(EndJob, actions) == [EndJob(job, JobState.DONE)]
+
+
+def starting(story: Story) -> int:
+    return story.submit()
+
+
+def overdue(story: Story) -> int:
+    job = story.submit()
+    story.wait()
+    return job
+
+
+def idling(story: Story) -> int:
+    return story.running(idle(1))
+
+
+def waiting(story: Story) -> int:
+    story.running(wants(1, BOTH))
+    return story.running(wants(1), wants(2, DEVICE))
+
+
+def running(story: Story) -> int:
+    return story.running(wants(1), wants(2, DEVICE), wants(3))
+
+
+def revoked(story: Story) -> int:
+    job = story.running(wants(1))
+    story.wait()
+    return job
+
+
+def replaced(story: Story) -> int:
+    job = story.running(wants(1))
+    story.lose(job)
+    return job
+
+
+UNFINISHED: list[Callable[[Story], int]] = [starting, overdue, idling, waiting, running, revoked, replaced]
+
+
+def done(story: Story) -> int:
+    job = story.running(wants(1))
+    story.end(story.state.last_step, job_complete=True)
+    return job
+
+
+def failed(story: Story) -> int:
+    return story.running(wants(1, ("nowhere",)))
+
+
+def cancelled(story: Story) -> int:
+    job = story.running(wants(1))
+    story.cancel(job)
+    return job
+
+
+ENDED: list[Callable[[Story], int]] = [done, failed, cancelled]
+
+
+@pytest.mark.parametrize("until", UNFINISHED)
+def test_a_job_can_be_cancelled_at_any_time(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    actions = story.cancel(job)
+    assert of(EndJob, actions) == [EndJob(job, JobState.CANCELLED, JobFailure("job_cancelled", "cancelled by ada"))]
+    assert [action.job for action in of(StopClient, actions)] == [job]
+    assert all(step.job != job for step in steps(actions))
+    held = list(story.state.jobs[job].steps)
+    assert all(story.state.slots[unit].holder == step for step in held for unit in story.state.steps[step].units)
+    story.lose(job, at=story.now + 1)
+    assert not story.state.jobs[job].steps
+    assert story.state.jobs[job].state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("until", ENDED)
+def test_cancelling_an_ended_job_changes_nothing(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    before = story.state.jobs[job].state
+    assert story.cancel(job) == []
+    assert story.state.jobs[job].state is before
+
+
+@pytest.mark.parametrize("until", ENDED)
+def test_a_client_that_attaches_to_an_ended_job_is_sent_away(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    actions = story.tell(ClientAttached(job, JobLoad(tasks=(wants(1),))))
+    assert [type(action) for action in actions] == [StopClient]
+
+
+@pytest.mark.parametrize("until", ENDED)
+def test_a_client_of_an_ended_job_is_not_replaced(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    assert not of(StartClient, story.lose(job))
+    assert not of(EndJob, story.lose(job))
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_the_answer_of_an_ended_job_frees_its_units_and_starts_nothing_of_it(outcome: Outcome) -> None:
+    story = Story()
+    job = story.running(wants(1))
+    other = story.running(wants(1))
+    story.cancel(job)
+    actions = story.end(1, wants(1), wants(2, DEVICE), outcome=outcome)
+    assert [step.job for step in steps(actions)] == [other]
+
+
+# Clients ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_submitted_job_gets_a_client() -> None:
+    story = Story()
+    story.submit()
+    story.submit()
+    assert of(StartClient, story.said) == [StartClient(1), StartClient(2)]
+
+
+@pytest.mark.parametrize("until", UNFINISHED)
+def test_a_lost_client_is_replaced_and_everything_it_held_is_free(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    actions = story.lose(job)
+    assert of(StartClient, actions) == [StartClient(job)]
+    it = story.state.jobs[job]
+    assert (it.state, it.attached, it.waiting, dict(it.steps), dict(it.tasks)) == (
+        JobState.STARTING, False, 0, {}, {},
+    )  # fmt: skip
+    assert all(holder is None or story.state.steps[holder].job != job for holder in story.holders().values())
+
+
+def test_the_new_client_goes_on() -> None:
+    story = Story()
+    job = story.running(wants(1), wants(2, DEVICE))
+    story.lose(job, at=1.0)
+    started = story.attach(job, wants(1), wants(2, DEVICE), at=2.0)
+    assert [(step.id, step.task) for step in started] == [(3, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("steps_between", [0, 1])
+def test_a_job_survives_so_many_losses_in_a_row_and_no_more(steps_between: int) -> None:
+    story = Story()
+    job = story.submit()
+    for loss in range(1, CLIENT_LOSSES_MAX + 1):
+        story.attach(job, wants(1))
+        for _ in range(steps_between):
+            story.end(story.state.last_step, wants(1))
+        story.lose(job)
+        ended = not steps_between and loss == CLIENT_LOSSES_MAX
+        assert story.state.jobs[job].state is (JobState.FAILED if ended else JobState.STARTING)
+    if not steps_between:
+        failure = story.state.jobs[job].failure
+        assert failure is not None
+        assert "killed by signal 9" in failure.message
+
+
+def test_a_failed_step_is_no_progress() -> None:
+    story = Story()
+    job = story.submit()
+    for _ in range(CLIENT_LOSSES_MAX):
+        story.attach(job, wants(1))
+        story.end(story.state.last_step, wants(1), outcome=Outcome.FAILED)
+        story.lose(job)
+    assert story.state.jobs[job].state is JobState.FAILED
+
+
+def test_a_client_that_does_not_connect_is_stopped_and_tried_again() -> None:
+    story = Story(attach_timeout_s=10.0)
+    job = story.submit()
+    assert story.core.deadline() == 10.0
+    assert [type(action) for action in story.wait()] == [StopClient]
+    assert story.core.deadline() is None
+    assert of(StartClient, story.lose(job, at=11.0)) == [StartClient(job)]
+    assert story.core.deadline() == 21.0
+
+
+def test_a_client_that_connects_at_its_deadline_is_welcome() -> None:
+    story = Story(attach_timeout_s=10.0)
+    job = story.submit()
+    actions = story.tell(ClientAttached(job, JobLoad(tasks=(wants(1),))), 10.0)
+    assert [step.job for step in steps(actions)] == [job]
+    assert not of(StopClient, actions)
+
+
+def test_the_daemon_starts_no_external_client() -> None:
+    story = Story(attach_timeout_s=10.0)
+    job = story.submit(external=True)
+    assert not of(StartClient, story.said)
+    assert len(story.attach(job, wants(1), at=5.0)) == 1
+    actions = story.lose(job, at=6.0)
+    assert of(EndJob, actions)[0].state is JobState.FAILED
+    assert not of(StartClient, actions)
+
+
+def test_an_external_client_is_awaited_so_long() -> None:
+    story = Story(attach_timeout_s=10.0)
+    job = story.submit(external=True)
+    assert of(StopClient, story.wait())[0].job == job
+    assert of(EndJob, story.lose(job))[0].state is JobState.FAILED
+
+
+# Deadlines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+def test_an_overdue_step_is_revoked_and_keeps_its_units(timeout_s: float | None) -> None:
+    story = Story(step_timeout_s=30.0)
+    job = story.running(wants(1, timeout_s=timeout_s))
+    story.running(wants(1))
+    assert story.core.deadline() == (timeout_s or 30.0)
+    actions = story.wait()
+    assert [(action.step, action.job) for action in of(RevokeStep, actions)] == [(1, job)]
+    assert not steps(actions)
+    assert story.holders()["host/0"] == 1
+    assert 1 in story.state.revoked
+
+
+@pytest.mark.parametrize("how", ["answer", "loss"])
+def test_a_revoked_step_frees_its_units_when_it_is_known_to_be_dead(how: str) -> None:
+    story = Story(step_timeout_s=30.0)
+    job = story.running(wants(1))
+    other = story.running(wants(1))
+    story.wait()
+    actions = story.end(1, wants(1), outcome=Outcome.FAILED) if how == "answer" else story.lose(job)
+    assert [step.job for step in steps(actions)] == [other]
+    assert not story.state.revoked
+
+
+def test_a_client_that_does_not_kill_its_step_is_killed() -> None:
+    story = Story(step_timeout_s=30.0)
+    job = story.running(wants(1))
+    story.wait()
+    assert story.core.deadline() == 30.0 + REVOKE_GRACE_S
+    actions = story.wait()
+    assert [action.job for action in of(StopClient, actions)] == [job]
+    assert story.holders()["host/0"] == 1
+    assert story.core.deadline() is None
+
+
+def test_a_step_that_ended_has_no_deadline() -> None:
+    story = Story(step_timeout_s=30.0)
+    story.running(wants(1))
+    story.end(1, idle(1), at=29.0)
+    assert story.core.deadline() is None
+    assert story.tell(DeadlineReached(), 100.0) == []
+
+
+def test_a_step_that_ends_at_its_deadline_is_not_revoked() -> None:
+    story = Story(step_timeout_s=30.0)
+    story.running(wants(1))
+    assert story.end(1, idle(1), at=30.0) == []
+
+
+def test_deadlines_come_in_their_order() -> None:
+    story = Story((pool("host", "a", "b", "c"),))
+    story.running(wants(1, timeout_s=30.0), wants(2, timeout_s=10.0), wants(3, timeout_s=20.0))
+    overdue = [of(RevokeStep, story.wait())[0].step for _ in range(2)]
+    assert overdue == [2, 3]
+    assert story.now == 20.0
+
+
+def test_any_event_notices_what_is_overdue() -> None:
+    story = Story(step_timeout_s=30.0)
+    story.running(wants(1))
+    job = story.state.last_job + 1
+    actions = story.tell(JobSubmitted(job, JobSpec(name="late", model="0" * 64)), 31.0)
+    assert [action.step for action in of(RevokeStep, actions)] == [1]
+
+
+# Late and double answers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2, 99])
+def test_an_answer_of_no_running_step_changes_nothing(step: int) -> None:
+    story = Story()
+    job = story.running(wants(1))
+    story.end(1, wants(1), at=1.0)  # step 2 starts
+    story.lose(job, at=2.0)
+    story.attach(job, wants(1), at=3.0)  # step 3 starts
+    losses = story.state.jobs[job].losses
+    assert story.end(step, wants(1), wants(2, DEVICE), job_complete=True, at=4.0) == []
+    assert story.holders() == {"host/0": 3, "cpu0": None}
+    assert story.state.jobs[job].losses == losses
+
+
+def test_step_ids_are_never_used_again() -> None:
+    story = Story()
+    job = story.running(wants(1))
+    for _ in range(5):
+        story.end(story.state.last_step, wants(1))
+    story.lose(job)
+    story.attach(job, wants(1))
+    story.tell(ResourcesDeclared(ONE_EACH, 600.0, 60.0))
+    story.attach(job, wants(1))
+    ids = [step.id for step in steps(story.said)]
+    assert ids == sorted(set(ids)) == list(range(1, 9))
+
+
+# A new life of the daemon -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", UNFINISHED)
+def test_a_restart_gives_every_unfinished_job_a_client(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    actions = story.tell(ResourcesDeclared(ONE_EACH, 600.0, 60.0))
+    assert job in [action.job for action in of(StartClient, actions)]
+    assert story.holders() == {"host/0": None, "cpu0": None}
+    assert not any(queue.waiting for queue in story.state.queues.values())
+    assert len(story.attach(job, wants(1), at=story.now + 1)) == 1
+
+
+@pytest.mark.parametrize("until", ENDED)
+def test_a_restart_leaves_ended_jobs_alone(until: Callable[[Story], int]) -> None:
+    story = Story()
+    job = until(story)
+    state = story.state.jobs[job].state
+    actions = story.tell(ResourcesDeclared(ONE_EACH, 600.0, 60.0))
+    assert not actions
+    assert story.state.jobs[job].state is state
+
+
+def test_a_restart_may_bring_other_resources() -> None:
+    story = Story((pool("host", "old0"), pool("device:cpu", "old1")))
+    job = story.running(wants(1), wants(2, DEVICE))
+    story.tell(ResourcesDeclared((pool("host", "a", "b"),), 10.0, 20.0), 5.0)
+    assert story.holders() == {"a": None, "b": None}
+    started = story.attach(job, wants(1), wants(2), at=6.0)
+    assert [(step.units, step.deadline_at) for step in started] == [(("a",), 16.0), (("b",), 16.0)]
+
+
+def test_a_restart_can_name_the_policy() -> None:
+    story = Story()
+    story.tell(ResourcesDeclared(ONE_EACH, 600.0, 60.0, "sequential"))
+    assert story.core.policy.name == "sequential"
+
+
+# What a client says while it waits ----------------------------------------------------------------------------------
+
+
+def test_saying_the_same_again_keeps_the_place() -> None:
+    story = Story((pool("host", "a"),))
+    story.running(wants(1), wants(2))
+    story.running(wants(1), at=1.0)
+    story.end(1, wants(2), wants(1), at=2.0)
+    assert story.starts() == [(1, 1), (1, 2)]
+    story.end(2, at=3.0)
+    assert story.starts()[2:] == [(2, 1)]
+
+
+@pytest.mark.parametrize("now_says", [idle(2), complete(2), wants(2, DEVICE), wants(2, stage="update")])
+def test_another_wish_queues_anew(now_says: object) -> None:
+    story = Story((pool("host", "a"), pool("device:cpu", "b")))
+    story.running(wants(1), wants(2))
+    story.running(wants(1), at=1.0)
+    story.end(1, now_says, at=2.0)
+    assert (2, 1) in story.starts()
+    assert (1, 2) not in story.starts() or story.state.jobs[1].tasks[2].load == wants(2, DEVICE)
+
+
+# The shell's part ---------------------------------------------------------------------------------------------------
+
+
+def test_time_does_not_go_back() -> None:
+    story = Story()
+    story.tell(DeadlineReached(), 5.0)
+    with pytest.raises(AssertionError, match="time went back"):
+        story.core.handle(4.0, DeadlineReached())
+
+
+def test_job_ids_are_counted() -> None:
+    with pytest.raises(AssertionError, match="job 3 does not follow 0"):
+        Scheduler().handle(0.0, JobSubmitted(3, JobSpec(name="x", model="0" * 64)))
+
+
+def test_an_answer_without_a_load_is_enough_to_free_the_lane() -> None:
+    story = Story()
+    story.running(wants(1))
+    story.tell(StepEnded(1, Outcome.LOST), 1.0)
+    assert story.holders() == {"host/0": None, "cpu0": None}
+
+
+def test_a_client_may_name_no_task() -> None:
+    story = Story()
+    job = story.running()
+    assert story.state.jobs[job].state is JobState.RUNNING
+    assert HOST[0] in story.state.queues

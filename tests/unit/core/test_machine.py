@@ -1,0 +1,146 @@
+"""Any history whatever: no order of events that a shell can send breaks an invariant."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from autosched.core.events import ClientAttached, DeadlineReached, Event, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL
+from autosched.core.scheduler import Scheduler
+from autosched.core.state import one_of_each
+from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
+from unit.core.story import ONE_CORE, ONE_EACH, Story, of, pool, steps
+from unit.core.story import EndJob as Ended
+
+MACHINES = (
+    ONE_EACH,
+    ONE_CORE,
+    (pool("host", "a", "b", "c"), pool("device:cpu", "d", "e")),
+    (pool("host", "a", "b"), pool("device:cpu", "b", "c")),
+)
+WISHES = (("host",), ("device:cpu",), ("host", "device:cpu"), ("device:cpu", "host"), ("host", "host"), ("gpu",))
+
+task_loads = st.builds(
+    TaskLoad,
+    task=st.integers(0, 4),
+    stage_done=st.sampled_from([True, True, True, False]),
+    complete=st.sampled_from([False, False, False, True]),
+    resources_next=st.sampled_from([(), *WISHES[:2], *WISHES]),
+    stage_next=st.sampled_from(["build", "profile"]),
+    timeout_s=st.sampled_from([None, 1.0, 50.0]),
+)
+loads = st.builds(
+    JobLoad,
+    tasks=st.lists(task_loads, max_size=4).map(tuple),
+    complete=st.sampled_from([False] * 7 + [True]),
+    failure=st.sampled_from([None] * 7 + [JobFailure("x", "y")]),
+)
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(pools=st.sampled_from(MACHINES), policy=st.sampled_from([INTERLEAVED, BUILD_FIRST, SEQUENTIAL]))
+    def start(self, pools: tuple, policy: object) -> None:
+        self.story = Story(pools, policy, step_timeout_s=30.0, attach_timeout_s=20.0)
+        self.journal: list[tuple[float, Event]] = [(0.0, ResourcesDeclared(pools, 30.0, 20.0))]
+        self.decisions = list(self.story.said)
+
+    def tell(self, event: Event) -> None:
+        self.journal.append((self.story.now, event))
+        before = dict(self.story.state.steps)
+        actions = self.story.tell(event)
+        self.decisions += actions
+        for step in steps(actions):
+            assert step.id not in before
+            assert self.story.state.steps[step.id] == step
+        ended = [action.job for action in of(Ended, self.decisions)]
+        assert len(ended) == len(set(ended)), "a job ended twice"
+
+    def job(self, number: int) -> int:
+        return number % self.story.state.last_job + 1
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 3.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.story.now += seconds
+
+    @rule(external=st.booleans())
+    def submit(self, external: bool) -> None:
+        job = self.story.state.last_job + 1
+        self.tell(JobSubmitted(job, JobSpec(name="x", model="0" * 64, external=external)))
+
+    @precondition(lambda self: self.story.state.last_job)
+    @rule(number=st.integers(0, 9), load=loads)
+    def attach(self, number: int, load: JobLoad) -> None:
+        self.tell(ClientAttached(self.job(number), load))
+
+    @precondition(lambda self: self.story.state.steps)
+    @rule(number=st.integers(0, 9), load=st.none() | loads, outcome=st.sampled_from(Outcome))
+    def end_step(self, number: int, load: JobLoad | None, outcome: Outcome) -> None:
+        running = list(self.story.state.steps)
+        self.tell(StepEnded(running[number % len(running)], outcome, load))
+
+    @rule(step=st.integers(0, 30), load=loads)
+    def answer_late(self, step: int, load: JobLoad) -> None:
+        if step not in self.story.state.steps:
+            holders = self.story.holders()
+            self.tell(StepEnded(step, Outcome.DONE, load))
+            assert self.story.holders() == holders
+
+    @precondition(lambda self: self.story.state.last_job)
+    @rule(number=st.integers(0, 9))
+    def lose(self, number: int) -> None:
+        from autosched.core.events import ClientLost
+
+        job = self.job(number)
+        self.tell(ClientLost(job, "gone"))
+        assert not self.story.state.jobs[job].steps
+
+    @precondition(lambda self: self.story.state.last_job)
+    @rule(number=st.integers(0, 9))
+    def cancel(self, number: int) -> None:
+        from autosched.core.events import JobCancelRequested
+
+        job = self.job(number)
+        self.tell(JobCancelRequested(job, "ada"))
+        assert self.story.state.jobs[job].state.ended
+
+    @rule()
+    def wait(self) -> None:
+        deadline = self.story.core.deadline()
+        if deadline is not None:
+            self.story.now = max(self.story.now, deadline)
+            self.tell(DeadlineReached())
+            after = self.story.core.deadline()
+            assert after is None or after > self.story.now, "the same deadline comes again and again"
+
+    @rule(pools=st.sampled_from(MACHINES))
+    def restart(self, pools: tuple) -> None:
+        self.tell(ResourcesDeclared(pools, 30.0, 20.0))
+        assert not self.story.state.steps
+
+    @invariant()
+    def nothing_waits_that_could_start(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        state, admits = self.story.state, self.story.core.policy.admits
+        heads = {}
+        for name, queue in state.queues.items():
+            live = sorted(entry for entry in queue.heap if state.is_live(*entry[1:]))
+            if live:
+                heads[name] = state.jobs[live[0][2]].tasks[live[0][3]]
+        for task in heads.values():
+            if admits(state, task) and all(heads[pool] is task for pool in task.queued_in):
+                free = [
+                    [u.name for u in state.queues[pool].pool.units if state.slots[u.name].holder is None]
+                    for pool in task.queued_in
+                ]
+                assert one_of_each(free) is None
+
+    def teardown(self) -> None:
+        if hasattr(self, "story"):
+            again = Scheduler(self.story.core.policy)
+            replayed = [action for now, event in self.journal for action in again.handle(now, event)]
+            assert replayed == self.decisions
+
+
+Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, derandomize=True)
+TestMachine = Machine.TestCase

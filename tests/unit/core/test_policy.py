@@ -1,0 +1,85 @@
+"""Who goes first under which policy."""
+
+import pytest
+
+from autosched.core.policy import BUILD_FIRST, INTERLEAVED, POLICIES, SEQUENTIAL, SYNCHRONOUS, Policy
+from unit.core.story import DEVICE, HOST, Story, complete, idle, pool, steps, wants
+
+ONE_LANE = (pool("host", "host/0"),)
+
+
+def test_the_names_are_those_of_the_policies() -> None:
+    assert {name: policy.name for name, policy in POLICIES.items()} == {name: name for name in POLICIES}
+    assert list(POLICIES) == ["interleaved", "sequential", "synchronous", "build-first"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [(INTERLEAVED, [(1, 2), (1, 3), (2, 1), (2, 2)]), (BUILD_FIRST, [(1, 3), (2, 2), (1, 2), (2, 1)])],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_builds_go_first_where_the_policy_says_so(policy: Policy, order: list[tuple[int, int]]) -> None:
+    story = Story(ONE_LANE, policy)
+    story.running(wants(1, stage="import"))
+    busy = story.state.last_step
+    story.attach(1, wants(2, stage="update"), wants(3, stage="build"), at=1.0)
+    story.running(wants(1, stage="update"), wants(2, stage="build"), at=2.0)
+    for _ in range(4):
+        story.end(busy, at=story.now + 1)
+        busy = story.state.last_step
+    assert story.starts()[-4:] == order
+
+
+@pytest.mark.parametrize("policy", [INTERLEAVED, BUILD_FIRST], ids=lambda policy: policy.name)
+def test_no_unit_is_idle_while_somebody_waits_for_it(policy: Policy) -> None:
+    story = Story(policy=policy)
+    story.running(wants(1, HOST))
+    story.running(wants(1, DEVICE))
+    assert len(story.state.steps) == 2
+
+
+def test_sequential_jobs_have_everything_for_themselves() -> None:
+    story = Story(policy=SEQUENTIAL)
+    first, second, third = story.submit(), story.submit(), story.submit()
+    story.attach(third, wants(1, DEVICE))
+    story.attach(second, wants(1), wants(2, DEVICE))
+    assert story.starts() == []
+    story.attach(first, wants(1), wants(2))
+    assert story.starts() == [(first, 1)]
+    story.end(1, complete(1))
+    story.end(2, complete(2), job_complete=True)
+    assert story.starts()[2:] == [(second, 1), (second, 2)]
+    story.cancel(second)
+    story.lose(second)
+    assert story.starts()[4:] == [(third, 1)]
+
+
+def test_sequential_waits_for_a_client_that_starts() -> None:
+    story = Story(policy=SEQUENTIAL)
+    first = story.running(wants(1))
+    second = story.running(wants(1, DEVICE))
+    story.lose(first)
+    assert story.starts() == [(first, 1)]
+    story.cancel(first)
+    assert story.starts() == [(first, 1), (second, 1)]
+
+
+def test_synchronous_jobs_run_the_same_stage_at_once_on_one_unit() -> None:
+    story = Story((pool("host", "a", "b"), pool("device:cpu", "c")), SYNCHRONOUS)
+    jobs = [story.submit() for _ in range(3)]
+    for at, job in enumerate(jobs[:2], start=1):
+        assert story.attach(job, wants(1), at=float(at)) == []
+    started = story.attach(jobs[2], wants(1), at=3.0)
+    assert [(step.job, step.units) for step in started] == [(job, ("a",)) for job in jobs]
+    assert steps(story.end(1, wants(1, DEVICE, "profile"), at=4.0)) == []
+    assert steps(story.end(2, wants(1, DEVICE, "profile"), at=5.0)) == []
+    assert [step.units for step in steps(story.end(3, wants(1, DEVICE, "profile"), at=6.0))] == [("c",)] * 3
+
+
+def test_synchronous_jobs_wait_for_the_slowest() -> None:
+    story = Story(policy=SYNCHRONOUS)
+    slow, fast = story.submit(), story.submit()
+    story.attach(fast, wants(1, DEVICE, "profile"))
+    assert story.attach(slow, wants(1)) == [], "they are not at the same stage"
+    story.lose(fast, at=1.0)
+    assert len(story.attach(fast, wants(1), at=2.0)) == 2
