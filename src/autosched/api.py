@@ -27,7 +27,7 @@ from autosched import address, blobs, children, config, remote, results
 from autosched.backend import Evaluation, Timing
 from autosched.client import visitor
 from autosched.config import Config
-from autosched.errors import DaemonUnreachable, RequestError
+from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, Record, TaskLoad
 from autosched.protocol import JobView
 from autosched.remote import Daemon
@@ -68,7 +68,7 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def load_module(path: str | Path) -> "Module":
-    """A compiled module: its .so file, or the folder it lies in. Raises RequestError."""
+    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError."""
     path = Path(path)
     if path.is_dir():
         found = sorted(path.glob("*.so"))
@@ -76,7 +76,9 @@ def load_module(path: str | Path) -> "Module":
             raise RequestError(f"{path} holds {len(found)} modules (.so): name one of them")
         path = found[0]
     if not path.is_file():
-        raise RequestError(f"there is no module {path}. `autosched tune` leaves one in its output folder")
+        raise NotFound(f"there is no module {path}. `autosched tune` leaves one in its output folder")
+    if path.suffix != ".so":
+        raise RequestError(f"{path} is no compiled module (.so). Make one:  autosched tune MODEL.onnx")
     if not path.with_suffix(".json").is_file():
         raise RequestError(
             f"{path.with_suffix('.json')} is missing: it belongs to {path.name}. Copy both files together"
@@ -314,7 +316,7 @@ class Module(_Ordered):
         self, daemon: Daemon, device: str, budget_s: float, work: visitor.Work[Timing], told: Told | None
     ) -> Timing:
         name = f"evaluate-{self.path.stem}"[:200]
-        spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", trials=0, external=True)
+        spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
         limit_s = 2 * budget_s + EVALUATE_EXTRA_S
         load = TaskLoad(
             task=NETWORK_TASK, resources_next=(f"{config.DEVICE_POOL}{device}",), stage_next="evaluate",

@@ -36,7 +36,7 @@ from autosched.protocol import (
 CONNECT_S = 5.0
 ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
-LOG_TAIL_LINES = 15
+LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
 _started: list[subprocess.Popen[bytes]] = []  # kept: a daemon outlives the object, which would complain of that
 
@@ -182,4 +182,4 @@ def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
             text = file.read().decode(errors="replace").splitlines()
     except OSError as error:
         return f"  ({error.strerror})"
-    return "\n".join(f"  {line}" for line in text[-lines:]) or "  (empty)"
+    return "\n".join(f"  {line[:LOG_LINE_CHARS]}" for line in text[-lines:]) or "  (empty)"

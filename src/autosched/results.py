@@ -69,7 +69,7 @@ async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
     for artifact in artifacts:
         if artifact.name == EVALUATION:
             evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
-    records = await daemon.records(job.job)
+    records = await daemon.records(_source(job))
     gathered = report.gather(job, evaluation, records, await daemon.spans())
     try:
         prepare(folder)
@@ -82,6 +82,12 @@ async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
             f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"
         ) from None
     return Result(gathered, folder, tuple(files))
+
+
+def _source(job: JobView) -> int:
+    """The job whose trials were compiled: this one, unless it made none because it was to use another's."""
+    spec = job.spec
+    return spec.records_from if job.trials == 0 and spec is not None and spec.records_from is not None else job.job
 
 
 def read_evaluation(data: bytes) -> Evaluation:

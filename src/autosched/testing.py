@@ -118,6 +118,8 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return JobSubmitted(int(job), JobSpec(name=f"job {job}", model="0" * 64, external="external" in kind))
         case ["ClientAttached", job]:
             return ClientAttached(int(job), _load(says))
+        case ["ClientLost", job, "progressed", *reason]:
+            return ClientLost(int(job), " ".join(reason), progressed=True)
         case ["ClientLost", job, *reason]:
             return ClientLost(int(job), " ".join(reason))
         case ["StepEnded", step, outcome, *error]:

@@ -43,6 +43,11 @@ def ratio(value: float) -> str:
     return f"x{value:.0f}" if value >= 99.5 else f"x{value:.1f}" if value >= 9.95 else f"x{value:.2f}"
 
 
+def tiny(value: float) -> str:
+    """A difference that should be none: "4.1e-07", "0"."""
+    return f"{value:.1e}" if value else "0"
+
+
 def share(part: float, whole: float) -> str:
     """Per cent without decimals; "-" of nothing."""
     return f"{100 * part / whole:.0f} %" if whole else "-"

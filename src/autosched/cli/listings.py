@@ -69,7 +69,7 @@ def job_row(job: JobView) -> Sequence[str]:
     """A job in one line."""
     ended = JobState(job.state).ended
     eta = "" if ended else units.duration(job.eta_s)
-    reason = job.failure.message if job.failure is not None else job.reason
+    reason = job.failure.message if job.failure is not None else "" if ended else job.reason
     name = job.name if len(job.name) <= 20 else job.name[:19] + "…"
     best = units.latency(job.estimate_s).replace(" ", "")
     return (str(job.job), name, job.state, trials(job), best, eta, reason.replace("\n", " "))
@@ -152,7 +152,8 @@ def cancel(host: str | None, which: tuple[str, ...]) -> int:
         for job_id in select(which, lambda: job_ids(daemon)):
             view = daemon.call(GetJob(job=job_id), JobView)
             if JobState(view.state).ended:
-                say(f"job {job_id} has ended already: {view.state}")
+                if "all" not in which:
+                    say(f"job {job_id} has ended already: {view.state}")
                 continue
             try:
                 daemon.call(CancelJob(job=job_id), Done)
@@ -160,7 +161,8 @@ def cancel(host: str | None, which: tuple[str, ...]) -> int:
                 say(f"autosched: {error}")
                 failed = error.exit_code
             else:
-                say(f"job {job_id} is cancelled after {view.trials} trials; they are kept: autosched compile {job_id}")
+                kept = f" after {view.trials} trials; they are kept: autosched compile {job_id}" if view.trials else ""
+                say(f"job {job_id} is cancelled{kept}")
     return failed
 
 

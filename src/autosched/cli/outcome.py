@@ -15,6 +15,8 @@ def outcome(result: Result) -> Iterator[str]:
     job = result.report.job
     took = units.duration((job.now if job.ended_at is None else job.ended_at) - job.submitted_at)
     tuned = f"{units.count(job.trials, 'trial')} on {units.count(len(job.tasks), 'task')}"
+    if job.trials == 0 and job.spec is not None and job.spec.records_from is not None:
+        tuned = f"compiled with the trials of job {job.spec.records_from}"
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
     if result.report.evaluation is not None:
         yield from evaluation(result.report.evaluation)

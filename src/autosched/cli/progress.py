@@ -133,7 +133,7 @@ def _bar(view: JobView) -> Any:
     part = min(1.0, view.trials / view.trials_total)
     full = round(part * BAR_WIDTH)
     numbers = f"  {view.trials}/{view.trials_total} trials  {100 * part:.0f} %  eta {units.duration(view.eta_s)}"
-    return Text.assemble(" ", ("━" * full, "green"), ("━" * (BAR_WIDTH - full), "bright_black"), numbers)
+    return Text.assemble(" ", ("━" * full, "green"), ("─" * (BAR_WIDTH - full), "bright_black"), numbers)
 
 
 def _tasks(view: JobView) -> Any:

@@ -49,6 +49,13 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
     return options
 
 
+def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) -> int | None:
+    """At least one."""
+    if value is not None and value < 1:
+        raise click.BadParameter(f"{value} trials tune nothing. Give 1 or more, or leave it out for the default")
+    return value
+
+
 def _value(text: str) -> Option:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -68,7 +75,9 @@ _SETTINGS = (
     shape_option,
     click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.'),
     click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on: autosched devices"),
-    click.option("--trials", type=click.IntRange(min=1), help="For the whole network. Default: the backend's."),
+    click.option(
+        "--trials", type=int, callback=trials_of, metavar="N", help="For the whole network. Default: the backend's."
+    ),
     click.option("--backend", default="ansor", show_default=True, help="What searches and compiles."),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random."),
     click.option(

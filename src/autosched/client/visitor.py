@@ -155,7 +155,9 @@ async def _run(visitor: _Visitor, link: Link, order: StartStep, work: Work[T]) -
         return running.result()
     except BaseException as error:
         code = error.code if isinstance(error, AutoschedError) else "job_failed"
-        outcome, failure = Outcome.FAILED, JobFailure(code, str(error)[:4_000] or type(error).__name__)
+        interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+        why = "interrupted by its user" if interrupted else str(error)[:4_000] or type(error).__name__
+        outcome, failure = Outcome.FAILED, JobFailure(code, why)
         raise
     finally:
         stopped.cancel()

@@ -34,6 +34,8 @@ class ClientLost(Struct, frozen=True, tag=True):
 
     job: JobId
     reason: str
+    progressed: bool = False
+    """Whether it left a record, from which the next client goes on."""
 
 
 class StepEnded(Struct, frozen=True, tag=True):

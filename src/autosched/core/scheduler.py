@@ -17,10 +17,10 @@ from autosched.core.events import (
 )
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.state import Job, State, Task, one_of_each
-from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, TaskLoad, UnitName
+from autosched.model import JobFailure, JobId, JobLoad, JobState, PoolName, Step, StepId, TaskLoad, UnitName
 
 CLIENT_LOSSES_MAX = 3
-"""Clients that a job may lose in a row, without one step done, before it is given up."""
+"""Clients that a job may lose in a row, none of which left a record, before it is given up."""
 
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
@@ -69,8 +69,8 @@ class Scheduler:
                 yield from self._admit(event)
             case ClientAttached(job=job_id, load=load):
                 yield from self._attach(self.state.jobs[job_id], load)
-            case ClientLost(job=job_id, reason=reason):
-                yield from self._lose_client(self.state.jobs[job_id], reason)
+            case ClientLost(job=job_id):
+                yield from self._lose_client(self.state.jobs[job_id], event)
             case StepEnded():
                 yield from self._settle(event)
             case JobCancelRequested(job=job_id, by=by):
@@ -133,7 +133,7 @@ class Scheduler:
         job.attached, job.state, job.attach_deadline_at = True, JobState.RUNNING, None
         yield from self._take_load(job, load)
 
-    def _lose_client(self, job: Job, reason: str) -> Iterator[Action]:
+    def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
         """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
         for step_id in list(job.steps):
             self._release(step_id)
@@ -143,9 +143,9 @@ class Scheduler:
         job.attached, job.attach_deadline_at = False, None
         if job.state.ended:
             return
-        job.losses += 1
+        job.losses = 1 if event.progressed else job.losses + 1
         if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
-            yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {reason}"))
+            yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {event.reason}"))
             return
         yield from self._await_client(job)
 
@@ -155,8 +155,6 @@ class Scheduler:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
         self._release(event.step)
-        if event.outcome is Outcome.DONE:
-            job.losses = 0
         if event.load is not None and not job.state.ended:
             yield from self._take_load(job, event.load)
 

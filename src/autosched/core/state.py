@@ -52,7 +52,7 @@ class Job:
     attach_deadline_at: float | None = None
     """Set while a client is awaited."""
     losses: int = 0
-    """Clients lost since a step was last done."""
+    """Clients lost since one of them left a record."""
     tasks: dict[TaskIndex, Task] = field(default_factory=dict)
     steps: dict[StepId, None] = field(default_factory=dict)
     """Running, in the order of their start."""

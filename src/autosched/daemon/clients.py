@@ -51,6 +51,8 @@ class Client:
     token: str
     process: Process | None = None
     link: Link | None = None
+    trials_before: int = 0
+    """Records of the job when it began."""
     why: str = ""
     """Why the daemon ended it; empty when it ended by itself."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,7 +87,7 @@ class Clients:
 
     def start(self, job: JobId) -> None:
         """Start the process that hosts the job."""
-        client = self._of[job] = Client(job, secrets.token_urlsafe(24))
+        client = self._of[job] = Client(job, secrets.token_urlsafe(24), trials_before=self._ledger.of(job).trials)
         folder = self._folder / str(job)
         environment = {**os.environ, JOB_DIR: str(folder), "AUTOSCHED_TOKEN": client.token}
         command = [*self.command, "--connect", self.address, "--job", str(job)]
@@ -169,7 +171,8 @@ class Clients:
             del self._of[client.job]
         if client.link is not None:
             client.link.abort(reason)
-        self._runtime.tell(lambda: ClientLost(client.job, reason))
+        progressed = self._ledger.of(client.job).trials > client.trials_before
+        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
     def attach(self, link: Link, hello: Hello) -> None:
         """A client says hello. Raises Refused or NotFound."""

@@ -5,13 +5,15 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from autosched.config import Config
+from autosched.config import HOST_POOL, Config
 from autosched.errors import AutoschedError, ConfigError, Refused
+from autosched.model import Pool
 
 SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
 CONNECT_S = 1.0
@@ -146,3 +148,9 @@ def watchdog_s() -> float | None:
     """How often systemd wants to hear from us: half of its limit."""
     limit_us = os.environ.get("WATCHDOG_USEC", "")
     return int(limit_us) / 2e6 if limit_us.isdecimal() and int(limit_us) > 0 else None
+
+
+def stay_off_devices(pools: Iterable[Pool]) -> None:
+    """Keep this process, and every client it starts, on the cores of the host's lanes: devices are to be quiet."""
+    if cores := {core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores}:
+        os.sched_setaffinity(0, cores)

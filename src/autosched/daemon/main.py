@@ -64,6 +64,7 @@ class Daemon:
         resources = config.resources(self._settings)
         for warning in resources.warnings:
             log.warning("%s", warning)
+        ground.stay_off_devices(resources.pools)
         unix, tcp = ground.bind_unix(self._settings.socket), ground.bind_tcp(self._settings)
         journal = Journal(self._folder / "autosched.db", *store.TABLES)
         try:

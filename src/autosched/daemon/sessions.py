@@ -264,7 +264,7 @@ class UserSession:
             self._job(spec.records_from)
         elif spec.trials == 0:
             raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
-        if spec.target != "auto":
+        if spec.target.startswith("{"):  # what other words mean, the backend knows
             _check_target(spec.target)
         if self._services.blobs.size(spec.model) is None:
             raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
@@ -305,7 +305,7 @@ def _check_target(target: str) -> None:
         msgspec.json.decode(target, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RequestError(
-            f'the target {target[:100]!r} is neither "auto" nor a JSON object such as {{"kind": "llvm"}} ({error})'
+            f'the target {target[:100]!r} is no JSON object such as {{"kind": "llvm"}} ({error})'
         ) from None
 
 

@@ -10,7 +10,7 @@ from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.verdict import label, verdict
-from autosched.units import count, duration, gflops, latency, ratio, share, size
+from autosched.units import count, duration, gflops, latency, ratio, share, size, tiny
 
 
 def page(report: Report) -> str:
@@ -68,7 +68,7 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
         if (against := found.onnxruntime_ratio) is not None:
             yield "against ONNX Runtime", ratio(max(against, 1 / against)), "slower" if against >= 1 else "faster"
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
-        yield "outputs", word, f"to {evaluation.reference}, within {evaluation.max_abs_error:.1e}"
+        yield "outputs", word, f"to {evaluation.reference}, largest difference {tiny(evaluation.max_abs_error)}"
     elif job.estimate_s is not None:
         yield "estimate", latency(job.estimate_s), "sum over tasks of weight times best"
     yield "trials", str(job.trials), f"{job.failed} failed" if job.failed else "none failed"

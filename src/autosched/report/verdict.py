@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from autosched import units
 from autosched.backend import Evaluation, Timing
 from autosched.units import latency, ratio
 
@@ -55,7 +56,9 @@ def _against_default(default: Timing, tuned: Timing, *, published: bool) -> str:
 
 
 def _outputs(evaluation: Evaluation) -> str:
-    difference = f"largest difference {evaluation.max_abs_error:.1e}, allowed {evaluation.tolerance:.1e}"
+    difference = (
+        f"largest difference {units.tiny(evaluation.max_abs_error)}, allowed {units.tiny(evaluation.tolerance)}"
+    )
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
     return f"outputs {word} {evaluation.reference} ({difference})"
 

@@ -15,6 +15,7 @@ class SimClient:
         phases: tuple[dict[TaskIndex, tuple[Round, ...]], ...] = ({**before}, tasks, {**after})
         self._phases = [phase for phase in phases if phase]
         self._place: dict[TaskIndex, tuple[int, int]] = {}  # finished rounds, finished steps of this round
+        self.rounds_done = 0
         self._begin_phase()
 
     def next_work(self, task: TaskIndex) -> Work | None:
@@ -36,6 +37,7 @@ class SimClient:
         done, step = self._place[task]
         if ok:
             over = step + 1 == len(self._phases[0][task][done])
+            self.rounds_done += over
             self._place[task] = (done + 1, 0) if over else (done, step + 1)
         elif task != NETWORK_TASK:
             self._place[task] = (done + 1, 0)

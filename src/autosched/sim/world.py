@@ -49,6 +49,8 @@ class Process:
     life: int = 0  # how many processes this job has had
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
+    progressed: bool = False  # since it was started
+    rounds_before: int = 0  # finished by the processes before this one
     running: dict[StepId, None] = field(default_factory=dict)
 
 
@@ -165,7 +167,7 @@ class World:
         if process.life != life or not process.loss_due:
             return None
         process.loss_due = False
-        return ClientLost(job, reason)
+        return ClientLost(job, reason, process.progressed)
 
     def _step_ends(self, step_id: StepId, version: int, outcome: Outcome) -> Event | None:
         running = self._running.get(step_id)
@@ -175,6 +177,7 @@ class World:
         step = running.step
         process = self._processes[step.job]
         del process.running[step_id]
+        process.progressed |= outcome is Outcome.DONE
         load = process.client.ended(step.task, ok=outcome is Outcome.DONE)
         return StepEnded(step_id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
 
@@ -197,7 +200,7 @@ class World:
     def _start_client(self, job: JobId) -> None:
         process = self._processes[job]
         assert not process.alive, f"job {job} has a client already"
-        process.life, process.alive, process.loss_due = process.life + 1, True, False
+        process.life, process.alive, process.loss_due, process.progressed = process.life + 1, True, False, False
         if not self._risk(self.scenario.faults.client_never_attaches):
             self._later(self.scenario.client_start_s, job, partial(self._attaches, job, process.life))
 

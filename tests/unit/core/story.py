@@ -94,8 +94,8 @@ class Story:
     ) -> list[Action]:
         return self.tell(StepEnded(step, outcome, JobLoad(tasks=loads, complete=job_complete, failure=failure)), at)
 
-    def lose(self, job: int, at: float | None = None) -> list[Action]:
-        return self.tell(ClientLost(job, "killed by signal 9"), at)
+    def lose(self, job: int, at: float | None = None, *, progressed: bool = False) -> list[Action]:
+        return self.tell(ClientLost(job, "killed by signal 9", progressed), at)
 
     def cancel(self, job: int, at: float | None = None) -> list[Action]:
         return self.tell(JobCancelRequested(job, "ada"), at)

@@ -1,11 +1,9 @@
 """A decision costs O(log n) in the waiting tasks, however many jobs there are."""
 
-import heapq
 from collections.abc import Iterator
 
 import pytest
 
-from autosched.core import scheduler as scheduler_module
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
@@ -101,5 +99,4 @@ def test_the_heaps_do_not_grow_with_time() -> None:
     decide(core, 2_000)
     assert len(core.state.queues["host"].heap) <= 10 + 1
     core.deadline()
-    assert len(core._alarms) <= 2_000
-    assert heapq is scheduler_module.heapq
+    assert len(core._alarms) <= 600 + 10, "a step's alarm is dropped when its time has come, 600 s after its start"

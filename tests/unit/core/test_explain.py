@@ -1,5 +1,7 @@
 """Why does it wait, for what, held by whom, since when and until when."""
 
+import copy
+
 import pytest
 
 from autosched.core.explain import TASKS_NAMED, Standing, explain_job, why_step, why_task
@@ -175,8 +177,6 @@ def test_what_is_not_there() -> None:
 
 
 def test_explaining_changes_nothing() -> None:
-    import copy
-
     story = Story()
     for _ in range(3):
         story.running(wants(1), wants(2, DEVICE), wants(3, BOTH))

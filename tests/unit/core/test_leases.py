@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from autosched.core.events import StepEnded
 from autosched.core.state import one_of_each
 from autosched.model import JobFailure, Outcome
 from unit.core.story import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
@@ -181,8 +182,6 @@ def test_every_outcome_frees_the_units(outcome: Outcome) -> None:
 
 
 def test_a_step_that_ends_without_a_load_leaves_its_task_idle() -> None:
-    from autosched.core.events import StepEnded
-
     story = Story()
     story.running(wants(1), wants(2))
     started = steps(story.tell(StepEnded(1, Outcome.LOST), 1.0))

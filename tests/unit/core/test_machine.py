@@ -4,7 +4,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autosched.core.events import ClientAttached, DeadlineReached, Event, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    DeadlineReached,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
 from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
@@ -88,8 +97,6 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.story.state.last_job)
     @rule(number=st.integers(0, 9))
     def lose(self, number: int) -> None:
-        from autosched.core.events import ClientLost
-
         job = self.job(number)
         self.tell(ClientLost(job, "gone"))
         assert not self.story.state.jobs[job].steps
@@ -97,8 +104,6 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.story.state.last_job)
     @rule(number=st.integers(0, 9))
     def cancel(self, number: int) -> None:
-        from autosched.core.events import JobCancelRequested
-
         job = self.job(number)
         self.tell(JobCancelRequested(job, "ada"))
         assert self.story.state.jobs[job].state.ended

@@ -3,7 +3,7 @@
 import pytest
 
 from autosched.core.policy import BUILD_FIRST, INTERLEAVED, POLICIES, SEQUENTIAL, SYNCHRONOUS, Policy
-from unit.core.story import DEVICE, HOST, Story, complete, idle, pool, steps, wants
+from unit.core.story import DEVICE, HOST, Story, complete, pool, steps, wants
 
 ONE_LANE = (pool("host", "host/0"),)
 

@@ -1,0 +1,149 @@
+"""A real daemon in a folder of its own, with real clients of the mock backend, for tests of the whole."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autosched.model import JobId, JobSpec, JobState, Record
+from autosched.protocol import JobView
+from autosched.remote import Daemon
+
+DEADLINE_S = 60.0
+MODEL = b"any bytes: the mock backend reads no model"
+
+
+class Lab:
+    """Starts, kills and asks one daemon. What it asks is answered before it returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "autosched.toml"
+        self.address = f"unix:{folder}/api.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, settings: str = "") -> None:
+        """Start the daemon and wait until it answers."""
+        self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
+        command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config)]
+        with (self.folder / "daemon.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        asyncio.run(self._answering())
+
+    async def _answering(self) -> None:
+        from autosched.errors import DaemonUnreachable
+
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    (await Daemon.connect(self.address)).close()
+                except DaemonUnreachable:
+                    assert self._process is not None
+                    assert self._process.poll() is None, (self.folder / "daemon.log").read_text()
+                    await asyncio.sleep(0.02)
+                else:
+                    return
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal to the daemon and wait for its end."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        return self._process.wait(DEADLINE_S)
+
+    def submit(self, **words: object) -> JobId:
+        """Submit a job of the mock backend; options are keywords, but for the fields of a JobSpec."""
+        fields = {name: words.pop(name) for name in list(words) if name in JobSpec.__struct_fields__}
+
+        async def ask() -> JobId:
+            path = self.folder / "model.onnx"
+            path.write_bytes(MODEL)
+            daemon = await Daemon.connect(self.address)
+            try:
+                sha256 = await daemon.upload(path)
+                spec = JobSpec(**{"name": "net", "backend": "mock", **fields, "model": sha256, "options": words})  # type: ignore[arg-type]
+                return (await daemon.submit(spec)).job
+            finally:
+                daemon.close()
+
+        return asyncio.run(ask())
+
+    def wait(self, job: JobId, until: str = "ended", trials: int = 0) -> JobView:
+        """Wait until the job has ended, or has so many trials."""
+
+        async def ask() -> JobView:
+            daemon = await Daemon.connect(self.address)
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    async for view in daemon.follow(job, wait_s=5.0):
+                        if until == "trials" and view.trials >= trials:
+                            return view
+                return view
+            finally:
+                daemon.close()
+
+        return asyncio.run(ask())
+
+    def cancel(self, job: JobId) -> None:
+        """Cancel a job."""
+
+        async def ask() -> None:
+            daemon = await Daemon.connect(self.address)
+            try:
+                await daemon.cancel(job)
+            finally:
+                daemon.close()
+
+        asyncio.run(ask())
+
+    def records(self, job: JobId) -> list[Record]:
+        """All records of a job."""
+
+        async def ask() -> list[Record]:
+            daemon = await Daemon.connect(self.address)
+            try:
+                return await daemon.records(job)
+            finally:
+                daemon.close()
+
+        return asyncio.run(ask())
+
+    def clients(self, job: JobId) -> list[int]:
+        """Process ids of the job's living clients."""
+        wanted = f"--job\0{job}\0".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    command = (entry / "cmdline").read_bytes()
+                    environment = (entry / "environ").read_bytes()
+                except OSError:
+                    continue
+                if wanted in command and str(self.folder).encode() in environment and b"autosched.client" in command:
+                    found.append(int(entry.name))
+        return found
+
+    def kill_client(self, job: JobId) -> None:
+        """Kill -9."""
+        for pid in self.clients(job):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
+    """A running lab; the daemon is killed at the end, and with it all clients."""
+    made = Lab(folder)
+    made.start(settings)
+    try:
+        yield made
+    finally:
+        if made._process is not None and made._process.poll() is None:
+            made.end(signal.SIGKILL)
+
+
+def ended(view: JobView) -> bool:
+    """Whether the job is over."""
+    return JobState(view.state).ended

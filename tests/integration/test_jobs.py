@@ -1,0 +1,157 @@
+"""Whole jobs through a real daemon and real clients, with the backend that needs no compiler."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.lab import Lab, ended, lab
+
+from autosched.model import Failure, Record
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    with lab(tmp_path) as running:
+        yield running
+
+
+def measured(records: list[Record]) -> list[tuple[int, bytes, tuple[float, ...]]]:
+    """What a job found out, without when: per task in order."""
+    return sorted((r.task, r.candidate, r.latency_s) for r in records)
+
+
+def test_a_job_spends_its_budget_and_ends(there: Lab) -> None:
+    job = there.submit(trials=50, tasks=4)
+    view = there.wait(job)
+    assert (view.state, view.trials, view.trials_total) == ("done", 50, 50)
+    assert len(view.tasks) == 4
+    assert [r.trial for r in there.records(job)] == list(range(50))
+    assert view.estimate_s == pytest.approx(sum(t.weight * t.best_s for t in view.tasks if t.best_s is not None))
+
+
+def test_several_jobs_at_once(there: Lab) -> None:
+    jobs = [there.submit(trials=30, seed=seed, tasks=3) for seed in range(4)]
+    assert [there.wait(job).state for job in jobs] == ["done"] * 4
+
+
+def test_failed_candidates_are_records_with_reasons(there: Lab) -> None:
+    job = there.submit(trials=60, tasks=2, fail_ratio=0.5)
+    view = there.wait(job)
+    failed = [r for r in there.records(job) if r.failure is not None]
+    assert view.state == "done"
+    assert 0 < len(failed) < 60
+    assert view.failures == {"build error": len(failed)} == {Failure.BUILD_ERROR.value: view.failed}
+
+
+def test_the_same_seed_finds_the_same(there: Lab) -> None:
+    first, second, other = (there.submit(trials=24, tasks=2, seed=seed) for seed in (5, 5, 6))
+    for job in (first, second, other):
+        there.wait(job)
+    assert measured(there.records(first)) == measured(there.records(second)) != measured(there.records(other))
+
+
+def test_a_killed_client_is_replaced_and_nothing_measured_is_lost(there: Lab) -> None:
+    job = there.submit(trials=80, tasks=2, build_s=0.05)
+    there.wait(job, until="trials", trials=20)
+    before = there.records(job)
+    there.kill_client(job)
+    view = there.wait(job)
+    after = there.records(job)
+    assert view.state == "done"
+    assert after[: len(before)] == before
+    assert [r.trial for r in after] == list(range(80))
+    assert len({r.candidate for r in after}) == 80, "a candidate was measured twice"
+
+
+def test_a_killed_daemon_goes_on_from_its_journal(there: Lab) -> None:
+    jobs = [there.submit(trials=80, tasks=2, build_s=0.05) for _ in range(2)]
+    there.wait(jobs[0], until="trials", trials=20)
+    before = [there.records(job) for job in jobs]
+    there.end(signal.SIGKILL)
+    there.start()
+    for job, records in zip(jobs, before, strict=True):
+        assert there.wait(job).state == "done"
+        after = there.records(job)
+        assert after[: len(records)] == records
+        assert [r.trial for r in after] == list(range(80))
+
+
+def test_a_stopped_daemon_leaves_no_client_and_goes_on_later(there: Lab) -> None:
+    job = there.submit(trials=60, tasks=2, build_s=0.05)
+    there.wait(job, until="trials", trials=8)
+    assert there.end(signal.SIGTERM) == 0
+    assert there.clients(job) == []
+    there.start()
+    assert there.wait(job).state == "done"
+
+
+@pytest.mark.parametrize("stage", ["import", "select", "build", "profile", "compile", "evaluate"])
+def test_a_client_that_always_dies_fails_its_job_with_the_reason(there: Lab, stage: str) -> None:
+    view = there.wait(there.submit(trials=8, tasks=1, crash_stage=stage))
+    assert view.state == "failed"
+    assert view.failure is not None
+    assert "exit code 11" in view.failure.message
+
+
+def test_a_rejected_model_fails_the_job_with_the_backends_words(there: Lab) -> None:
+    view = there.wait(there.submit(trials=8, reject="operator LSTM is not supported"))
+    assert view.state == "failed"
+    assert view.failure is not None
+    assert (view.failure.code, view.failure.message) == ("model_rejected", "operator LSTM is not supported")
+
+
+def test_an_unknown_option_fails_the_job_and_names_the_known_ones(there: Lab) -> None:
+    view = there.wait(there.submit(trials=8, colour="red"))
+    assert view.failure is not None
+    assert "no option 'colour'" in view.failure.message
+    assert "build_s" in view.failure.message
+
+
+@pytest.mark.parametrize("stage", ["import", "build", "profile", "evaluate"])
+def test_a_job_is_cancelled_within_a_second_whatever_it_does(there: Lab, stage: str) -> None:
+    job = there.submit(trials=8, tasks=1, hang_stage=stage)
+    view = there.wait(job, until="trials", trials=0)
+    while stage not in {span_stage for span_stage in running_stages(there)}:
+        assert not ended(there.wait(job, until="trials", trials=0))
+    started = time.monotonic()
+    there.cancel(job)
+    view = there.wait(job)
+    while there.clients(job):
+        assert time.monotonic() - started < 5.0, "the client lives on"
+    assert view.state == "cancelled"
+
+
+def running_stages(there: Lab) -> set[str]:
+    import asyncio
+
+    from autosched.protocol import ListDevices, UnitList
+    from autosched.remote import Daemon
+
+    async def ask() -> set[str]:
+        daemon = await Daemon.connect(there.address)
+        try:
+            return {unit.stage for unit in (await daemon.link.call(ListDevices(), UnitList)).units if unit.stage}
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_step_past_its_deadline_is_killed_and_its_task_given_up(tmp_path: Path) -> None:
+    with lab(tmp_path, "[scheduler]\nstep_timeout_s = 0.5\n") as there:
+        view = there.wait(there.submit(trials=8, tasks=1, hang_stage="build"))
+        assert (view.state, view.trials) == ("done", 0)
+
+
+def test_a_frozen_client_is_replaced(there: Lab) -> None:
+    """SIGSTOP: connected, and silent. It is taken for dead, and its job goes on in another."""
+    import os
+
+    job = there.submit(trials=60, tasks=2, build_s=0.1)
+    there.wait(job, until="trials", trials=8)
+    (pid,) = there.clients(job)
+    os.kill(pid, signal.SIGSTOP)
+    assert there.wait(job).state == "done"
+    assert [r.trial for r in there.records(job)] == list(range(60))

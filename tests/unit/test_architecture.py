@@ -1,0 +1,93 @@
+"""Promises about the whole tree that no single module can keep. Who may import whom is checked by import-linter."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")])
+FILE_LINES_MAX = 450
+LISTS = {"protocol.py": 550}
+"""Read by looking things up, not from end to end."""
+FUNCTION_LINES_MAX = 65
+CORE_LINES_MAX = 1_500
+PURE = ("core", "model.py", "errors.py", "wire.py", "protocol.py", "units.py")
+IMPURE = {
+    "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
+    "tvm", "uvloop",
+}  # fmt: skip
+HEAVY = ("tvm", "tvm_ffi", "onnx", "xgboost", "onnxruntime", "autosched.tvm")
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_fits_in_a_head_and_a_function_on_a_screen(path: Path) -> None:
+    assert lines_of(path) <= LISTS.get(path.name, FILE_LINES_MAX), "split it by what it says"
+    long = [f.name for f in functions(path) if (f.end_lineno or 0) - f.lineno >= FUNCTION_LINES_MAX]
+    assert not long, f"too long for a screen: {long}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "the first statement is not a docstring"
+
+
+def test_the_whole_core_can_be_read_at_once() -> None:
+    assert sum(lines_of(path) for path in SOURCES if path.parent.name == "core") <= CORE_LINES_MAX
+
+
+def pure_files() -> list[Path]:
+    package = ROOT / "src" / "autosched"
+    return sorted(
+        p for name in PURE for p in ([package / name] if name.endswith(".py") else package.glob(f"{name}/*.py"))
+    )
+
+
+@pytest.mark.parametrize("path", pure_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pure_modules_know_no_clock_no_chance_and_no_world(path: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert not imported & IMPURE
+
+
+def test_the_core_iterates_no_set() -> None:
+    """Their order depends on the hash seed: dictionaries are used instead."""
+    for path in (p for p in pure_files() if p.parent.name == "core"):
+        made = [
+            node.lineno
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.For | ast.comprehension)
+            and (
+                isinstance(node.iter, ast.Set | ast.SetComp)
+                or (isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", "") in ("set", "frozenset"))
+            )
+        ]
+        assert not made, f"{path}: iterates a set in lines {made}"
+
+
+@pytest.mark.parametrize(
+    "module", ["autosched.daemon.main", "autosched.cli", "autosched.client", "autosched.sim.thesis"]
+)
+def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
+    """TVM can crash, hang and leak: only child processes that run a backend may load it."""
+    program = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip() == "[]"
