@@ -49,7 +49,7 @@ def main() -> None:
         format=compiler.FORMAT,
         name="stock",
         build="stock",
-        inputs=compiler._tensors(compiler.graph.inputs_of(prepared.model)),
+        inputs=compiler._inputs(prepared.model),
         outputs=compiler._outputs(module, prepared.model),
         target=json.loads(target_text),
         versions=compiler.versions(),

@@ -16,9 +16,9 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
     """Candidates per round of a task."""
     trials_per_task: Annotated[int, Meta(ge=1, le=100_000)] = 14
     """Default budget, times the number of tasks, when the job names no trials."""
-    population_size: Annotated[int, Meta(ge=4, le=4096)] = 64
+    population_size: Annotated[int, Meta(ge=4, le=4096)] = 32
     """Schedules per generation."""
-    init_min_unmeasured: Annotated[int, Meta(ge=1, le=4096)] = 16
+    init_min_unmeasured: Annotated[int, Meta(ge=1, le=4096)] = 8
     """New random schedules in the first generation, at least."""
     genetic_num_iters: Annotated[int, Meta(ge=0, le=64)] = 2
     """Generations per round."""
@@ -30,8 +30,8 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples per measurement."""
     min_repeat_ms: Annotated[float, Meta(ge=0, le=10_000)] = 20.0
     """A sample runs at least this long."""
-    build_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 15.0
-    """Per candidate."""
+    build_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 10.0
+    """Processor time per candidate."""
     run_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 10.0
     """Per candidate."""
     recycle_after: Annotated[int, Meta(ge=1, le=1_000_000)] = 200

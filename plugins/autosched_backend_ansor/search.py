@@ -1,4 +1,4 @@
-"""The search of one task: MetaSchedule's evolutionary search and cost model, without its builders, runners and loops."""
+"""The search of one task: MetaSchedule's evolutionary search and cost model, without its builders and runners."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ class SharedModel:
 
 
 @derived_object
-class TaskModel(ms.cost_model.PyCostModel):
+class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     """One task's view of the shared model: seeded random scores until that has seen enough."""
 
     def __init__(self, shared: SharedModel, seed: int) -> None:
@@ -67,7 +67,9 @@ class TaskModel(ms.cost_model.PyCostModel):
 class Search:
     """A task's search state; everything in it comes from the workload, the seed and the measurements."""
 
-    def __init__(self, workload: Any, target: Any, options: Options, model: SharedModel, seed: int, threads: int) -> None:
+    def __init__(
+        self, workload: Any, target: Any, options: Options, model: SharedModel, seed: int, threads: int
+    ) -> None:
         self._workload = workload
         self._target = target
         self._database = ms.database.MemoryDatabase()
@@ -110,7 +112,10 @@ class Search:
         known = [(c, s) for c, (_, s) in zip(candidates, measured, strict=True) if c is not None]
         if not known:
             return
-        results = [ms.runner.RunnerResult([float(s) for s in latency_s] or None, None if latency_s else "failed") for _, latency_s in known]
+        results = [
+            ms.runner.RunnerResult([float(s) for s in latency_s] or None, None if latency_s else "failed")
+            for _, latency_s in known
+        ]
         strategy_candidates = [candidate for candidate, _ in known]
         self._context.notify_runner_results(strategy_candidates, results)
         for candidate, latency_s in known:
@@ -121,7 +126,9 @@ class Search:
 
     def _start(self) -> None:
         if not self._started:
-            self._context.pre_tuning(2**30, self._batch, self._context.generate_design_space(), self._database, self._model)
+            self._context.pre_tuning(
+                2**30, self._batch, self._context.generate_design_space(), self._database, self._model
+            )
             self._started = True
 
     def _remember(self, candidate: Any) -> bool:
@@ -133,7 +140,9 @@ class Search:
         return True
 
     def _encode(self, candidate: Any) -> bytes:
-        text = json.dumps(candidate.sch.trace.as_json(), default=lambda number: number.value, separators=(",", ":")).encode()
+        text = json.dumps(
+            candidate.sch.trace.as_json(), default=lambda number: number.value, separators=(",", ":")
+        ).encode()
         self._scheduled[text] = candidate
         return text
 
@@ -146,7 +155,9 @@ class Search:
             schedule = building.replay(self._workload, text)
         except Exception:  # a record of another version of the task; nothing can be learned from it
             return None
-        candidate = ms.search_strategy.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
+        candidate = ms.search_strategy.MeasureCandidate(
+            schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+        )
         self._remember(candidate)
         return candidate
 

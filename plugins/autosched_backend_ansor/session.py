@@ -13,7 +13,7 @@ import msgspec
 from autosched.backend import Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
-from autosched.tvm import intrinsics, orders, targets
+from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched_backend_ansor import options as option_table
 from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, AnsorTuner, gist
@@ -21,15 +21,18 @@ from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, AnsorTuner, gist
 if TYPE_CHECKING:
     from autosched_backend_ansor.search import Search, SharedModel
 
+LOADED_RATIO = 6.0
+"""A build may take so much longer than its processor time where other load shares the core."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
 
 class AnsorSession:
-    """Everything heavy runs in children: import, builds, measurements, compile, evaluation. Only the search runs here."""
+    """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
     def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> None:
         self.options = option_table.read(job.options)
+        toolchain.linker()
         prepare()
         self.target = targets.resolve(job.target, self.options.device_cores)
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
@@ -55,7 +58,9 @@ class AnsorSession:
         except Raised as error:
             raise _rejection(error) from error
         except Died as error:
-            raise ModelRejected(f"TVM crashed on this model: {error}. Cut the model, or export it with another opset") from error
+            raise ModelRejected(
+                f"TVM crashed on this model: {error}. Cut the model, or export it with another opset"
+            ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
         return Network(
@@ -125,7 +130,8 @@ class AnsorSession:
 
     def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
         arguments = (self._task_file(task), self.target, candidate, str(artifact))
-        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=timeout_s)
+        wall_s = LOADED_RATIO * timeout_s
+        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=wall_s, processor_s=timeout_s)
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""
@@ -134,7 +140,13 @@ class AnsorSession:
         call = self._workers.call
         call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
         latency_s = call(
-            "profile", lease.cores, orders.PROFILE, *arguments, str(artifact), plan, timeout_s=self.options.run_timeout_s
+            "profile",
+            lease.cores,
+            orders.PROFILE,
+            *arguments,
+            str(artifact),
+            plan,
+            timeout_s=self.options.run_timeout_s,
         )
         return tuple(latency_s)
 
@@ -165,7 +177,9 @@ class AnsorSession:
             best = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
             if file.exists():
                 choices.append(
-                    orders.Choice(task, str(file), tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best))
+                    orders.Choice(
+                        task, str(file), tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)
+                    )
                 )
         return choices
 

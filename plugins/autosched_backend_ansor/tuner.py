@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from autosched.backend import Built, Lease, Measured
@@ -73,8 +73,8 @@ class AnsorTuner:
             self._past.clear()
         return self._search
 
-    def _note_best(self, latencies_s: "Iterator[float | None] | Sequence[float | None] | object") -> None:
-        for latency_s in latencies_s:  # type: ignore[attr-defined]
+    def _note_best(self, latencies_s: Iterable[float | None]) -> None:
+        for latency_s in latencies_s:
             if latency_s is not None and (self._best_s is None or latency_s < self._best_s):
                 self._best_s = latency_s
 
@@ -109,7 +109,7 @@ def _build_failure(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
         case Killed():
             raise error
         case TimedOut():
-            return Failure.BUILD_TIMEOUT, f"not compiled within {timeout_s:g} s"
+            return Failure.BUILD_TIMEOUT, f"not compiled within {timeout_s:g} s of processor time"
         case Died():
             return Failure.BUILD_CRASH, f"the compiler crashed: {error}"[:DETAIL_MAX]
         case Raised():
@@ -140,4 +140,3 @@ def gist(error: Exception) -> str:
     """The line of an error that says what happened."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:DETAIL_MAX]
-

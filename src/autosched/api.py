@@ -14,6 +14,7 @@ import asyncio
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -185,8 +186,8 @@ class Job(_Ordered):
             results.check_ended(view)
             folder = self.output
             if folder is None:
-                holder = tempfile.TemporaryDirectory(prefix="autosched-")
-                folder = Path(holder.name)
+                holder = _Folder()
+                folder = holder.path
             return TunedModel(await results.collect(connection, view, folder), holder)
 
     def view(self) -> JobView:
@@ -208,12 +209,20 @@ class Job(_Ordered):
             await connection.cancel(self.id)
 
 
+class _Folder:
+    """A temporary folder that goes when nothing refers to it any more."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="autosched-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class TunedModel(_Ordered):
     """A network whose tasks are tuned."""
 
     result: results.Result
-    holder: Any = field(default=None, repr=False, compare=False)  # keeps a temporary folder alive
+    holder: _Folder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
 
     _instead = dict.fromkeys(("run", "save"), "compile it first, tuned.compile() gives a Module")
 
@@ -251,7 +260,7 @@ class Module(_Ordered):
     """A compiled network: a shared library, and a JSON file that says what goes in and comes out."""
 
     path: Path
-    holder: Any = field(default=None, repr=False, compare=False)
+    holder: _Folder | None = field(default=None, repr=False, compare=False)
 
     _instead = dict.fromkeys(("tune", "compile"), "it is compiled already; tune the Model again to get another")
 

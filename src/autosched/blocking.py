@@ -87,14 +87,17 @@ def unreachable(address: str, error: OSError) -> DaemonUnreachable:
 
 
 def _connect(address: str, timeout_s: float) -> socket.socket:
-    family = socket.AF_UNIX if address.startswith(UNIX) else socket.AF_UNSPEC
     try:
-        if family == socket.AF_UNIX:
-            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if not address.startswith(UNIX):
+            return socket.create_connection(addresses.tcp(address), timeout_s)
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
             opened.settimeout(timeout_s)
             opened.connect(address.removeprefix(UNIX))
-            return opened
-        return socket.create_connection(addresses.tcp(address), timeout_s)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
     except TimeoutError:
         raise DaemonUnreachable(f"no daemon answers at {address} within {timeout_s:g} s") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Asks a module of `autosched.tvm` something in a process of its own, which prints one JSON object.
+"""Asks a module of `autosched.tvm` something in a process of its own, which prints JSON objects, one a line.
 
 TVM may crash, hang or be missing: here that is an error message, never the end of the asking process.
 """
@@ -11,17 +11,27 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from autosched.errors import AutoschedError, RequestError, from_wire
 
 TAIL_CHARS = 1_500
 INSTALL = "TVM is not installed here. Install it with:  pip install 'autosched[tvm]'"
 
 
-async def ask(module: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-    """Run ``python -m module words...``; returns what it printed.
+class Ended(Struct, frozen=True):
+    """What a process left behind."""
 
-    Raises the error that it reports, or RequestError that says how it died. The whole process group is killed when the
-    deadline passes or the caller is cancelled.
+    module: str
+    code: int
+    out: str
+    err: str
+
+
+async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
+    """Run ``python -m module words...`` to its end. Raises RequestError when the deadline passes first.
+
+    The whole process group is killed then, and when the caller is cancelled.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
@@ -35,7 +45,30 @@ async def ask(module: str, words: Sequence[str], *, timeout_s: float) -> dict[st
     finally:
         _kill_group(process)
         await process.wait()
-    return _answer(module, process.returncode or 0, out, err.decode(errors="replace"))
+    return Ended(module, process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+async def ask(module: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
+    """Run it; returns the JSON object that it printed last. Raises the error that it reports, or how it died."""
+    ended = await run(module, words, timeout_s=timeout_s)
+    answers = objects(ended.out)
+    if not answers:
+        raise died(ended)
+    if not answers[-1].get("ok", True) and "error" in answers[-1]:
+        raise from_wire(str(answers[-1].get("code", "request")), str(answers[-1]["error"]))
+    return answers[-1]
+
+
+def objects(out: str) -> list[dict[str, Any]]:
+    """The lines that are JSON objects."""
+    found = []
+    for line in out.splitlines():
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found += [value] if isinstance(value, dict) else []
+    return found
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:
@@ -45,25 +78,18 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
         return
 
 
-def _answer(module: str, code: int, out: bytes, err: str) -> dict[str, Any]:
-    lines = out.decode(errors="replace").strip().splitlines()
-    try:
-        answer = json.loads(lines[-1]) if lines else None
-    except json.JSONDecodeError:
-        answer = None
-    if isinstance(answer, dict):
-        if answer.get("ok", True) or "error" not in answer:
-            return answer
-        raise from_wire(str(answer.get("code", "request")), str(answer["error"]))
-    raise died(module, code, err)
-
-
-def died(module: str, code: int, err: str) -> AutoschedError:
+def died(ended: Ended) -> AutoschedError:
     """Why a process that printed no answer ended."""
-    if "ModuleNotFoundError" in err and any(f"No module named '{name}" in err for name in ("tvm", "onnx", "numpy")):
+    missing = "ModuleNotFoundError" in ended.err
+    if missing and any(f"No module named '{name}" in ended.err for name in ("tvm", "onnx", "numpy")):
         return RequestError(INSTALL)
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     return RequestError(
-        f"{module} {how} and said nothing of use. See what is wrong with:  autosched doctor\n"
-        + err[-TAIL_CHARS:].strip()
+        f"{ended.module} {how(ended)} and said nothing of use. See what is wrong with:  autosched doctor\n"
+        + ended.err[-TAIL_CHARS:].strip()
     )
+
+
+def how(ended: Ended) -> str:
+    """Exit code or signal, in words."""
+    code = ended.code
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -130,14 +130,16 @@ def parse(text: str, where: str) -> Config:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(str(error), text, where)) from None
-    names: dict[str, int] = {}
+    names: set[str] = set()
     for index, device in enumerate(config.device):
         if device.name in names or device.name.startswith(f"{HOST_POOL}/"):
             line_at = _line_of(text, ["device", str(index), "name"])
-            raise ConfigError(
-                f"{where}:{line_at}: device.name: {device.name!r} is taken; give each device its own name"
-            )
-        names[device.name] = index
+            raise ConfigError(f"{where}:{line_at}: device.name: {device.name!r} is taken; choose another name")
+        names.add(device.name)
+    try:
+        config.listen()
+    except ConfigError as error:
+        raise ConfigError(f"{where}:{_line_of(text, ['daemon', 'listen'])}: {error}") from None
     return config
 
 

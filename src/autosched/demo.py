@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autosched import api, units
+from autosched import api, units, zoo
 from autosched.cli.output import colours, data, say
 from autosched.cli.progress import line
 from autosched.errors import AutoschedError
@@ -71,25 +71,26 @@ async def _tune_both() -> bool:
     async with api.connected(None) as daemon:
         try:
             jobs = []
-            for path, trials in models:
-                output = (Path(OUTPUT) / path.stem).absolute()
-                settings = api.Settings(trials=trials, output=output)
-                jobs.append(await api.submit(daemon, api.load_model(path), settings))
+            for model, trials in models:
+                output = (Path(OUTPUT) / model.name).absolute()
+                jobs.append(await api.submit(daemon, model, api.Settings(trials=trials, output=output)))
             views = await _watch(daemon, jobs)
             return await _tell(daemon, views)
         finally:
             await daemon.link.call(Shutdown(), Done)
 
 
-def _networks() -> list[tuple[Path, int]]:
-    """The models' files; those that need no download where there is none."""
-    from autosched import zoo
-
+def _networks() -> list[tuple[api.Model, int]]:
+    """The models; those that need no download where there is none."""
     try:
-        return [(zoo.fetch(name), trials) for name, trials in NETWORKS]
+        return [(_model(name), trials) for name, trials in NETWORKS]
     except AutoschedError as error:
         say(f"      {error}\n      Using networks that come with the onnx package, with random weights.")
-        return [(zoo.fetch(name), trials) for name, trials in OFFLINE_NETWORKS]
+        return [(_model(name), trials) for name, trials in OFFLINE_NETWORKS]
+
+
+def _model(name: str) -> api.Model:
+    return api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes)
 
 
 async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:

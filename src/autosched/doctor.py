@@ -19,8 +19,8 @@ DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
 LOAD_SAMPLE_S = 1.0
 LOAD_BAD = 0.25
 """Share of the machine that others may use before measurements suffer."""
-COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-CXX_VARIABLES = ("CXX", "CC")
+REINSTALL = "pip install --force-reinstall -c etc/constraints.txt 'autosched[tvm]'"
+ERROR_CHARS = 500
 
 State = Literal["ok", "warning", "broken"]
 
@@ -45,24 +45,16 @@ async def examine(host: str | None) -> AsyncIterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    for variable in CXX_VARIABLES:
-        if named := os.environ.get(variable):
-            path = shutil.which(named.split()[0])
-            if path is None:
-                yield Finding(
-                    "broken",
-                    f"{variable} is set to {named!r}, which is not on PATH",
-                    f"unset {variable}, or install it",
-                )
-            else:
-                yield Finding("ok", f"compiler {path} ({variable})")
-            return
-    found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
-    if found is None:
-        fix = "apt-get install gcc g++ libc6-dev"
-        yield Finding("broken", "no C++ compiler on PATH: built kernels cannot be linked", fix)
-    else:
-        yield Finding("ok", f"compiler {found}")
+    from autosched.tvm import toolchain
+
+    for variable in ("CXX", "CC"):
+        if (named := os.environ.get(variable)) and shutil.which(named) is None:
+            fix = f"unset {variable}, or set it to a compiler that is there"
+            yield Finding("warning", f"{variable} is {named!r}, which is not on PATH", fix)
+    try:
+        yield Finding("ok", f"linker {toolchain.linker()[0]}")
+    except AutoschedError as error:
+        yield Finding("broken", str(error), "apt-get install gcc libc6-dev")
 
 
 def _state_dir() -> Iterator[Finding]:
@@ -152,19 +144,21 @@ async def _daemon(host: str | None) -> list[Finding]:
 
 
 async def _tvm() -> list[Finding]:
-    """Prove in a child process that TVM imports, compiles, links and runs, with the versions that belong together."""
+    """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together."""
     try:
-        answer = await children.ask(PROBE, [], timeout_s=PROBE_S)
+        ended = await children.run(PROBE, [], timeout_s=PROBE_S)
     except AutoschedError as error:
-        message = str(error)
-        if message == children.INSTALL:
-            return [
-                Finding("broken", "TVM is not installed: nothing can be tuned here", "pip install 'autosched[tvm]'")
-            ]
-        return [Finding("broken", message, "pip install -c etc/constraints.txt 'autosched[tvm]'")]
-    return [_read(part) for part in answer.get("findings", [])]
+        return [Finding("broken", str(error), REINSTALL)]
+    facts = children.objects(ended.out)
+    found = [_read(fact) for fact in facts if fact.get("state") == "done"]
+    if not facts:
+        found.append(Finding("broken", str(children.died(ended)), REINSTALL))
+    elif facts[-1].get("state") == "started":
+        what = f"TVM {children.how(ended)} in the check {facts[-1].get('check')!r}: {ended.err[-ERROR_CHARS:].strip()}"
+        found.append(Finding("broken", what.rstrip(": "), REINSTALL))
+    return found
 
 
-def _read(part: dict[str, Any]) -> Finding:
-    state: State = part["state"] if part["state"] in ("ok", "warning", "broken") else "broken"
-    return Finding(state, str(part["what"]), str(part.get("fix", "")))
+def _read(fact: dict[str, Any]) -> Finding:
+    what = f"{fact.get('check')}: {fact.get('detail', '')}"
+    return Finding("ok", what) if fact.get("ok") else Finding("broken", what, str(fact.get("fix", "")))

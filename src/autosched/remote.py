@@ -38,6 +38,7 @@ ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
+COMMAND = (sys.executable, "-m", "autosched", "serve", "--on-demand")
 _started: list[subprocess.Popen[bytes]] = []  # kept: a daemon outlives the object, which would complain of that
 
 
@@ -166,10 +167,9 @@ async def start_on_demand(address: str, state_dir: Path, *, timeout_s: float = O
 
 
 def _spawn(log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "autosched", "serve", "--on-demand"]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
     _started.append(process)
     return process
 

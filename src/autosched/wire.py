@@ -185,7 +185,8 @@ class Peer:
 
     def fail(self, id: int, error: AutoschedError) -> bytes:
         """The answer to a request that cannot be carried out."""
-        return _frame((1, id, (error.code, str(error)[:MESSAGE_CHARS_MAX]), _NIL))
+        message = str(error)[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
+        return _frame((1, id, (error.code, message), _NIL))
 
     def closing(self, error: WireError) -> bytes:
         """The last frame to a peer that broke the protocol."""

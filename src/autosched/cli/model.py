@@ -1,17 +1,19 @@
 """`autosched model check`: can this network be tuned, and what has to be done first."""
 
 import asyncio
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autosched import api, children
-from autosched.cli.outcome import shown
-from autosched.cli.output import data, document
+from autosched import api, children, units
+from autosched.cli.output import data, document, say
 from autosched.cli.tune import shape_option
 
 CHECK_S = 600.0
+TASKS_SHOWN = 8
 
 
 @click.group()
@@ -22,22 +24,38 @@ def model() -> None:
 @model.command()
 @click.argument("path", type=click.Path(path_type=Path), metavar="MODEL.onnx")
 @shape_option
+@click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
 @click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
-def check(path: Path, shapes: dict[str, tuple[int, ...]], style: str) -> int:
-    """Import a network in a child process and say what can be tuned, or which operator stands in the way."""
+def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: str) -> None:
+    """Import a network in a child process and say what would be tuned, or which operator stands in the way."""
     net = api.load_model(path, shapes)
-    words = [str(net.path)]
+    words = [str(net.path), "--target", target]
     for name, shape in shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     answer = asyncio.run(children.ask("autosched.tvm.check", words, timeout_s=CHECK_S))
     if style == "json":
-        document("model", answer)
-    else:
-        for line in tell(net.path, answer):
-            data(line)
-    return 0 if answer.get("ok") else 1
+        return document("model", answer)
+    for line in tell(path, answer):
+        data(line)
+    given = "".join(f" --shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    say(f" Try:  autosched tune {shlex.quote(str(path))}{given}")
 
 
-def tell(path: Path, answer: dict[str, Any]) -> list[str]:
+def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
     """The answer of the child in lines."""
-    return [str(answer), shown(path)]
+    yield f" {path.name}  ONNX opset {answer['opset']}, {units.count(answer['nodes_before'], 'node')}"
+    for tensor in answer["inputs"]:
+        yield f" ok  input {tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape'])) or 'scalar'}"
+    for fix in answer["fixes"]:
+        yield f" ok  mended by itself: {fix}"
+    tasks = answer["tasks"]
+    yield f" ok  {units.count(len(tasks), 'task')} to tune, {units.count(answer['uses'], 'use')}"
+    whole = sum(task["flops"] * task["uses"] for task in tasks)
+    for task in sorted(tasks, key=lambda t: -t["flops"] * t["uses"])[:TASKS_SHOWN]:
+        part = units.share(task["flops"] * task["uses"], whole)
+        yield f"      {part:>5} of the arithmetic  {task['shape'] or task['name']}"
+    if len(tasks) > TASKS_SHOWN:
+        yield f"      … {len(tasks) - TASKS_SHOWN} more: -o json"
+    if answer["skipped"]:
+        names = ", ".join(dict.fromkeys(skipped["name"] for skipped in answer["skipped"]))
+        yield f" ok  {len(answer['skipped'])} not tuned: {names}"

@@ -13,6 +13,8 @@ Rules
 4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
    holds its units until somebody who knows says that it ended: an expired lease does not mean a quiet device.
 5. Every started step ends exactly once: done, failed or lost.
+6. Nothing waits without a deadline: a client must connect and must name something to run, a step must end, and a client
+   that does not kill its step is killed. So every job ends, even if its clients do nothing but die.
 
 The life of a task's step::
 
@@ -24,5 +26,6 @@ always be true of it), policy.py (who goes next), scheduler.py (the machine), ex
 The shell's promises (kept by daemon/runtime.py and sim/world.py)
 ------------------------------------------------------------------
 An event is journalled before its actions are performed; `now` is monotonic and read once per event; a decision's
-actions are performed in order without waiting in between; every StartStep is answered by one StepEnded.
+actions are performed in order without waiting in between; every StartStep is answered by one StepEnded or by the
+ClientLost of its job, and every StopClient by a ClientLost, even when the client never came.
 """

@@ -113,7 +113,7 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
             lines.extend(_waits(first, group, now, policy_name))
-    return lines or [_nothing_to_do(it)]
+    return lines or [_nothing_to_do(it, now)]
 
 
 def _groups(state: State, job: Job) -> list[list[Task]]:
@@ -174,9 +174,9 @@ def _ended(state: State, job: Job, now: float) -> Iterator[str]:
 
 def _starting(job: Job, now: float) -> str:
     again = f" ({count(job.losses, 'client')} of it died before)" if job.losses else ""
-    if job.attach_deadline_at is None:
+    if job.speak_deadline_at is None:
         return f"job {job.id}: its client did not connect in time and is being stopped{again}"
-    left = duration(job.attach_deadline_at - now)
+    left = duration(job.speak_deadline_at - now)
     if job.spec.external:
         return f"job {job.id} waits for its client, which its user starts; it must connect within {left}{again}"
     return f"job {job.id}: its client is being started; it must connect within {left}{again}"
@@ -225,9 +225,10 @@ def _spoken(step: WhyStep) -> str:
     return f"{words}, killed in {duration(step.left_s)} at the latest"
 
 
-def _nothing_to_do(job: Job) -> str:
-    if not job.tasks:
-        return f"job {job.id}: its client is connected and has named no task yet"
+def _nothing_to_do(job: Job, now: float) -> str:
     complete = sum(1 for task in job.tasks.values() if task.load.complete)
-    tasks = count(len(job.tasks), "task")
-    return f"job {job.id}: its client names nothing to run now; {complete} of {tasks} complete"
+    tasks = f"; {complete} of {count(len(job.tasks), 'task')} complete" if job.tasks else ""
+    if job.speak_deadline_at is None:
+        return f"job {job.id}: its client named nothing to run and is being stopped{tasks}"
+    left = duration(job.speak_deadline_at - now)
+    return f"job {job.id}: its client names nothing to run now; without a word it is stopped in {left}{tasks}"

@@ -32,7 +32,7 @@ class Scheduler:
     def __init__(self, policy: Policy = INTERLEAVED) -> None:
         self.state = State()
         self.policy = policy
-        self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is awaited
+        self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is to speak
         self._dirty: dict[PoolName, None] = {}  # pools in which something may be startable now
 
     def handle(self, now: float, event: Event) -> list[Action]:
@@ -57,7 +57,7 @@ class Scheduler:
     def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
         if step:
             return step in self.state.steps
-        return self.state.jobs[job].attach_deadline_at == at
+        return self.state.jobs[job].speak_deadline_at == at
 
     # What happened ------------------------------------------------------------------------------------------
 
@@ -93,8 +93,9 @@ class Scheduler:
                 yield RevokeStep(step=step, job=job_id, reason=reason)
             else:
                 job = self.state.jobs[job_id]
-                job.attach_deadline_at = None
-                yield StopClient(job=job_id, reason="its client did not connect in time")
+                job.speak_deadline_at = None
+                silent = "named nothing to run" if job.attached else "did not connect in time"
+                yield StopClient(job=job_id, reason=f"its client {silent}")
 
     def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
         """A new life of the daemon: new pools, no step running, every unfinished job needs a client."""
@@ -121,16 +122,20 @@ class Scheduler:
 
     def _await_client(self, job: Job) -> Iterator[Action]:
         job.state, job.attached = JobState.STARTING, False
-        job.attach_deadline_at = self.state.now + self.state.attach_timeout_s
-        heapq.heappush(self._alarms, (job.attach_deadline_at, 0, job.id))
+        self._await_word(job)
         if not job.spec.external:
             yield StartClient(job.id)
+
+    def _await_word(self, job: Job) -> None:
+        """Nothing of this job runs or waits: its client must speak, or nothing would ever happen to the job again."""
+        job.speak_deadline_at = self.state.now + self.state.attach_timeout_s
+        heapq.heappush(self._alarms, (job.speak_deadline_at, 0, job.id))
 
     def _attach(self, job: Job, load: JobLoad) -> Iterator[Action]:
         if job.state.ended:
             yield StopClient(job.id, "the job has ended")
             return
-        job.attached, job.state, job.attach_deadline_at = True, JobState.RUNNING, None
+        job.attached, job.state, job.speak_deadline_at = True, JobState.RUNNING, None
         yield from self._take_load(job, load)
 
     def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
@@ -140,7 +145,7 @@ class Scheduler:
         for task in job.tasks.values():
             self._withdraw(task)
         job.tasks.clear()
-        job.attached, job.attach_deadline_at = False, None
+        job.attached, job.speak_deadline_at = False, None
         if job.state.ended:
             return
         job.losses = 1 if event.progressed else job.losses + 1
@@ -155,8 +160,8 @@ class Scheduler:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
         self._release(event.step)
-        if event.load is not None and not job.state.ended:
-            yield from self._take_load(job, event.load)
+        if not job.state.ended:
+            yield from self._take_load(job, event.load or JobLoad())
 
     def _take_load(self, job: Job, load: JobLoad) -> Iterator[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
@@ -176,6 +181,8 @@ class Scheduler:
         if load.complete or load.failure is not None:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
             yield from self._end(job, state, load.failure)
+        elif not job.steps and not job.waiting and job.speak_deadline_at is None:
+            self._await_word(job)
 
     def _impossible(self, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
@@ -195,7 +202,7 @@ class Scheduler:
         """The job is over. Its running steps are killed; their units come free when that is known."""
         for task in job.tasks.values():
             self._withdraw(task)
-        job.state, job.failure, job.ended_at, job.attach_deadline_at = state, failure, self.state.now, None
+        job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
         del self.state.active[job.id]
         for queue in self.state.queues:  # a policy may have waited for this job to end
             self._dirty[queue] = None
@@ -208,7 +215,8 @@ class Scheduler:
         state = self.state
         state.last_ticket += 1
         task.ticket, task.ready_at, task.queued_in = state.last_ticket, state.now, task.load.resources_next
-        state.jobs[task.job].waiting += 1
+        job = state.jobs[task.job]
+        job.waiting, job.speak_deadline_at = job.waiting + 1, None
         key = self.policy.key(state, task)
         for pool in dict.fromkeys(task.queued_in):
             queue = state.queues[pool]
@@ -228,8 +236,8 @@ class Scheduler:
     def _start(self) -> Iterator[Action]:
         """Phase 2 of Listing 2: each resource with a free unit takes the first of its queue, again and again.
 
-        Resources may have units in common, so whoever is first among the first of their queues goes first. A start may
-        bring up a task that waits for several pools, so each pool it names is looked at once more.
+        Resources may have units in common, so whoever is first among the first of their queues goes first. Each start
+        makes the queues that the task leaves dirty again, since somebody else is first there now.
         """
         queues = self.state.queues
         while heads := {name: head for name in self._dirty if (head := self._head(name)) is not None}:
@@ -240,9 +248,6 @@ class Scheduler:
                 del self._dirty[pool]
                 continue
             yield StartStep(self._lease(task, units))
-            for name in task.queued_in:
-                if (head := self._head(name)) is not None:
-                    self._dirty.update(dict.fromkeys(head.queued_in))
         self._dirty.clear()
 
     def _head(self, pool: PoolName) -> Task | None:

@@ -49,8 +49,8 @@ class Job:
     failure: JobFailure | None = None
     ended_at: float | None = None
     attached: bool = False
-    attach_deadline_at: float | None = None
-    """Set while a client is awaited."""
+    speak_deadline_at: float | None = None
+    """Set while only the client can bring the job on: until it connects, and while it names nothing to run."""
     losses: int = 0
     """Clients lost since one of them left a record."""
     tasks: dict[TaskIndex, Task] = field(default_factory=dict)

@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 ORDER_S = 10.0
 """A client that does not take an order within this time is taken for dead."""
-REVOKE_S = 10.0
-"""A step that was revoked must have ended by then, or its client is killed."""
 STOP_S = 0.7
 """Grace of a client that was told to stop."""
 HANG_UP_S = 1.0
@@ -103,7 +101,8 @@ class Clients:
         """End the job's client within a second."""
         client = self._of.get(job)
         if client is None:
-            if not self._runtime.state.jobs[job].state.ended:  # an external one that never came
+            of = self._runtime.state.jobs[job]
+            if of.spec.external and not of.state.ended:  # it never came; the loss of any other is on its way already
                 self._lose(Client(job, ""), reason)
             return
         client.why = client.why or reason
@@ -120,17 +119,11 @@ class Clients:
             spawn(self._order(client, client.link, step), f"order step {step.id}")
 
     def revoke_step(self, action: RevokeStep) -> None:
-        """Tell the client to kill a step; when that does not happen, kill the client."""
+        """Tell the client to kill a step."""
         client = self._of.get(action.job)
-        if client is None or client.link is None:
-            return
-        call = RevokeStepCall(step=action.step, reason=action.reason[:4_000])
-        spawn(self._tell(client, client.link, call), f"revoke step {action.step}")
-        asyncio.get_running_loop().call_later(REVOKE_S, self._check_revoked, client, action.step)
-
-    def _check_revoked(self, client: Client, step: int) -> None:
-        if step in self._runtime.state.steps:
-            self._kill(client, f"step {step} did not end within {REVOKE_S:g} s of being revoked")
+        if client is not None and client.link is not None:
+            call = RevokeStepCall(step=action.step, reason=action.reason[:4_000])
+            spawn(self._tell(client, client.link, call), f"revoke step {action.step}")
 
     async def _order(self, client: Client, link: Link, step: Step) -> None:
         slots = self._runtime.state.slots

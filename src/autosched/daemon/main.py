@@ -122,7 +122,7 @@ class Daemon:
             addresses,
             warnings,
         )
-        self._addresses = addresses
+        self._addresses, self._warnings = addresses, warnings
         self._door = Door(services, self._look_busy)
         runtime.performer = self
 

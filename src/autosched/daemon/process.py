@@ -57,7 +57,7 @@ class Process:
         await asyncio.shield(self._ended)
         code = self._popen.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        last = self._last_line()
+        last = self._last_line() if code else ""
         return f"{how}; its last words: {last}" if last else how
 
     def _last_line(self) -> str:

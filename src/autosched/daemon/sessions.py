@@ -283,7 +283,8 @@ class UserSession:
         return Done()
 
     def _explain(self, job: Job) -> Explanation:
-        lines = explain_job(self._runtime.state, job.id, self._runtime.scheduler.policy.name)
+        policy, now = self._runtime.scheduler.policy.name, self._runtime.clock()
+        lines = explain_job(self._runtime.state, job.id, policy, now)
         if stalled := self._runtime.journal.stalled:
             lines = [f"The daemon waits for its disk: {stalled}.", *lines]
         return Explanation(job.id, tuple(lines))

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, graph, importer
+from autosched.tvm import building, graph, importer, ranges, toolchain
 from autosched.tvm.module import SideFile, Tensor
 from autosched.tvm.orders import Choice, Compiled
 
@@ -28,9 +28,9 @@ def compile_network(model: str, target: str, choices: Sequence[Choice], folder: 
     for build, database in (("default", ms.database.MemoryDatabase()), ("tuned", chosen)):
         with tvm_target, database, tvm.transform.PassContext(opt_level=3):
             executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline())
-        executable.export_library(str(Path(folder) / f"{build}.so"))
+        executable.export_library(str(Path(folder) / f"{build}.so"), fcompile=toolchain.link)
         side = SideFile(
-            format=FORMAT, name=name, build=build, inputs=_tensors(graph.inputs_of(onnx_model)),
+            format=FORMAT, name=name, build=build, inputs=_inputs(onnx_model),
             outputs=_outputs(fused, onnx_model), target=json.loads(target), versions=versions(),
         )  # fmt: skip
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)
@@ -94,9 +94,11 @@ def _pipeline() -> Any:
     return lower
 
 
-def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
+def _inputs(model: Any) -> tuple[Tensor, ...]:
+    highs = ranges.highs(model)
     return tuple(
-        Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v)) for v in values
+        Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v), highs[v.name])
+        for v in graph.inputs_of(model)
     )
 
 

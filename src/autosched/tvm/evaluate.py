@@ -1,4 +1,4 @@
-"""Checks a compiled network's outputs and times its builds side by side. Runs in a child process pinned to the device."""
+"""Checks a compiled network's outputs and times its builds side by side. Runs in a child pinned to the device."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -97,9 +97,7 @@ def _runtime(model: Path, threads: int, inputs: dict[str, Array], notes: list[st
     return None
 
 
-def _contestants(
-    default: Module, tuned: Module, runtime: Runtime | None, inputs: dict[str, Array]
-) -> list[Contestant]:
+def _contestants(default: Module, tuned: Module, runtime: Runtime | None, inputs: dict[str, Array]) -> list[Contestant]:
     contestants = []
     for name, module in (("default", default), ("tuned", tuned)):
         tensors = module.bind(inputs)
@@ -172,4 +170,3 @@ def _published(timings: Sequence[Timing], equal: dict[str, bool], notes: list[st
     if not clearly_faster(tuned, default):
         notes.append("the tuned build is faster, but the intervals of the two overlap")
     return "tuned"
-

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected, RequestError
 from autosched.tvm import rewrites
-from autosched.tvm.model_file import looks_truncated, starts_like_onnx
+from autosched.tvm.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
 """Older operators broadcast in another way."""
@@ -42,7 +42,7 @@ class Prepared:
 
 
 def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]]) -> Prepared:
-    """Read, check, simplify and rewrite. `unsupported` picks the nodes that cannot be imported. Raises ModelRejected."""
+    """Read, check, simplify and rewrite; `unsupported` picks nodes that cannot be imported. Raises ModelRejected."""
     model = read(path)
     before = len(model.graph.node)
     opset = opset_of(model)
@@ -68,11 +68,16 @@ def read(path: Path) -> Any:
         raise ModelRejected(f"{path}: cannot be read: {error.strerror}") from error
     if not data:
         raise ModelRejected(f"{path.name} is empty. Export the model again")
-    broken = looks_truncated(data)
-    if not starts_like_onnx(data):
-        raise ModelRejected(f"{path.name} is not an ONNX file. Export the model to ONNX, for example with torch.onnx.export")
-    if broken:
-        raise ModelRejected(f"{path.name} is truncated: {broken}. Copy or download it again, or export the model again")
+    kind = kind_of(data)
+    if kind is FileKind.OTHER:
+        raise ModelRejected(
+            f"{path.name} is not an ONNX file. Export the model to ONNX, for example with torch.onnx.export"
+        )
+    if kind is FileKind.TRUNCATED:
+        raise ModelRejected(
+            f"{path.name} is truncated: its graph goes on after the end of the file ({len(data)} bytes)."
+            " Copy or download it again, or export the model again"
+        )
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
@@ -108,7 +113,7 @@ def dims_of(value: Any) -> list[int | None] | None:
 
 
 def fix_shapes(model: Any, shapes: Shapes) -> None:
-    """Give each input a fixed shape. Raises RequestError for a shape that does not fit, ModelRejected for a missing one."""
+    """Give each input a fixed shape. Raises RequestError for one that does not fit, ModelRejected for a missing one."""
     inputs = {value.name: value for value in inputs_of(model)}
     for name in shapes:
         if name not in inputs:
@@ -144,7 +149,9 @@ def _missing_message(missing: list[tuple[str, list[int | None] | None]]) -> str:
     said = []
     example = []
     for name, dims in missing:
-        said.append(f"{name!r} is {'of unknown rank' if dims is None else ','.join('?' if d is None else str(d) for d in dims)}")
+        said.append(
+            f"{name!r} is {'of unknown rank' if dims is None else ','.join('?' if d is None else str(d) for d in dims)}"
+        )
         example.append(f"--shape {name}={_comma(_guess(dims))}")
     return f"the model's input shapes are not fixed: {'; '.join(said)}. Fix them, for example: {' '.join(example)}"
 
@@ -203,7 +210,9 @@ def _simplify(prepared: Prepared) -> None:
 def _unsupported_message(nodes: list[Any]) -> str:
     kinds: dict[str, list[Any]] = {}
     for node in nodes:
-        kinds.setdefault(f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type, []).append(node)
+        kinds.setdefault(
+            f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type, []
+        ).append(node)
     said = []
     for kind, there in kinds.items():
         name = there[0].name or there[0].output[0]
@@ -218,7 +227,6 @@ def _advice(node: Any) -> str:
     if node.domain not in ("", "ai.onnx"):
         return f"it is no standard ONNX operator; export without the extension {node.domain!r}"
     return _ADVICE.get(node.op_type, "replace that layer, or cut the model before it")
-
 
 
 def dtype_of(value: Any) -> str:

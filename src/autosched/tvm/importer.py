@@ -75,9 +75,17 @@ def _from_onnx(model: Any) -> Any:
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
         operator = told.removeprefix(_TOLD).partition(",")[0]
         nodes = [node.name or node.output[0] for node in model.graph.node if node.op_type == operator]
-        where = f"operator {operator} (node {nodes[0]!r}" + (f" or another of {len(nodes)})" if nodes[1:] else ")") if nodes else "the model"
+        where = (
+            f"operator {operator} (node {nodes[0]!r}" + (f" or another of {len(nodes)})" if nodes[1:] else ")")
+            if nodes
+            else "the model"
+        )
         dynamic = "Var" in str(error) or "dynamic" in str(error).lower()
-        advice = "its shape depends on the input's values: fix all input shapes with --shape" if dynamic else "replace that layer, or cut the model before it"
+        advice = (
+            "its shape depends on the input's values: fix all input shapes with --shape"
+            if dynamic
+            else "replace that layer, or cut the model before it"
+        )
         raise ModelRejected(f"TVM cannot import {where}: {_gist(error)}; {advice}") from error
 
 

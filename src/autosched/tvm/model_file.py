@@ -1,60 +1,46 @@
 """Tells a cut-off ONNX file from a file of another kind, by the outer fields of its protobuf encoding."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_IR_VERSION = 1
-_GRAPH = 7
-_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26})  # of ModelProto, up to ONNX 1.20
+from enum import Enum
+
+_VARINT, _BYTES = 0, 2
+_IR_VERSION, _GRAPH = 1, 7
+_KINDS = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES)
+"""Fields of ModelProto (up to ONNX 1.23) and how each is encoded."""
+
+
+class FileKind(Enum):
+    """What a file is."""
+
+    ONNX = "an ONNX model, as far as its outer fields tell"
+    TRUNCATED = "the beginning of an ONNX model"
+    OTHER = "something else"
 
 
 class _Cut(Exception):
     """The data ends inside a field."""
 
 
-def starts_like_onnx(data: bytes) -> bool:
-    """Whether the first field is one that a model has, with the type it must have."""
-    try:
-        field, kind, at = _tag(data, 0)
-        if field == _IR_VERSION and kind == _VARINT:
-            version, _ = _varint(data, at)
-            return version < 1_000
-        return field in _FIELDS and kind in (_VARINT if field == 5 else _BYTES,)
-    except _Cut:
-        return False
-
-
-def looks_truncated(data: bytes) -> str:
-    """Why the file must be cut off; empty when it is not."""
-    at = 0
+def kind_of(data: bytes) -> FileKind:
+    """Read the outer fields only; their contents are for the real parser."""
     seen = set()
+    at = 0
     try:
         while at < len(data):
-            field, kind, at = _tag(data, at)
+            tag, at = _varint(data, at)
+            field, kind = tag >> 3, tag & 7
+            if _KINDS.get(field) != kind:
+                return FileKind.OTHER
+            size, at = _varint(data, at)
+            if kind == _BYTES:
+                at += size
+                if at > len(data):
+                    raise _Cut
             seen.add(field)
-            at = _skip(data, at, kind)
     except _Cut:
-        return f"a field goes on after the end of the file ({len(data)} bytes)"
-    except ValueError:
-        return ""
-    return "" if _GRAPH in seen else "it has no graph"
-
-
-def _tag(data: bytes, at: int) -> tuple[int, int, int]:
-    tag, at = _varint(data, at)
-    return tag >> 3, tag & 7, at
-
-
-def _skip(data: bytes, at: int, kind: int) -> int:
-    if kind == _VARINT:
-        return _varint(data, at)[1]
-    if kind == _BYTES:
-        size, at = _varint(data, at)
-    elif kind in (_FIXED32, _FIXED64):
-        size = 4 if kind == _FIXED32 else 8
-    else:
-        raise ValueError("not a protobuf wire type")
-    if at + size > len(data):
-        raise _Cut
-    return at + size
+        return FileKind.TRUNCATED if _IR_VERSION in seen else FileKind.OTHER
+    if _GRAPH in seen:
+        return FileKind.ONNX
+    return FileKind.TRUNCATED if _IR_VERSION in seen else FileKind.OTHER
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -67,4 +53,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise ValueError("not a varint")
+    return value, at

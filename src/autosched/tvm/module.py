@@ -29,6 +29,8 @@ class Tensor(Struct, frozen=True):
     name: str
     shape: tuple[int, ...]
     dtype: str
+    high: int = 2
+    """Exclusive upper bound of made-up whole numbers."""
 
 
 class SideFile(Struct, frozen=True, kw_only=True):
@@ -121,14 +123,15 @@ def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) 
 
 
 def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:
-    """Inputs by name: normally distributed numbers; zeros and ones for integers, which may be indices."""
+    """Inputs by name: normally distributed numbers; whole numbers as far as the input can take them."""
     generator = np.random.default_rng(seed)
     made: dict[str, Array] = {}
     for tensor in wanted:
         if np.dtype(tensor.dtype).kind == "f":
             made[tensor.name] = generator.standard_normal(tensor.shape).astype(tensor.dtype)
         else:
-            made[tensor.name] = generator.integers(0, 2, tensor.shape).astype(tensor.dtype)
+            high = 2 if tensor.dtype == "bool" else tensor.high
+            made[tensor.name] = generator.integers(0, high, tensor.shape).astype(tensor.dtype)
     return made
 
 
@@ -206,11 +209,15 @@ def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Ma
     for text in given:
         name, equals, file = text.rpartition("=")
         if not equals and len(wanted) != 1:
-            raise RequestError(f"--input {text}: say which input it is: --input NAME={text}; there are {', '.join(map(_tell, wanted))}")
+            raise RequestError(
+                f"--input {text}: say which input it is: --input NAME={text}; there are {', '.join(map(_tell, wanted))}"
+            )
         try:
             arrays[name if equals else wanted[0].name] = np.load(file, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise RequestError(f"--input {text}: {file} is not a readable .npy file ({error}). Write it with numpy.save") from error
+            raise RequestError(
+                f"--input {text}: {file} is not a readable .npy file ({error}). Write it with numpy.save"
+            ) from error
     return arrays
 
 
@@ -223,8 +230,8 @@ def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> lis
             file = folder / f"{''.join(c if c.isalnum() else '_' for c in tensor.name)}.npy"
             np.save(file, array)
         said.append({
-            "name": tensor.name, "shape": list(array.shape), "dtype": str(array.dtype), "file": str(file) if file else None,
-            "first": [float(v) for v in array.reshape(-1)[:5]],
+            "name": tensor.name, "shape": list(array.shape), "dtype": str(array.dtype),
+            "file": str(file) if file else None, "first": [float(v) for v in array.reshape(-1)[:5]],
         })  # fmt: skip
     return said
 

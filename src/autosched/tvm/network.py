@@ -11,9 +11,7 @@ from autosched.tvm.building import load_target
 from autosched.tvm.orders import Extracted
 
 
-def take_in(
-    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str
-) -> Extracted:
+def take_in(model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
     intrinsics.install()
     ready = importer.prepare(Path(model), shapes)
@@ -32,4 +30,3 @@ def check(extracted: Extracted) -> None:
         raise ModelRejected(f"the model has no operator worth tuning. Its operators: {names}")
     if len(extracted.tasks) > TASKS_MAX:
         raise ModelRejected(f"the model has {len(extracted.tasks)} different operators; {TASKS_MAX} can be handled")
-

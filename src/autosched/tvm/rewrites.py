@@ -147,10 +147,14 @@ def _gemm_to_matmul(state: Graph, node: Node) -> list[Node] | None:
         return None
     weight = (weight.T if a.get("transB", 0) else weight) * np.asarray(a.get("alpha", 1.0), weight.dtype)
     product = state.fresh(node.output[0]) if bias is not None else node.output[0]
-    nodes = [helper.make_node("MatMul", [node.input[0], state.constant(node.input[1], weight)], [product], name=node.name)]
+    nodes = [
+        helper.make_node("MatMul", [node.input[0], state.constant(node.input[1], weight)], [product], name=node.name)
+    ]
     if bias is not None:
         scaled = state.constant(bias_name, bias * np.asarray(a.get("beta", 1.0), bias.dtype))
-        nodes.append(helper.make_node("Add", [product, scaled], list(node.output), name=f"{node.name or product}__bias"))
+        nodes.append(
+            helper.make_node("Add", [product, scaled], list(node.output), name=f"{node.name or product}__bias")
+        )
     return nodes
 
 

@@ -19,14 +19,20 @@ def resolve(text: str, cores: int) -> str:
     wanted = _read(text.strip())
     kind = wanted.get("kind")
     if kind != "llvm":
-        raise RequestError(f"target kind {kind!r} cannot be tuned here: this backend tunes CPUs (kind llvm). Try: {EXAMPLES}")
+        raise RequestError(
+            f"target kind {kind!r} cannot be tuned here: this backend tunes CPUs (kind llvm). Try: {EXAMPLES}"
+        )
     if wanted.get("mcpu") == "native":
-        raise RequestError('mcpu "native" would be compiled as a generic CPU; use the target "auto", which names this one')
+        raise RequestError(
+            'mcpu "native" would be compiled as a generic CPU; use the target "auto", which names this one'
+        )
     wanted.setdefault("num-cores", max(1, cores))
     try:
         target = tvm.target.Target(wanted)
     except (ValueError, TypeError, tvm.error.TVMError) as error:
-        raise RequestError(f"TVM refuses the target {json.dumps(wanted)}: {_first_sentence(error)}. Try: {EXAMPLES}") from error
+        raise RequestError(
+            f"TVM refuses the target {json.dumps(wanted)}: {_first_sentence(error)}. Try: {EXAMPLES}"
+        ) from error
     _check_cpu(wanted.get("mcpu"), tvm.target.codegen, target)
     return json.dumps(wanted, sort_keys=True)
 

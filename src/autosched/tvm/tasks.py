@@ -60,7 +60,9 @@ def save(workload: Any, path: Path) -> None:
 def describe(name: str, buffers: list[Shape]) -> str:
     """A task in words: "conv2d+add+relu 16x55x55 -> 64x55x55, 3x3"."""
     words = [word for word in _words(name) if word != "tir"]
-    operators = "+".join(words if len(words) <= WORDS_MAX else [*words[: WORDS_MAX - 1], f"{len(words) - WORDS_MAX + 1} more"])
+    operators = "+".join(
+        words if len(words) <= WORDS_MAX else [*words[: WORDS_MAX - 1], f"{len(words) - WORDS_MAX + 1} more"]
+    )
     inputs, output = buffers[:-1], buffers[-1]
     if not inputs:
         return f"{operators} {_by(output)}"

@@ -7,8 +7,10 @@ the parent: a worker that is frozen, stuck in a kernel or dead is noticed, kille
 
 import ctypes
 import importlib
+import math
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -74,12 +76,15 @@ class Worker:
         """False once it has died or was killed."""
         return not self._killed and self._process.is_alive()
 
-    def call(self, function: str, *args: Any, timeout_s: float) -> Any:
-        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError."""
+    def call(self, function: str, *args: Any, timeout_s: float, processor_s: float | None = None) -> Any:
+        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError.
+
+        `processor_s` limits the processor time it may use, which other load on the machine does not shorten.
+        """
         self.calls += 1
         deadline = time.monotonic() + timeout_s
         try:
-            self._line.send((function, args))
+            self._line.send((function, args, processor_s))
             if not self._line.poll(max(0.0, deadline - time.monotonic())):
                 self._end()
                 raise TimedOut(f"no answer within {timeout_s:.0f} s")
@@ -89,6 +94,8 @@ class Worker:
             self._end()
             if by_us:
                 raise Killed("killed, because its step had to end") from error
+            if self._process.exitcode == -signal.SIGXCPU:
+                raise TimedOut(f"more than {processor_s:g} s of processor time") from error
             raise Died(self._last_words()) from error
         if not fine:
             raise Raised(*answer)
@@ -142,11 +149,19 @@ class Workers:
         self._busy: set[Worker] = set()
         self._started = 0
 
-    def call(self, role: str, cores: tuple[int, ...], function: str, *args: Any, timeout_s: float) -> Any:
+    def call(
+        self,
+        role: str,
+        cores: tuple[int, ...],
+        function: str,
+        *args: Any,
+        timeout_s: float,
+        processor_s: float | None = None,
+    ) -> Any:
         """Call a function in the warm worker of that role on these cores. Raises a WorkerError."""
         worker = self._take(role, cores)
         try:
-            return worker.call(function, *args, timeout_s=timeout_s)
+            return worker.call(function, *args, timeout_s=timeout_s, processor_s=processor_s)
         finally:
             self._put_back(role, worker)
 
@@ -213,15 +228,23 @@ def _serve(line: Connection, cores: tuple[int, ...], log: str) -> None:
     _settle(cores, log)
     while True:
         try:
-            function, args = line.recv()
+            function, args, processor_s = line.recv()
         except EOFError:
             return
         os.ftruncate(2, 0)
+        _limit(processor_s)
         try:
             answer = (True, _find(function)(*args))
         except Exception as error:  # the process border: the parent decides what it means
             answer = (False, (type(error).__name__, str(error)[:20_000]))
         line.send(answer)
+
+
+def _limit(processor_s: float | None) -> None:
+    """End this process by SIGXCPU when it has used so much more processor time."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = hard if processor_s is None else math.ceil(time.process_time() + processor_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _find(function: str) -> Any:

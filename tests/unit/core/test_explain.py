@@ -114,9 +114,12 @@ def test_a_task_that_needs_two_of_a_pool_is_named_once() -> None:
 
 
 def test_nothing_to_do() -> None:
-    story = Story()
-    assert "has named no task yet" in told(story, story.running())
-    assert "names nothing to run now; 1 of 2 tasks complete" in told(story, story.running(idle(1), complete(2)))
+    story = Story(attach_timeout_s=60.0)
+    nothing = "its client names nothing to run now; without a word it is stopped in 1m00s"
+    assert told(story, story.running()) == f"job 1: {nothing}"
+    assert told(story, story.running(idle(1), complete(2))) == f"job 2: {nothing}; 1 of 2 tasks complete"
+    story.wait()
+    assert told(story, 1) == "job 1: its client named nothing to run and is being stopped"
 
 
 @pytest.mark.parametrize("failure", [None, JobFailure("model_rejected", "operator LSTM is not supported")])

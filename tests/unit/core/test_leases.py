@@ -80,6 +80,17 @@ def test_a_task_that_needs_two_pools_is_not_overtaken(pools: tuple[str, ...], bl
     assert story.starts() == [(1, 1), (2, 1)]
 
 
+def test_tasks_that_need_two_pools_do_not_overtake_each_other() -> None:
+    story = Story((pool("a", "a0"), pool("b", "b0"), pool("c", "c0")))
+    story.running(wants(1, ("c",)))
+    story.running(wants(1, ("b", "c")), at=1.0)
+    story.running(wants(1, ("a", "b")), at=2.0)
+    assert story.starts() == [(1, 1)], "b is kept free for whoever is first there"
+    story.end(1, complete(1), at=3.0)
+    story.end(2, complete(1), at=4.0)
+    assert story.starts() == [(1, 1), (2, 1), (3, 1)]
+
+
 def test_a_start_may_bring_up_a_task_that_waits_for_two_pools() -> None:
     """And then another one in the other pool: nothing that could start is left waiting."""
     story = Story((pool("host", "host/0", "host/1"), pool("device:cpu", "cpu0")))

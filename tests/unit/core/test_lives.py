@@ -6,7 +6,7 @@ import pytest
 
 from autosched.core.events import ClientAttached, DeadlineReached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, Scheduler
-from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome
+from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
 from unit.core.story import (
     BOTH,
     DEVICE,
@@ -302,7 +302,7 @@ def test_a_client_that_does_not_kill_its_step_is_killed() -> None:
 def test_a_step_that_ended_has_no_deadline() -> None:
     story = Story(step_timeout_s=30.0)
     story.running(wants(1))
-    story.end(1, idle(1), at=29.0)
+    story.end(1, job_complete=True, at=29.0)
     assert story.core.deadline() is None
     assert story.tell(DeadlineReached(), 100.0) == []
 
@@ -327,6 +327,36 @@ def test_any_event_notices_what_is_overdue() -> None:
     job = story.state.last_job + 1
     actions = story.tell(JobSubmitted(job, JobSpec(name="late", model="0" * 64)), 31.0)
     assert [action.step for action in of(RevokeStep, actions)] == [1]
+
+
+@pytest.mark.parametrize("load", [[], [idle(1)], [complete(1)]])
+def test_a_client_that_names_nothing_to_run_is_replaced(load: list[TaskLoad]) -> None:
+    """It speaks when a step ends, and none runs: without this, the job would be silent for ever."""
+    story = Story(attach_timeout_s=20.0)
+    job = story.running(wants(1), wants(2, DEVICE))
+    story.end(1, *load, at=5.0)
+    assert story.core.deadline() == 600.0, "task 2 runs: there will be news"
+    story.end(2, idle(2), at=6.0)
+    assert story.core.deadline() == 26.0
+    assert [(action.job, action.reason) for action in of(StopClient, story.wait())] == [
+        (job, "its client named nothing to run")
+    ]
+    assert of(StartClient, story.lose(job)) == [StartClient(job)]
+
+
+def test_a_client_that_could_not_be_asked_must_speak_too() -> None:
+    story = Story(attach_timeout_s=20.0)
+    story.running(wants(1))
+    story.tell(StepEnded(1, Outcome.FAILED, None, "killed"), 5.0)
+    assert story.core.deadline() == 25.0
+
+
+def test_a_word_in_time_is_enough() -> None:
+    story = Story(attach_timeout_s=20.0)
+    job = story.running(idle(1))
+    assert story.core.deadline() == 20.0
+    story.attach(job, wants(1), at=19.0)
+    assert story.core.deadline() == 619.0
 
 
 # Late and double answers --------------------------------------------------------------------------------------------
@@ -408,6 +438,23 @@ def test_saying_the_same_again_keeps_the_place() -> None:
     assert story.starts() == [(1, 1), (1, 2)]
     story.end(2, at=3.0)
     assert story.starts()[2:] == [(2, 1)]
+
+
+CONTRADICTIONS = [
+    TaskLoad(task=2, complete=True, resources_next=HOST, stage_next="build"),
+    TaskLoad(task=2, stage_done=False, resources_next=HOST, stage_next="build"),
+]
+
+
+@pytest.mark.parametrize("now_says", CONTRADICTIONS)
+def test_who_is_complete_or_not_done_does_not_wait(now_says: TaskLoad) -> None:
+    story = Story()
+    story.running(wants(1), wants(2))
+    story.end(1, now_says)
+    assert story.starts() == [(1, 1)]
+    assert not story.state.queues["host"].waiting
+    story.running(now_says)
+    assert story.starts() == [(1, 1)]
 
 
 @pytest.mark.parametrize("now_says", [idle(2), complete(2), wants(2, DEVICE), wants(2, stage="update")])

@@ -18,7 +18,7 @@ from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
 from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
-from unit.core.story import ONE_CORE, ONE_EACH, Story, of, pool, steps
+from unit.core.story import ONE_CORE, ONE_EACH, StopClient, Story, of, pool, steps
 from unit.core.story import EndJob as Ended
 
 MACHINES = (
@@ -142,9 +142,29 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "story"):
+            self.every_job_ends()
             again = Scheduler(self.story.core.policy)
             replayed = [action for now, event in self.journal for action in again.handle(now, event)]
             assert replayed == self.decisions
+
+    def every_job_ends(self) -> None:
+        """Liveness: even if no client ever does anything again but die when it is stopped."""
+        asked = {action.job for action in of(StopClient, self.decisions)}
+        for job in sorted(asked):  # their losses may be under way
+            self.tell(ClientLost(job, "stopped"))
+        for _ in range(100 + 20 * self.story.state.last_job):
+            if not self.story.state.active:
+                return
+            deadline = self.story.core.deadline()
+            assert deadline is not None, f"jobs {list(self.story.state.active)} wait for nothing, for ever"
+            self.story.now = max(self.story.now, deadline)
+            before = len(self.decisions)
+            self.tell(DeadlineReached())
+            while stops := of(StopClient, self.decisions[before:]):
+                before = len(self.decisions)
+                for stop in stops:
+                    self.tell(ClientLost(stop.job, "stopped"))
+        raise AssertionError(f"jobs {list(self.story.state.active)} do not end")
 
 
 Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, derandomize=True)

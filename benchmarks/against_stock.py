@@ -1,0 +1,208 @@
+"""autosched against stock TVM: same networks, same tasks, same trials, same search settings, same cores.
+
+``python benchmarks/against_stock.py [--trials 64] [--seeds 3] [--output FILE]`` prints and writes one JSON object:
+
+- one network: wall time of the tuning (first step to last update) with autosched over stock's `tune_tasks`, for each seed;
+- two networks: autosched with both at once over stock with one after the other (first seed);
+- tuned end-to-end latency of both, re-measured alone, interleaved, on the device's cores: median over the seeds;
+- where the time goes by stage, and how busy lane and device are while anybody waits for them.
+
+Only ratios within one run count; absolute times depend on the machine.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autosched import api, zoo
+from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
+from autosched.remote import Daemon
+from autosched.results import collect
+
+HERE = Path(__file__).parent
+ROUND = ("select", "build", "profile", "update")
+REMEASURED = 7
+"""Alternating measurements of each module, of which the median counts."""
+
+
+@dataclass
+class Tuned:
+    """One network as autosched tuned it."""
+
+    view: JobView
+    module: Path
+    spans: list[Span]
+
+
+def main() -> None:
+    """Run everything and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs=2, default=["rnet", "magika"])
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=Path("against_stock.json"))
+    args = parser.parse_args()
+    first, second = (api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes) for name in args.networks)
+    told: dict[str, Any] = {"networks": args.networks, "trials": args.trials, "batch": args.batch, "seeds": []}
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
+        work = Path(folder)
+        for seed in range(args.seeds):
+            ours = asyncio.run(tune([first], args, seed, work / f"ours-{seed}"))[0]
+            stock = run_stock(first, args, seed, work / f"stock-{seed}")
+            ours_s, stock_s = remeasure([ours.module, work / f"stock-{seed}" / "stock.so"])
+            told["seeds"].append(
+                {
+                    "wall_ratio": tuning_s([ours]) / stock["wall_s"],
+                    "ours_wall_s": tuning_s([ours]),
+                    "stock_wall_s": stock["wall_s"],
+                    "latency_ratio": ours_s / stock_s,
+                    "ours_latency_s": ours_s,
+                    "stock_latency_s": stock_s,
+                    "ours_stages_s": stages_s([ours]),
+                    "stock_stages_s": stock["stages_s"],
+                    "stock_trials": stock["trials"],
+                    "busy_while_waited_for": busy([ours]),
+                    "first_record_s": first_record_s(ours),
+                }
+            )
+            say(told["seeds"][-1])
+        both = asyncio.run(tune([first, second], args, 0, work / "both"))
+        stock = run_stock(second, args, 0, work / "stock-second")
+        stock_s = told["seeds"][0]["stock_wall_s"] + stock["wall_s"]
+        told["two_networks"] = {
+            "wall_ratio": tuning_s(both) / stock_s,
+            "ours_wall_s": tuning_s(both),
+            "stock_wall_s": stock_s,
+            "busy_while_waited_for": busy(both),
+            "ours_stages_s": stages_s(both),
+        }
+    told["wall_ratio"] = statistics.median(seed["wall_ratio"] for seed in told["seeds"])
+    told["latency_ratio"] = statistics.median(seed["latency_ratio"] for seed in told["seeds"])
+    args.output.write_text(json.dumps(told, indent=1) + "\n")
+    say(told)
+
+
+def say(what: Any) -> None:
+    """Tell as soon as it is known."""
+    print(json.dumps(what), flush=True)
+
+
+async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int, output: Path) -> list[Tuned]:
+    """All models at once, with a daemon of their own."""
+    with own_state(output):
+        async with api.connected(None) as daemon:
+            try:
+                settings = [
+                    api.Settings(trials=args.trials, seed=seed, options={"batch": args.batch}, output=output / model.name)
+                    for model in models
+                ]
+                jobs = [
+                    await api.submit(daemon, model, setting) for model, setting in zip(models, settings, strict=True)
+                ]
+                return [await finish(daemon, job, output) for job in jobs]
+            finally:
+                await daemon.link.call(Shutdown(), Done)
+
+
+async def finish(daemon: Daemon, job: int, output: Path) -> Tuned:
+    """Wait for a job and fetch what it left."""
+    async for last in daemon.follow(job, wait_s=5.0):
+        view = last
+    result = await collect(daemon, view, output / view.name)
+    assert result.module is not None, f"{view.name} has no module: {view.failure}"
+    await daemon.link.call(ListDevices(), UnitList)
+    return Tuned(view, result.module, await daemon.spans())
+
+
+@contextmanager
+def own_state(folder: Path) -> Iterator[None]:
+    """A daemon that nobody else uses."""
+    state = folder / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    before = os.environ.get("AUTOSCHED_STATE_DIR")
+    os.environ["AUTOSCHED_STATE_DIR"] = str(state)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("AUTOSCHED_STATE_DIR", None)
+        else:
+            os.environ["AUTOSCHED_STATE_DIR"] = before
+
+
+def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Path) -> dict[str, Any]:
+    """Stock TVM in a process of its own."""
+    command = [sys.executable, str(HERE / "stock.py"), str(model.path), "--trials", str(args.trials), "--seed", str(seed)]
+    command += ["--batch", str(args.batch), "--output", str(output)]
+    for name, shape in model.shapes.items():
+        command += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7_200)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4_000:]}")
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def remeasure(modules: Sequence[Path]) -> list[float]:
+    """Median latency of each, measured in turns with nothing else running."""
+    samples: dict[Path, list[float]] = defaultdict(list)
+    for _ in range(REMEASURED):
+        for module in modules:
+            samples[module].append(api.load_module(module).evaluate(budget_s=1.0).median_s)
+    return [statistics.median(samples[module]) for module in modules]
+
+
+def tuning_s(tuned: Sequence[Tuned]) -> float:
+    """From the first select to the end of the last update, over all networks."""
+    spans = [span for span in tuned[-1].spans if span.stage in ROUND]
+    return max(span.ended_at or 0.0 for span in spans) - min(span.started_at for span in spans)
+
+
+def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
+    """Seconds of leases by stage."""
+    total: Counter[str] = Counter()
+    for span in tuned[-1].spans:
+        total[span.stage] += (span.ended_at or span.started_at) - span.started_at
+    return dict(total)
+
+
+def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
+    """Per unit: of the time in which some task waited for it, the share in which it was leased.
+
+    A step waits from `queued_at` to `started_at`; gaps between a step's end and the next one's start count as idle.
+    """
+    spans = [span for span in tuned[-1].spans if span.ended_at is not None]
+    result = {}
+    for unit in dict.fromkeys(unit for span in spans for unit in span.units):
+        mine = [span for span in spans if unit in span.units]
+        edges = sorted({t for span in mine for t in (span.queued_at, span.started_at, span.ended_at or 0.0)})
+        waited = used = 0.0
+        for begin, end in zip(edges, edges[1:], strict=False):
+            middle = (begin + end) / 2
+            if any(span.queued_at <= middle < span.started_at for span in mine):
+                waited += end - begin
+                used += end - begin if any(span.started_at <= middle < (span.ended_at or 0.0) for span in mine) else 0.0
+        result[unit] = used / waited if waited else 1.0
+    return result
+
+
+def first_record_s(tuned: Tuned) -> float:
+    """From submit to the end of the first profile step, which ends after its records: an upper bound."""
+    ends = [s.ended_at for s in tuned.spans if s.job == tuned.view.job and s.stage == "profile" and s.ended_at]
+    return min(ends) - tuned.view.submitted_at
+
+
+if __name__ == "__main__":
+    main()

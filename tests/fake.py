@@ -1,0 +1,52 @@
+"""A daemon that says what a test wants it to say, on a real unix socket, in this process."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.link import Link
+from autosched.protocol import HELLO, PROTOCOL, USER_METHODS, Hello, Method, Welcome
+
+Answer = Callable[[Method], Awaitable[Struct]]
+
+
+@contextmanager
+def fake_daemon(folder: Path, answer: Answer, *, mute: bool = False) -> Iterator[str]:
+    """Its address; `answer` is asked for everything but hello, in the daemon's own thread."""
+    socket, up, down = folder / "fake.sock", threading.Event(), threading.Event()
+
+    async def handle(method: Method) -> Struct:
+        if mute:
+            await asyncio.Event().wait()
+        if isinstance(method, Hello):
+            return Welcome(PROTOCOL, "fake", 1)
+        return await answer(method)
+
+    async def serve() -> None:
+        loop, links = asyncio.get_running_loop(), list[Link]()
+
+        def link() -> Link:
+            links.append(Link({**HELLO, **USER_METHODS}, handle))
+            return links[-1]
+
+        server = await loop.create_unix_server(link, str(socket))
+        up.set()
+        await asyncio.to_thread(down.wait)
+        server.close()
+        for one in links:
+            one.abort("the test is over")
+            await one.wait_closed()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert up.wait(10)
+    try:
+        yield f"unix:{socket}"
+    finally:
+        down.set()
+        thread.join(10)
+        assert not thread.is_alive()

@@ -1,0 +1,149 @@
+"""The daemon inside the test's own event loop, and clients that do exactly what a test says."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvloop
+from msgspec import Struct
+
+from autosched import config
+from autosched.daemon.main import Daemon as Served
+from autosched.errors import DaemonUnreachable
+from autosched.link import Link
+from autosched.model import JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskLoad
+from autosched.protocol import (
+    DAEMON_METHODS,
+    PROTOCOL,
+    AddRecord,
+    AskLoad,
+    Done,
+    EndStep,
+    Hello,
+    Method,
+    RevokeStep,
+    StartStep,
+    Stop,
+    Welcome,
+)
+from autosched.remote import Daemon
+
+MODEL = b"any bytes: no test here reads a model"
+SHA256 = hashlib.sha256(MODEL).hexdigest()
+TEST_S = 30.0
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a test on the loop that the daemon uses, with a deadline; the daemon's narrowed affinity is undone."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(TEST_S):
+            await work()
+
+    cores = os.sched_getaffinity(0)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(limited())
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@asynccontextmanager
+async def serving(folder: Path, settings: str = "", *, on_demand: bool = False) -> AsyncIterator[Served]:
+    """A daemon in this folder, until the block ends."""
+    folder.mkdir(exist_ok=True)
+    text = f'[daemon]\nstate_dir = "{folder}"\n{settings}'
+    served = Served(config.parse(text, "test"), on_demand)
+    serving = asyncio.ensure_future(served.serve())
+    address = f"unix:{folder}/api.sock"
+    try:
+        while not serving.done():
+            try:
+                (await Daemon.connect(address)).close()
+                break
+            except DaemonUnreachable:
+                await asyncio.sleep(0.01)
+        else:
+            serving.result()  # raises why it did not start
+        yield served
+    finally:
+        if not serving.done():
+            served.stop("the test is over")
+        await serving
+
+
+async def user(folder: Path) -> Daemon:
+    """A connection as a user, with the model uploaded."""
+    daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+    path = folder / "model.onnx"
+    if not path.exists():
+        path.write_bytes(MODEL)
+    await daemon.upload(path)
+    return daemon
+
+
+def spec(**words: object) -> JobSpec:
+    """A job whose client is started by the test."""
+    return JobSpec(**{"name": "net", "model": SHA256, "external": True, **words})  # type: ignore[arg-type]
+
+
+def load(task: int, pool: str, stage: str) -> JobLoad:
+    """The load of one task that waits."""
+    return JobLoad(tasks=(TaskLoad(task=task, resources_next=(pool,), stage_next=stage),))
+
+
+def record(trial: int) -> Record:
+    """A valid trial of task 1."""
+    return Record(task=1, trial=trial, candidate=f"candidate {trial}".encode(), latency_s=(0.001 * (trial + 1),))
+
+
+class Puppet:
+    """A client on strings: it keeps what the daemon asks, and ends steps when it is told to."""
+
+    def __init__(self, first: JobLoad) -> None:
+        self.first = first
+        self.steps: asyncio.Queue[Step] = asyncio.Queue()
+        self.orders: dict[int, StartStep] = {}
+        self.revoked: asyncio.Queue[int] = asyncio.Queue()
+        self.stopped: asyncio.Queue[str] = asyncio.Queue()
+        self.link: Link | None = None
+        self.takes_orders = True
+
+    async def connect(self, address: str, job: JobId, token: str) -> "Puppet":
+        """Say hello for this job."""
+        self.link = await Link.open(address, serves=DAEMON_METHODS, handler=self._handle)
+        hello = Hello(protocol=PROTOCOL, software="puppet", role="client", job=job, token=token)
+        await self.link.call(hello, Welcome)
+        return self
+
+    async def _handle(self, method: Method) -> Struct:
+        match method:
+            case AskLoad():
+                return self.first
+            case StartStep(step=step):
+                if not self.takes_orders:
+                    await asyncio.Event().wait()
+                self.orders[step.id] = method
+                self.steps.put_nowait(step)
+            case RevokeStep(step=step_id):
+                self.revoked.put_nowait(step_id)
+            case Stop(reason=reason):
+                self.stopped.put_nowait(reason)
+        return Done()
+
+    async def ask(self, method: Method, kind: type[Struct] = Done) -> Struct:
+        """Call the daemon."""
+        assert self.link is not None
+        return await self.link.call(method, kind)
+
+    def measure(self, trial: int) -> None:
+        """Report a record."""
+        assert self.link is not None
+        self.link.notify(AddRecord(record=record(trial)))
+
+    async def end(self, step: Step, load: JobLoad | None = None, outcome: Outcome = Outcome.DONE) -> None:
+        """End a step; by default there is nothing more to do for its task."""
+        await self.ask(EndStep(step=step.id, outcome=outcome, load=load or JobLoad(tasks=(TaskLoad(task=step.task),))))

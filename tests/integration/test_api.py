@@ -1,0 +1,70 @@
+"""The Python API against a real daemon with the backend that needs no compiler."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.lab import MODEL, Lab, lab
+
+import autosched
+from autosched.errors import JobCancelled, JobFailed, RequestError
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> autosched.Model:
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+    return autosched.load_model(tmp_path / "net.onnx")
+
+
+def words(there: Lab, **more: Any) -> dict[str, Any]:
+    return {"daemon": there.address, "backend": "mock", "trials": 16, **more}
+
+
+def test_tuning_blocks_until_it_is_done(there: Lab, model: autosched.Model) -> None:
+    seen: list[int] = []
+    tuned = model.tune(**words(there, watch=lambda view: seen.append(view.trials)))
+    assert tuned.job.state == "done"
+    assert seen[-1] == 16
+    assert len(tuned.records) == 16
+    assert tuned.evaluation is not None
+    assert tuned.evaluation.published == "tuned"
+
+
+def test_results_go_where_they_should(there: Lab, model: autosched.Model, tmp_path: Path) -> None:
+    model.tune(**words(there, output=tmp_path / "out"))
+    assert (tmp_path / "out/report.html").exists()
+
+
+def test_several_at_once_for_coroutines(there: Lab, model: autosched.Model) -> None:
+    async def both() -> list[autosched.TunedModel]:
+        return list(await asyncio.gather(*(model.tune_async(**words(there, seed=seed)) for seed in (1, 2))))
+
+    one, other = asyncio.run(both())
+    assert one.job.job != other.job.job
+    assert {r.candidate for r in one.records} != {r.candidate for r in other.records}
+
+
+def test_a_job_can_be_left_and_cancelled(there: Lab, model: autosched.Model) -> None:
+    job = model.submit(**words(there, options={"hang_stage": "build"}))
+    assert job.view().state in ("starting", "running")
+    job.cancel()
+    with pytest.raises(JobCancelled):
+        job.wait()
+
+
+def test_a_failed_job_raises_its_reason(there: Lab, model: autosched.Model) -> None:
+    with pytest.raises(JobFailed, match="no LSTM here"):
+        model.tune(**words(there, options={"reject": "no LSTM here"}))
+
+
+def test_a_backend_that_makes_no_module_says_so(there: Lab, model: autosched.Model) -> None:
+    with pytest.raises(RequestError, match="makes no module"):
+        model.tune(**words(there)).compile()

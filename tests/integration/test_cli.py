@@ -1,0 +1,288 @@
+"""The command line against a real daemon with the backend that needs no compiler; exit codes and words."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.lab import MODEL, Lab, lab
+
+from autosched.cli.app import run
+
+CPU_S_MAX = 0.15
+Said = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """Runs a command in an empty folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOSCHED_HOST", there.address)
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+
+    def command(*words: object) -> Said:
+        code = run([str(word) for word in words])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return command
+
+
+def tune(cli: Callable[..., Said], *words: object) -> Said:
+    return cli("tune", "net.onnx", "--backend", "mock", "--trials", 16, *words)
+
+
+def test_tune_leaves_a_folder_and_says_what_came_of_it(cli: Callable[..., Said], tmp_path: Path) -> None:
+    code, out, err = tune(cli, "--seed", 3, "--option", "fail_ratio=0.3")
+    assert code == 0
+    assert "x8.00 faster than default" in out
+    assert "outputs equal to" in out
+    assert "build error" in out
+    assert " Next:" in out
+    assert "done, 16/16 trials" in err
+    there = {path.name for path in (tmp_path / "net-tuned").iterdir()}
+    assert there == {"net.json", "records.jsonl", "report.json", "report.html"}
+    assert len((tmp_path / "net-tuned/records.jsonl").read_text().splitlines()) == 16
+
+
+def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> None:
+    code, out, err = tune(cli, "--detach", "--output", "first")
+    job = out.strip()
+    assert code == 0
+    assert f"autosched attach {job}" in err
+    assert cli("attach", job)[0] == 0
+    assert (tmp_path / "first/report.html").exists()
+    code, out, _ = cli("compile", job, "-o", "second")
+    assert code == 0
+    assert f"compiled with the trials of job {job}" in out
+    first, second = (json.loads((tmp_path / name / "net.json").read_text()) for name in ("first", "second"))
+    assert first == second, "the same trials give the same network"
+    assert len((tmp_path / "second/records.jsonl").read_text().splitlines()) == 16
+    code, out, _ = cli("compile", "last", "-o", "third")  # of a job that made no trials itself
+    assert f"compiled with the trials of job {job}" in out
+
+
+def test_submit_takes_several(cli: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "other.onnx").write_bytes(MODEL + b"!")
+    code, out, _ = cli("submit", "net.onnx", "other.onnx", "--backend", "mock", "--trials", 8, "-o", "id")
+    jobs = out.split()
+    assert (code, len(jobs)) == (0, 2)
+    for job in jobs:
+        assert cli("attach", job)[0] == 0
+    assert (tmp_path / "other-tuned/report.html").exists()
+    code, out, err = cli("submit", "net.onnx", "--backend", "mock", "--trials", 8)
+    assert "accepted (1)" in out
+    assert "autosched attach" in err
+
+
+def test_listings_as_table_json_and_ids(cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(cli, "--option", "tasks=20")
+    code, table, _ = cli("jobs")
+    assert code == 0
+    assert "MODEL" in table.splitlines()[0]
+    ids = cli("jobs", "-o", "id")[1].split()
+    told = json.loads(cli("jobs", "-o", "json")[1])
+    assert told["schema"] == 1
+    assert [str(job["job"]) for job in told["jobs"]] == ids
+    assert json.loads(cli("job", "last", "-o", "json")[1])["job"]["job"] == int(ids[-1])
+    assert cli("job", "last", "-o", "id")[1].split() == ids[-1:]
+    assert [unit["unit"] for unit in json.loads(cli("devices", "-o", "json")[1])["devices"]] == cli("devices", "-o", "id")[1].split()
+    assert json.loads(cli("status", "-o", "json")[1])["daemon"]["pid"] > 0
+    assert json.loads(cli("explain", "last", "-o", "json")[1])["explanation"]["lines"]
+    for text in (table, cli("job", "last")[1], cli("devices")[1], cli("status")[1], cli("explain", "last")[1]):
+        assert max(map(len, text.splitlines())) <= 80
+    monkeypatch.setenv("AUTOSCHED_OUTPUT", "id")
+    assert cli("jobs")[1].split() == ids
+
+
+def test_cancel_by_selector(cli: Callable[..., Said]) -> None:
+    for _ in range(2):
+        cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=build")
+    last = int(cli("jobs", "-o", "id")[1].split()[-1])
+    code, _, err = cli("cancel", f"{last - 1}-{last}")
+    assert code == 0
+    assert err.count("is cancelled") == 2
+    assert "has ended already" in cli("cancel", last)[2]
+    assert cli("cancel", "all") == (0, "", ""), "nothing is left to cancel"
+    code, _, err = cli("attach", last)
+    assert code == 7
+    assert "was cancelled" in err
+
+
+def test_a_failed_job(cli: Callable[..., Said]) -> None:
+    code, out, err = tune(cli, "--option", "reject=LSTM is not supported")
+    assert (code, out) == (6, "")
+    assert "LSTM is not supported" in err
+
+
+def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
+    cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
+    holder = cli("jobs", "-o", "id")[1].split()[-1]
+    cli("submit", "net.onnx", "--backend", "mock", "--trials", 8)
+    text = ""
+    while f"held by job {holder}" not in text:  # as soon as its client has come
+        text = cli("explain", "last")[1]
+    assert f"job {holder} import" in cli("devices")[1]
+    cli("cancel", "all")
+
+
+BAD = [
+    # words, exit code, what is said
+    (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),
+    (["tune", "empty.onnx"], 2, "is empty, so it is no ONNX file"),
+    (["tune", "."], 2, "is a folder, not an ONNX file"),
+    (["tune", "net.onnx", "--trials", "0"], 2, "0 trials tune nothing"),
+    (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials tune nothing"),
+    (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),
+    (["tune", "net.onnx", "--shape", "x"], 2, "Write NAME=D1,D2,..."),
+    (["tune", "net.onnx", "--shape", "x=1,0"], 2, "Write NAME=D1,D2,..."),
+    (["tune", "net.onnx", "--option", "k"], 2, "Write KEY=VALUE"),
+    (["tune", "net.onnx", "--output", "net.onnx"], 2, "there is a file of that name"),
+    (["tune", "net.onnx", "--output", "/proc/x"], 2, "cannot be written"),
+    (["tune", "net.onnx", "--backend", "nope"], 4, "no backend is named 'nope'. Installed: "),
+    (["tune", "net.onnx", "--backend", "mock", "--device", "gpu9"], 4, "no device is of the kind 'gpu9'; there are: cpu"),
+    (["tune", "net.onnx", "--backend", "mock", "--target", "{"], 2, "the target '{' is"),
+    (["tune", "net.onnx", "--backend", "mock", "--option", "colour=red"], 6, "no option 'colour'"),
+    (["submit", "none.onnx"], 2, "cannot be read"),
+    (["submit"], 2, "Missing argument"),
+    (["job", "9999"], 4, "there is no job 9999"),
+    (["attach", "9999"], 4, "there is no job 9999"),
+    (["compile", "9999"], 4, "there is no job 9999"),
+    (["cancel", "9999"], 4, "there is no job 9999"),
+    (["explain", "9999"], 4, "there is no job 9999"),
+    (["job", "many"], 2, "names no job"),
+    (["run", "none.so"], 4, "there is no module none.so"),
+    (["evaluate", "net.onnx"], 2, "is no compiled module"),
+    (["frobnicate"], 2, "there is no command 'frobnicate'"),
+    (["jbos"], 2, "Did you mean: autosched jobs"),
+    (["jobs", "--colour"], 2, "No such option"),
+    (["--host", "foo", "jobs"], 2, "is no address of a daemon"),
+    (["--host", "tcp://127.0.0.1:1", "jobs"], 3, "no daemon answers"),
+    (["--host", "tcp://127.0.0.1:1", "tune", "net.onnx"], 3, "no daemon answers"),
+    (["serve", "-c", "none.toml"], 2, "none.toml"),
+    (["serve", "-c", "typo.toml"], 2, "typo.toml:2: daemon.lissten: no such setting; did you mean 'listen'?"),
+    (["model", "check", "none.onnx"], 2, "cannot be read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "code", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_bad_input_has_its_message_and_exit_code(
+    cli: Callable[..., Said], tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
+    (tmp_path / "empty.onnx").touch()
+    (tmp_path / "typo.toml").write_text('[daemon]\nlissten = "x"\n')
+    got, out, err = cli(*words)
+    assert (got, out) == (code, ""), err
+    assert message in err
+    assert cli("status")[0] == 0, "the daemon is unharmed"
+
+
+def test_a_bug_is_not_shown_but_kept(cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    from autosched.cli import listings
+
+    def broken(_host: Any) -> Any:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(listings, "caller", broken)
+    code, _, err = cli("jobs")
+    assert code == 1
+    log = Path(err.split("The details are in ")[1].split(";")[0])
+    assert "ZeroDivisionError: oops" in log.read_text()
+    log.unlink()
+
+
+# In processes of their own --------------------------------------------------------------------------------------------
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "autosched", *words]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(folder), "XDG_RUNTIME_DIR": "", "AUTOSCHED_HOST": ""}
+
+
+def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
+    program = (
+        "import sys, time; sys.argv = ['autosched', 'jobs']\n"
+        "from autosched.cli.app import run\n"
+        "assert run(['jobs']) == 0\n"
+        "print(time.process_time(), [m for m in ('asyncio', 'rich', 'numpy', 'tvm') if m in sys.modules], file=sys.stderr)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "AUTOSCHED_HOST": there.address}, capture_output=True,
+            text=True, timeout=30, check=True,
+        ).stderr.strip()
+        for _ in range(3)
+    ]  # fmt: skip
+    assert all(text.endswith("[]") for text in runs), runs
+    assert min(float(text.split()[0]) for text in runs) < CPU_S_MAX * 5
+
+
+def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+
+    def autosched(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60
+        )
+
+    silent = autosched("jobs")
+    assert (silent.returncode, silent.stdout) == (3, "")
+    assert "no daemon runs here" in silent.stderr
+    assert "autosched serve" in silent.stderr
+    tuned = autosched("tune", "net.onnx", "--backend", "mock", "--trials", "8")
+    assert tuned.returncode == 0, tuned.stderr
+    assert "starting a private one" in tuned.stderr
+    daemon = json.loads(autosched("status", "-o", "json").stdout)["daemon"]
+    assert daemon["on_demand"]
+    os.kill(daemon["pid"], signal.SIGKILL)
+    dead = autosched("jobs")
+    while dead.returncode == 0:  # the kill is under way
+        dead = autosched("jobs")
+    assert dead.returncode == 3
+    again = autosched("attach", "1")
+    assert again.returncode == 0, again.stderr
+    assert autosched("stop").returncode == 0
+
+
+def test_interrupting_detaches_and_the_job_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "8", "--option", "hang_stage=build"]
+    with subprocess.Popen(
+        command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = ""
+        while "job 1 net: running" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended by itself"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(30) == 130
+    assert "autosched attach 1" in said
+    assert "autosched cancel 1" in said
+
+    def autosched(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(tmp_path, *words), env=environment(tmp_path), capture_output=True, text=True, timeout=60
+        )
+
+    assert json.loads(autosched("job", "1", "-o", "json").stdout)["job"]["state"] == "running"
+    assert autosched("cancel", "1").returncode == 0
+    assert autosched("stop").returncode == 0

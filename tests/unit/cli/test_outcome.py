@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from samples import evaluation, job_view, records, spans
+
+from autosched import report
+from autosched.cli.outcome import outcome
+from autosched.results import Result
+
+
+def told(tmp_path: Path, **changes: object) -> str:
+    view = replace(job_view(), state="done", ended_at=1254.0, **changes)
+    files = (tmp_path / "squeezenet.so", tmp_path / "report.html")
+    return "\n".join(outcome(Result(report.gather(view, evaluation(), records(), spans()), tmp_path, files)))
+
+
+def test_the_end_says_all_that_was_asked_for(tmp_path: Path) -> None:
+    text = told(tmp_path)
+    for wanted in ("384 trials on 2 tasks in 4m14s, job 7", "default         400 ms", "tuned          16.0 ms",
+                   "x25.0 faster than default", "ONNX Runtime   4.60 ms", "x3.48 faster than ours", "outputs equal to",
+                   "failed trials 27 of 384: 21 build timeout, 6 wrong result", "on core 1"):  # fmt: skip
+        assert wanted in text
+    assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
+
+
+def test_the_end_names_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    following = told(tmp_path).partition(" Next:\n")[2].splitlines()
+    assert [line.split()[1] for line in following[:2]] == ["run", "evaluate"]
+    assert following[0].endswith(f"./{tmp_path.name}/squeezenet.so")
+    assert len(following) == 3
+
+
+def test_a_compile_says_whose_trials_it_used(tmp_path: Path) -> None:
+    spec = job_view().spec
+    assert spec is not None
+    assert "compiled with the trials of job 3" in told(tmp_path, trials=0, failed=0, spec=replace(spec, records_from=3))

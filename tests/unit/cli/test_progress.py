@@ -1,0 +1,55 @@
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+from samples import job_view
+
+from autosched.cli import progress
+from autosched.cli.progress import Lines, line, picture
+
+
+def drawn(width: int = 80) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(picture(job_view(), 22.0))
+    return capture.get()
+
+
+def test_the_picture_says_what_people_ask() -> None:
+    text = drawn()
+    for wanted in ("job 7 squeezenet", "384/600 trials  64 %  eta 4m10s", "best 4.81 ms", "start 14.9 ms, x3.10",
+                   "last gain 22s ago", "failed 7 %: 21 build timeout, 6 wrong result", "building conv1", "2 skipped",
+                   "Ctrl-C detaches"):  # fmt: skip
+        assert wanted in text
+
+
+def test_the_picture_fits_80_columns_and_shows_the_heaviest_task_first() -> None:
+    text = drawn()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.index("conv2d 64x55x55") < text.index("conv2d 16x55x55")
+
+
+def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
+    fresh = replace(job_view(), tasks=(), skipped=(), trials=0, trials_total=None, failed=0, estimate_s=None, eta_s=None)
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(picture(fresh, 0.0))
+    assert "job 7" in capture.get()
+
+
+def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    lines, view = Lines(), job_view()
+    for now in (0.0, 1.0, 29.0, 30.5, 31.0):
+        lines.show(view)
+    lines.show(replace(view, state="done"))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 3  # the first, one after 30 s, one because the state changed
+
+
+def test_a_line_names_estimate_failures_and_eta() -> None:
+    assert line(job_view()) == (
+        "job 7 squeezenet: running, 384/600 trials, best 4.81 ms (start 14.9 ms, x3.10),"
+        " failed 21 build timeout, 6 wrong result, eta 4m10s, building conv1 on host/0"
+    )

@@ -1,0 +1,115 @@
+"""Lock, sockets and service manager: what is taken is refused with words, what is dead is replaced."""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched import config
+from autosched.config import Config, DaemonConfig
+from autosched.daemon import ground
+from autosched.daemon.ground import Whereabouts
+from autosched.errors import ConfigError, Refused
+
+
+@pytest.fixture
+def sockets() -> Iterator[list[socket.socket]]:
+    opened: list[socket.socket] = []
+    yield opened
+    for one in opened:
+        one.close()
+
+
+def test_a_state_folder_has_one_daemon(tmp_path: Path) -> None:
+    lock = ground.take_state_dir(tmp_path / "state")
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    ground.tell_whereabouts(tmp_path / "state", Whereabouts(77, "0.1", ("unix:/s",), "now"))
+    with pytest.raises(Refused, match=r"process 77, at unix:/s"):
+        ground.take_state_dir(tmp_path / "state")
+    os.close(lock)
+    os.close(ground.take_state_dir(tmp_path / "state"))
+
+
+def test_a_state_folder_that_cannot_be_made_is_the_operators_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"daemon\.state_dir"):
+        ground.take_state_dir(tmp_path / "file" / "state")
+
+
+def test_the_socket_is_for_this_user_only(tmp_path: Path, sockets: list[socket.socket]) -> None:
+    sockets.append(ground.bind_unix(tmp_path / "run" / "api.sock"))
+    assert stat.S_IMODE((tmp_path / "run" / "api.sock").stat().st_mode) == 0o600
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path, sockets: list[socket.socket]) -> None:
+    path = tmp_path / "api.sock"
+    dead = ground.bind_unix(path)
+    dead.listen()
+    dead.close()
+    assert path.exists()
+    sockets.append(ground.bind_unix(path))
+    sockets[0].listen()
+    probe = socket.socket(socket.AF_UNIX)
+    sockets.append(probe)
+    probe.connect(str(path))
+
+
+def test_the_socket_of_a_live_daemon_is_left_alone(tmp_path: Path, sockets: list[socket.socket]) -> None:
+    path = tmp_path / "api.sock"
+    sockets.append(ground.bind_unix(path))
+    sockets[0].listen()
+    with pytest.raises(Refused, match="another daemon answers"):
+        ground.bind_unix(path)
+    assert path.exists()
+
+
+def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "api.sock").write_text("mine")
+    with pytest.raises(ConfigError, match="is not a socket"):
+        ground.bind_unix(tmp_path / "api.sock")
+    assert (tmp_path / "api.sock").read_text() == "mine"
+
+
+def test_a_path_too_long_for_a_socket_is_the_operators_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="longer than 107 bytes"):
+        ground.bind_unix(tmp_path / ("x" * 120))
+
+
+def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
+    sockets.append(ground.bind_tcp(Config()))
+    address = ground.tcp_address(sockets[0])
+    with pytest.raises(ConfigError, match=r"daemon\.listen: 127\.0\.0\.1:\d+ cannot be used .*in use"):
+        ground.bind_tcp(Config(daemon=DaemonConfig(listen=address.removeprefix("tcp://"))))
+
+
+def test_the_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ground.notify_manager("READY=1")  # nobody is there: nothing happens
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        ground.notify_manager("READY=1")
+        assert manager.recv(100) == b"READY=1"
+    ground.notify_manager("STOPPING=1")  # it is gone: that is no reason to fail
+
+
+@pytest.mark.parametrize(("limit_us", "every_s"), [("30000000", 15.0), ("0", None), ("soon", None)])
+def test_the_watchdog_is_fed_twice_in_its_time(
+    monkeypatch: pytest.MonkeyPatch, limit_us: str, every_s: float | None
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", limit_us)
+    assert ground.watchdog_s() == every_s
+
+
+def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        pools = config.resources(Config()).pools
+        ground.stay_off_devices(pools)
+        here = os.sched_getaffinity(0)
+        lanes = {core for pool in pools if pool.name == "host" for unit in pool.units for core in unit.cores}
+        assert here == lanes
+    finally:
+        os.sched_setaffinity(0, before)

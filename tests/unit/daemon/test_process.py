@@ -1,0 +1,130 @@
+"""Child processes: they end with a reason, take everything with them, and do not outlive the daemon."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.daemon.process import JOB_DIR, Process, kill_strays
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await work()
+
+    asyncio.run(limited())
+
+
+def start(program: str, folder: Path) -> Process:
+    return Process([sys.executable, "-c", program], {**os.environ, JOB_DIR: str(folder)}, folder / "log")
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        ("", "exit code 0"),
+        ("print('bye'); raise SystemExit(3)", "exit code 3; its last words: bye"),
+        ("import os; os.abort()", "killed by SIGABRT"),
+        ("1 / 0", "exit code 1; its last words: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_end_is_told_with_its_reason(tmp_path: Path, program: str, how: str) -> None:
+    async def work() -> None:
+        assert await start(program, tmp_path).wait() == how
+
+    run(work)
+
+
+CHILD = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session={new_session})
+print(child.pid, flush=True)
+{then}
+"""
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().split("\n")[:-1] if log.exists() else []
+
+
+async def first_line(log: Path) -> str:
+    while True:
+        if there := lines(log):
+            return there[0]
+        await asyncio.sleep(0.01)
+
+
+def is_dead(pid: int) -> bool:
+    """A killed process that nobody waits for stays as a zombie, which is quiet."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def is_gone(pid: int) -> None:
+    while True:
+        if is_dead(pid):
+            return
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("then", ["time.sleep(1000)", ""])
+def test_its_group_dies_with_it(tmp_path: Path, then: str) -> None:
+    async def work() -> None:
+        process = start(CHILD.format(new_session=False, then=then), tmp_path)
+        child = int(await first_line(tmp_path / "log"))
+        process.kill()
+        await process.wait()
+        await is_gone(child)
+
+    run(work)
+
+
+def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
+    async def work() -> None:
+        process = start(CHILD.format(new_session=True, then=""), tmp_path)
+        child = int(await first_line(tmp_path / "log"))
+        await process.wait()
+        os.kill(child, 0)
+        assert kill_strays(tmp_path / "other") == []
+        assert kill_strays(Path(str(tmp_path)[:-1])) == [], "a name that only begins alike is another folder"
+        assert kill_strays(tmp_path.parent) == [child]
+        await is_gone(child)
+
+    run(work)
+
+
+def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os, sys
+from pathlib import Path
+from autosched.daemon.process import Process
+async def main():
+    command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    process = Process(command, os.environ, Path({str(tmp_path / "log")!r}))
+    print(process.pid, flush=True)
+    await process.wait()
+asyncio.run(main())
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    run(lambda: is_gone(child))
+
+
+def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    async def work() -> None:
+        with pytest.raises(FileNotFoundError):
+            Process(["/nowhere/python"], {}, tmp_path / "log")
+
+    run(work)

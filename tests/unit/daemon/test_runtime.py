@@ -1,0 +1,233 @@
+"""The loop: journalled before performed, one event at a time, on a clock that only goes forward."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.journal import Journal, JournalDamaged
+from autosched.daemon.runtime import Runtime, describe, spawn
+from autosched.daemon.store import TABLES, Store
+from autosched.errors import Refused
+from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, TaskLoad, Unit
+
+SPEC = JobSpec(name="net", model="0" * 64)
+POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
+BUILD = JobLoad(tasks=(TaskLoad(task=1, resources_next=("host",), stage_next="build"),))
+
+
+class Seen:
+    """A performer that remembers what it was asked for, and how much was durable then."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.actions: list[Action] = []
+        self.durable: list[int] = []
+        self.changes: list[JobId] = []
+        self.acted = asyncio.Event()
+        self._journal = journal
+
+    def perform(self, action: Action) -> None:
+        self.actions.append(action)
+        self.durable.append(self._journal.seq)
+        self.acted.set()
+
+    def changed(self, job: JobId) -> None:
+        self.changes.append(job)
+
+    async def until(self, kind: type[Action]) -> None:
+        while not any(isinstance(action, kind) for action in self.actions):
+            self.acted.clear()
+            await self.acted.wait()
+
+
+Work = Callable[[Runtime, Seen], Awaitable[None]]
+
+
+def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
+    """One life of a runtime on this journal."""
+
+    async def run() -> None:
+        journal = Journal(path, *TABLES)
+        runtime = Runtime(journal, Scheduler())
+        runtime.replay()
+        journal.start()
+        runtime.performer = seen = Seen(journal)
+        loop = spawn(runtime.run(), "loop")
+        try:
+            async with asyncio.timeout(20):
+                await happen(runtime, ResourcesDeclared(POOLS, step_timeout_s, 60.0))
+                await work(runtime, seen)
+        finally:
+            loop.cancel()
+            journal.close()
+
+    asyncio.run(run())
+
+
+async def happen(runtime: Runtime, event: Event) -> None:
+    await runtime.post(lambda: event)
+
+
+async def a_running_step(runtime: Runtime) -> None:
+    await happen(runtime, JobSubmitted(runtime.state.last_job + 1, SPEC))
+    await happen(runtime, ClientAttached(runtime.state.last_job, BUILD))
+
+
+def test_an_action_is_performed_after_its_event_is_durable(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        assert [type(action) for action in seen.actions] == [StartClient, StartStep]
+        assert seen.durable == [2, 3]
+        assert seen.changes == [1, 1]
+
+    live(tmp_path / "db", work)
+
+
+def test_a_check_that_fails_when_its_turn_comes_leaves_no_trace(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        def refuse() -> Event:
+            raise Refused("not now")
+
+        before = runtime.journal.seq
+        with pytest.raises(Refused, match="not now"):
+            await runtime.post(refuse)
+        await runtime.post(lambda: None)
+        assert runtime.journal.seq == before
+        await happen(runtime, JobSubmitted(1, SPEC))
+
+    live(tmp_path / "db", work)
+
+
+def test_of_two_ends_of_a_step_one_counts(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+
+        def end() -> Event:
+            if 1 not in runtime.state.steps:
+                raise Refused("stale step")
+            return StepEnded(1, Outcome.DONE, JobLoad())
+
+        ends = await asyncio.gather(runtime.post(end), runtime.post(end), return_exceptions=True)
+        assert ends[0] is None
+        assert isinstance(ends[1], Refused)
+
+    live(tmp_path / "db", work)
+
+
+def test_another_life_knows_what_this_one_was_told_and_starts_clients_anew(tmp_path: Path) -> None:
+    async def first(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        await happen(runtime, JobSubmitted(2, SPEC))
+        await happen(runtime, JobCancelRequested(2, "me"))
+
+    async def second(runtime: Runtime, seen: Seen) -> None:
+        assert [action for action in seen.actions if isinstance(action, StartClient)] == [StartClient(1)]
+        assert runtime.state.jobs[2].state is JobState.CANCELLED
+        assert runtime.state.steps == {}
+        (span,), _ = await Store(runtime.journal).spans(0)
+        assert (span.step, span.outcome) == (1, "lost")
+        await happen(runtime, ClientAttached(1, BUILD))
+        assert list(runtime.state.steps) == [2], "a step's number is never given twice"
+
+    live(tmp_path / "db", first)
+    live(tmp_path / "db", second)
+
+
+def test_the_clock_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
+    times: list[float] = []
+
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        times.append(runtime.state.now)
+        await happen(runtime, JobSubmitted(runtime.state.last_job + 1, SPEC))
+        times.append(runtime.state.now)
+
+    for _ in range(3):
+        live(tmp_path / "db", work)
+    assert times == sorted(times)
+
+
+def test_a_deadline_wakes_the_scheduler(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        await seen.until(RevokeStep)
+        assert runtime.state.now >= 0.05
+        assert 1 in runtime.state.revoked
+
+    live(tmp_path / "db", work, step_timeout_s=0.05)
+
+
+def test_ended_steps_are_remembered_with_their_units_and_times(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        assert list(runtime.timeline.running) == [1]
+        await happen(runtime, StepEnded(1, Outcome.FAILED, BUILD))
+        await happen(runtime, ClientLost(1, "killed"))
+        spans, _ = await Store(runtime.journal).spans(0)
+        assert [(s.step, s.stage, s.units, s.outcome) for s in spans] == [
+            (1, "build", ("host/0",), "failed"),
+            (2, "build", ("host/0",), "lost"),
+        ]
+        assert all(s.queued_at <= s.started_at <= (s.ended_at or 0.0) for s in spans)
+        assert runtime.timeline.running == {}
+        assert 0.0 < runtime.timeline.busy_ratio("host/0", runtime.clock()) <= 1.0
+        assert runtime.timeline.busy_ratio("cpu0", runtime.clock()) == 0.0
+
+    live(tmp_path / "db", work)
+
+
+def test_what_breaks_the_core_ends_the_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path / "db", *TABLES)
+        runtime = Runtime(journal, Scheduler())
+        runtime.replay()
+        journal.start()
+        runtime.performer = Seen(journal)
+        runtime.tell(lambda: JobSubmitted(5, SPEC))  # the first job has the number 1
+        try:
+            with pytest.raises(AssertionError, match="job 5 does not follow 0"):
+                await runtime.run()
+        finally:
+            journal.close()
+
+    asyncio.run(run())
+    assert "JobSubmitted breaks the scheduler" in caplog.text
+    journal = Journal(tmp_path / "db", *TABLES)
+    with pytest.raises(JournalDamaged, match=r"row 1 of .* breaks the scheduler"):
+        asyncio.run(replay(journal))
+    journal.close()
+
+
+async def replay(journal: Journal) -> None:
+    Runtime(journal, Scheduler()).replay()
+
+
+def test_a_crash_in_the_background_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def crash() -> None:
+        raise ZeroDivisionError
+
+    async def work() -> None:
+        await asyncio.wait([spawn(crash(), "the name of the task")])
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    assert "the name of the task crashed" in caplog.text
+
+
+def test_events_and_actions_are_said_in_one_line() -> None:
+    assert describe(ClientLost(3, "exit code 1\nand more"), 1.5) == (
+        r'ClientLost now_s=1.500 job=3 reason="exit code 1\nand more"'
+    )
+    assert describe(EndJob(3, JobState.DONE), 1.5) == "EndJob now_s=1.500 job=3 state=done"
+    assert describe(StopClient(3, "done"), 0.0) == "StopClient now_s=0.000 job=3 reason=done"

@@ -1,0 +1,53 @@
+import pytest
+from msgspec.structs import replace
+from samples import evaluation, job_view, records, spans
+
+from autosched import report
+from autosched.protocol import Span
+
+
+def test_records_are_placed_in_the_profile_steps_of_their_task() -> None:
+    """4 trials of equal length in two steps of 2 s: they end at 21, 22, 31 and 32 s; the third is the best."""
+    curves = report.gather(job_view(), None, records(), spans()).task_curves
+    assert [(p.at_s, p.best_s) for p in curves["1"]] == [
+        (pytest.approx(21, abs=0.01), 1.2e-3),
+        (pytest.approx(31, abs=0.01), 0.4e-3),
+    ]
+    assert [(p.at_s, p.best_s) for p in curves["2"]] == [(pytest.approx(42, abs=0.01), 1e-3)]
+
+
+def test_the_estimate_begins_when_every_task_has_a_valid_record() -> None:
+    (estimate,) = report.gather(job_view(), None, records(), spans()).estimates
+    assert estimate.at_s == pytest.approx(42, abs=0.01)
+    assert estimate.best_s == pytest.approx(2 * 0.4e-3 + 4 * 1e-3)
+    assert report.gather(job_view(), None, records()[:3], spans()).estimates == ()
+
+
+def test_steps_of_the_jobs_time_are_kept_and_count_from_its_start() -> None:
+    kept = report.gather(job_view(), None, [], spans()).spans
+    assert [span.step for span in kept] == [2, 3, 4, 5, 6, 7]
+    assert (kept[0].started_at, kept[0].ended_at) == (0.0, 10.0)
+    assert kept[-1].ended_at == 100.0, "a running step lasts until now"
+
+
+def test_without_steps_records_are_spread_over_the_jobs_time() -> None:
+    curves = report.gather(job_view(), None, records(), []).task_curves
+    assert [p.at_s for p in curves["1"]] == [pytest.approx(25, abs=0.1), pytest.approx(75, abs=0.1)]
+
+
+def test_a_step_without_length_is_no_trouble() -> None:
+    instant = [Span(3, 7, 1, "profile", ("cpu0",), 1010.0, 1020.0, 1020.0, "done")]
+    assert [p.at_s for p in report.gather(job_view(), None, records(), instant).task_curves["1"]] == [20.0, 20.0]
+
+
+def test_failures_are_grouped_with_different_examples() -> None:
+    (group,) = report.gather(job_view(), None, records(), []).failures
+    assert (group.reason, group.count, len(group.examples)) == ("build timeout", 2, 2)
+
+
+def test_tasks_come_by_their_share_and_those_without_a_record_last() -> None:
+    view = job_view()
+    unknown = replace(view.tasks[0], task=3, best_s=None)
+    gathered = report.gather(replace(view, tasks=(unknown, *view.tasks)), evaluation(), [], [])
+    assert [task.task for task, _ in gathered.tasks_by_share] == [2, 1, 3]
+    assert [part for _, part in gathered.tasks_by_share] == [pytest.approx(4 / 4.8), pytest.approx(0.8 / 4.8), None]

@@ -1,0 +1,111 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+from msgspec.structs import replace
+from samples import evaluation, job_view, records, spans
+
+from autosched import report
+from autosched.model import JobFailure
+
+
+class Checker(HTMLParser):
+    """Collects tags, and complains of one that is closed in the wrong order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture
+def page() -> str:
+    return report.page(report.gather(job_view(), evaluation(), records(), spans()))
+
+
+def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None:
+    for name, value in checked(page).attributes:
+        assert name not in ("src", "srcset"), value
+        assert name != "href", value
+    assert "http" not in page
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_the_page_says_what_came_of_it(page: str) -> None:
+    for wanted in ("16.0 ms", "x25.0", "x3.48", "conv2d 64x55x55", "build timeout", "concat&lt;T&gt;", "killed &lt;after&gt;"):
+        assert wanted in page
+
+
+def test_the_gantt_shows_units_stages_and_the_steps_of_others(page: str) -> None:
+    gantt = re.findall(r'<svg[^>]*class="gantt">.*?</svg>', page)[0]
+    assert re.findall(r'class="label"[^>]*>([^<]*)<', gantt) == ["host/0", "cpu0"]
+    assert gantt.count('class="s-profile"') == 2
+    assert gantt.count('class="s-profile bad"') == 1
+    assert gantt.count('class="s-other"') == 1
+    assert "job 8" in gantt
+
+
+def test_bars_stand_where_their_time_is(page: str) -> None:
+    """100 s on 910 px: the import takes the first 10 s."""
+    bar = re.search(r'class="s-import" x="([\d.]+)" y="\d+" width="([\d.]+)"', page)
+    assert bar is not None
+    assert (float(bar[1]), float(bar[2])) == (90.0, 91.0)
+
+
+def test_colours_have_contrast_enough_in_light_and_dark(page: str) -> None:
+    """WCAG AA: 4.5 for text on page and cards, 3 for bars on their lane."""
+    light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in page.split("@media (prefers", 2)[:2])
+    for theme in (light, {**light, **dark}):
+        for text in ("text", "dim", "accent", "good", "bad"):
+            for back in ("back", "card"):
+                assert contrast(theme[text], theme[back]) >= 4.5, (text, back)
+        for stage in ("import", "select", "build", "profile", "update", "compile", "evaluate", "other"):
+            assert contrast(theme[stage], theme["lane"]) >= 3, stage
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_job_that_failed_before_anything_was_known_has_a_page_too() -> None:
+    failed = replace(
+        job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is <not> supported"), tasks=(), skipped=(),
+        trials=0, failed=0, failures={}, estimate_s=None, spec=None,
+    )  # fmt: skip
+    page = report.page(report.gather(failed, None, [], []))
+    checked(page)
+    assert "LSTM is &lt;not&gt; supported" in page
+
+
+def test_a_job_of_many_steps_stays_small() -> None:
+    """A week of short steps is drawn in as many bars as there are pixels, not in as many as there were steps."""
+    many = [replace(spans()[2], step=i, started_at=1000 + i * 1e-3, ended_at=1000 + (i + 0.9) * 1e-3) for i in range(100_000)]
+    drawn = report.page(report.gather(job_view(), None, [], many))
+    assert drawn.count("<rect") < 2_000

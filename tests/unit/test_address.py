@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from autosched import address
+from autosched.errors import RequestError
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("unix:/a/b", "unix:/a/b"), ("/a/b", "unix:/a/b"), ("lab7:8800", "tcp://lab7:8800"),
+     ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1"), ("[::1]:80", "tcp://[::1]:80"), ("", None)],
+)  # fmt: skip
+def test_what_names_a_daemon(text: str, wanted: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
+    assert address.named(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["foo", "tcp://x", "tcp://x:0", "x:65536", "http://x:1", "unix:"])
+def test_what_does_not(text: str) -> None:
+    with pytest.raises(RequestError, match="Write tcp://HOST:PORT"):
+        address.named(text)
+
+
+def test_the_argument_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOSCHED_HOST", "lab:1")
+    assert address.named(None) == "tcp://lab:1"
+    assert address.named("other:2") == "tcp://other:2"
+
+
+def test_the_default_is_this_users_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert address.default() == f"unix:{tmp_path}/autosched/api.sock"
+
+
+def test_brackets_are_no_part_of_a_host() -> None:
+    assert address.tcp("tcp://[::1]:80") == ("::1", 80)

@@ -1,0 +1,97 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import autosched
+from autosched import api
+from autosched.errors import NotFound, RequestError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> autosched.Model:
+    (tmp_path / "my net (v2).onnx").write_bytes(b"x")
+    return autosched.load_model(tmp_path / "my net (v2).onnx", shapes={"x": [1, 3, 48, 320]})
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> autosched.Module:
+    (tmp_path / "net.so").write_bytes(b"library")
+    (tmp_path / "net.json").write_bytes(b"{}")
+    (tmp_path / "report.html").write_bytes(b"page")
+    return autosched.load_module(tmp_path / "net.so")
+
+
+def test_a_models_name_is_fit_for_a_file(model: autosched.Model) -> None:
+    assert model.name == "my_net_v2_"
+    assert model.shapes == {"x": (1, 3, 48, 320)}
+    assert autosched.Model(Path("/a/..onnx")).name == "model"
+
+
+def test_the_order_of_steps_is_explained(model: autosched.Model, module: autosched.Module) -> None:
+    with pytest.raises(AttributeError, match=r"a Model has no 'compile': tune it first"):
+        model.compile()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Job has no 'run': wait for it first"):
+        api.Job(1).run()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Module has no 'tune': it is compiled already"):
+        module.tune()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
+        model.colour  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_settings_are_checked_before_anything_is_started(model: autosched.Model, tmp_path: Path) -> None:
+    for trials in (0, -1):
+        with pytest.raises(RequestError, match="at least 1 is needed"):
+            model.tune(trials=trials, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="there is no setting colour; there are: trials, target"):
+        model.tune(colour="red", daemon="tcp://127.0.0.1:1")
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="cannot be written"):
+        model.tune(output=tmp_path / "file", daemon="tcp://127.0.0.1:1")
+
+
+def test_blocking_forms_refuse_to_block_an_event_loop(model: autosched.Model) -> None:
+    async def inside() -> None:
+        model.tune()
+
+    with pytest.raises(RequestError, match="_async"):
+        asyncio.run(inside())
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, -1)])
+def test_shapes_are_positive(model: autosched.Model, shape: tuple[int, ...]) -> None:
+    with pytest.raises(RequestError, match="every extent must be 1 or more"):
+        autosched.load_model(model.path, shapes={"x": shape})
+
+
+def test_a_module_is_found_by_its_folder(module: autosched.Module, tmp_path: Path) -> None:
+    assert autosched.load_module(tmp_path) == module
+    (tmp_path / "other.so").touch()
+    with pytest.raises(RequestError, match="holds 2 modules"):
+        autosched.load_module(tmp_path)
+
+
+def test_what_is_no_module(module: autosched.Module, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no module"):
+        autosched.load_module(tmp_path / "none.so")
+    with pytest.raises(RequestError, match="is no compiled module"):
+        autosched.load_module(tmp_path / "net.json")
+    (tmp_path / "net.json").unlink()
+    with pytest.raises(RequestError, match="net.json is missing"):
+        autosched.load_module(tmp_path / "net.so")
+
+
+def test_saving_copies_what_belongs_together(module: autosched.Module, tmp_path: Path) -> None:
+    saved = module.save(tmp_path / "saved")
+    assert saved.path == tmp_path / "saved/net.so"
+    assert {path.name for path in (tmp_path / "saved").iterdir()} == {"net.so", "net.json", "report.html"}
+    assert module.save(tmp_path) == module, "where it lies already"
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="cannot be written"):
+        module.save(tmp_path / "file")
+
+
+def test_the_package_names_what_it_offers() -> None:
+    assert {"load_model", "load_module", "Model", "TunedModel", "Module"} <= set(autosched.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        autosched.colour  # noqa: B018

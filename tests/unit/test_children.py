@@ -1,0 +1,63 @@
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autosched import children
+from autosched.errors import NotFound, RequestError
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a program as a child."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+    def run(program: str, timeout_s: float = 30.0) -> dict[str, Any]:
+        (tmp_path / "child_program.py").write_text(program)
+        return asyncio.run(children.ask("child_program", ["word"], timeout_s=timeout_s))
+
+    return run
+
+
+def test_the_last_line_is_the_answer(say: Any) -> None:
+    assert say('import sys; print("noise"); print(\'{"ok": true, "words": "%s"}\' % sys.argv[1])') == {
+        "ok": True,
+        "words": "word",
+    }
+
+
+def test_an_error_crosses_as_what_it_is(say: Any) -> None:
+    with pytest.raises(NotFound, match="no such file"):
+        say('import sys; print(\'{"ok": false, "code": "not_found", "error": "no such file"}\'); sys.exit(1)')
+
+
+def test_a_crash_names_the_signal(say: Any) -> None:
+    with pytest.raises(RequestError, match="killed by SIGSEGV.*autosched doctor"):
+        say("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+
+
+def test_a_traceback_is_shown_only_where_nothing_better_is_known(say: Any) -> None:
+    with pytest.raises(RequestError, match=r"(?s)exit code 1.*ZeroDivisionError"):
+        say("1 / 0")
+
+
+def test_missing_tvm_says_how_to_install_it(say: Any) -> None:
+    with pytest.raises(RequestError, match=r"pip install 'autosched\[tvm\]'"):
+        say("raise ModuleNotFoundError(\"No module named 'tvm'\", name='tvm')")
+
+
+def test_a_child_that_hangs_is_killed_with_its_children(say: Any, tmp_path: Path) -> None:
+    program = f"""
+import os, time
+if os.fork() == 0:
+    open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+time.sleep(60)
+"""
+    with pytest.raises(RequestError, match="did not end within 1.5 s"):
+        say(program, timeout_s=1.5)
+    grandchild = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{grandchild}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"

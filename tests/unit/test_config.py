@@ -1,0 +1,180 @@
+"""The configuration: the reference file against the code, and messages that lead to the line to change."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autosched import config
+from autosched.config import Config, DeviceConfig, ResourcesConfig
+from autosched.errors import ConfigError
+from autosched.model import Unit
+
+REFERENCE = Path(__file__).parents[2] / "etc" / "autosched.toml"
+
+
+def fields(kind: object) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(kind)]  # type: ignore[arg-type]
+
+
+# The reference file --------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_file_is_exactly_the_defaults() -> None:
+    assert config.load(REFERENCE) == Config()
+
+
+def test_the_reference_file_names_every_setting_with_a_comment() -> None:
+    text = REFERENCE.read_text()
+    raw = tomllib.loads(text)
+    for section in msgspec.structs.fields(Config):
+        if section.name != "device":
+            assert list(raw[section.name]) == fields(section.type)
+    example = text[text.index("# [[device]]") :].split("\n\n")[0]
+    assert re.findall(r"^# (\w+) = ", example, re.MULTILINE) == fields(DeviceConfig)
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"\w+ = ", line):
+            assert lines[number - 1].startswith("# "), f"{line!r} has no comment"
+
+
+def test_the_example_of_a_device_can_be_used() -> None:
+    text = REFERENCE.read_text()
+    example = "\n".join(line.removeprefix("# ") for line in text[text.index("# [[device]]") :].splitlines()[:4])
+    assert config.parse(example, "x").device == (DeviceConfig("cpu0", "cpu", (1,)),)
+
+
+# Mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[daemon]\n\nsockte = 'x'", "f.toml:3: daemon.sockte: no such setting; did you mean 'socket'?"),
+        ("[deamon]\nsocket = 'x'", "f.toml:1: deamon: no such setting; did you mean 'daemon'?"),
+        ("colour = 1", "f.toml:1: colour: no such setting; there are: daemon, resources, device, scheduler, limits"),
+        ("[scheduler]\npolicy = 'random'", "f.toml:2: scheduler.policy: Invalid enum value 'random'; choose from:"),
+        ("[daemon]\nstate_dir = 'x'\nidle_exit_s = '5'", "f.toml:3: daemon.idle_exit_s: Expected `float`, got `str`"),
+        ("[daemon]\nidle_exit_s = 0", "f.toml:2: daemon.idle_exit_s: Expected `float` > 0"),
+        ("[daemon]\nidle_exit_s = nan", "f.toml:2: daemon.idle_exit_s: Expected `float`"),
+        ("[resources]\nlanes = 0", "f.toml:2: resources.lanes: Expected `int` >= 1"),
+        ("[[device]]\nname = 'a'\nkind = 'cpu'\n[[device]]\nname = 'b'\nkind = 'C P'", "f.toml:6: device.kind:"),
+        ("[[device]]\nname = 'a'\nkind = 'cpu'\n[[device]]\nname = 'b'\nkin = 'cpu'", "f.toml:6: device.kin: no such"),
+        ("[[device]]\nname = 'a'\nkind = 'cpu'\n\n[[device]]\nkind = 'cpu'", "f.toml:5: device: Object missing"),
+        (
+            "[[device]]\nname = 'a'\nkind = 'x'\n[[device]]\nname = 'a'\nkind = 'x'",
+            "f.toml:5: device.name: 'a' is taken",
+        ),
+        ("[[device]]\nname = 'host/0'\nkind = 'x'", "f.toml:2: device.name: 'host/0' is taken"),
+        ("[daemon]\nlisten = '0.0.0.0:7000'", "f.toml:2: daemon.listen is '0.0.0.0:7000', which other machines can"),
+        ("[daemon]\nlisten = 'here'", "f.toml:2: daemon.listen is 'here'; write host:port"),
+        ("[daemon]\nlisten = '127.0.0.1:70000'", "f.toml:2: daemon.listen is"),
+        ("[daemon]\n\n\nlisten 5", "f.toml:4: not valid TOML"),
+        ("daemon = 5", "f.toml:1: daemon: Expected `object`, got `int`"),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_key(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "f.toml")
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
+        config.load(tmp_path / "none.toml")
+
+
+# Paths ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("AUTOSCHED_STATE_DIR", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    return monkeypatch
+
+
+def paths(settings: Config) -> tuple[str, str]:
+    return str(settings.state_dir), str(settings.socket)
+
+
+def test_paths_follow_the_environment(no_environment: pytest.MonkeyPatch) -> None:
+    assert paths(Config()) == ("/home/me/.local/state/autosched", "/home/me/.local/state/autosched/api.sock")
+    no_environment.setenv("XDG_RUNTIME_DIR", "/run/user/5")
+    no_environment.setenv("XDG_STATE_HOME", "/state")
+    assert paths(Config()) == ("/state/autosched", "/run/user/5/autosched/api.sock")
+    no_environment.setenv("AUTOSCHED_STATE_DIR", "/lab")
+    assert paths(Config()) == ("/lab", "/lab/api.sock")
+
+
+def test_a_chosen_state_folder_holds_its_own_socket(no_environment: pytest.MonkeyPatch) -> None:
+    no_environment.setenv("XDG_RUNTIME_DIR", "/run/user/5")
+    assert paths(config.parse("[daemon]\nstate_dir = '~/lab'", "f")) == ("/home/me/lab", "/home/me/lab/api.sock")
+    assert paths(config.parse("[daemon]\nsocket = '/s'", "f"))[1] == "/s"
+
+
+# Resources -----------------------------------------------------------------------------------------------------------
+
+
+def cores(settings: Config, count: int) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+    made = config.resources(settings, range(count))
+    return {pool.name: [(unit.name, unit.cores) for unit in pool.units] for pool in made.pools}
+
+
+@pytest.mark.parametrize(
+    ("count", "lanes", "device"),
+    [(2, 1, (1,)), (3, 2, (2,)), (4, 2, (2, 3)), (8, 4, (4, 5, 6, 7))],
+)
+def test_half_of_the_cores_are_the_device_and_each_other_is_a_lane(
+    count: int, lanes: int, device: tuple[int, ...]
+) -> None:
+    assert cores(Config(), count) == {
+        "host": [(f"host/{lane}", (lane,)) for lane in range(lanes)],
+        "device:cpu": [("cpu0", device)],
+    }
+
+
+def test_a_single_core_is_one_unit_in_both_pools_and_that_is_said() -> None:
+    made = config.resources(Config(), [3])
+    assert [pool.units for pool in made.pools] == [(Unit("cpu0", (3,)),)] * 2
+    assert "nothing runs in parallel" in made.warnings[0]
+    assert config.resources(Config(), [3, 4]).warnings == ()
+
+
+def test_cores_and_devices_can_be_chosen() -> None:
+    devices = (DeviceConfig("a", "cpu", (0,)), DeviceConfig("b", "cpu", (1,)), DeviceConfig("gpu0", "cuda"))
+    settings = Config(resources=ResourcesConfig((2, 3, 4, 5), 2), device=devices)
+    assert cores(settings, 8) == {
+        "host": [("host/0", (2, 4)), ("host/1", (3, 5))],
+        "device:cpu": [("a", (0,)), ("b", (1,))],
+        "device:cuda": [("gpu0", ())],
+    }
+
+
+def test_lanes_take_what_devices_leave() -> None:
+    settings = Config(device=(DeviceConfig("a", "cpu", (0, 2)),))
+    assert cores(settings, 4)["host"] == [("host/0", (1,)), ("host/1", (3,))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Config(device=(DeviceConfig("a", "cpu", (9,)),)), "a names core 9; this process may use"),
+        (Config(device=(DeviceConfig("a", "cpu", (0,)), DeviceConfig("b", "cpu", (0,)))), "both own core 0"),
+        (Config(resources=ResourcesConfig((0,)), device=(DeviceConfig("a", "cpu", (0,)),)), "both own core 0"),
+        (Config(resources=ResourcesConfig((0, 1), 3)), "lanes is 3, but only 2 cores"),
+        (Config(resources=ResourcesConfig(()), device=(DeviceConfig("g", "cuda"),)), "name cores for the host lanes"),
+    ],
+)
+def test_what_would_disturb_measurements_is_refused(settings: Config, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config.resources(settings, range(4))
+
+
+def test_the_cores_of_this_process_are_found() -> None:
+    import os
+
+    assert sorted(config.usable_cores()) == sorted(os.sched_getaffinity(0))

@@ -1,0 +1,105 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autosched import children, doctor
+from autosched.children import Ended
+from autosched.tvm import toolchain
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine where all is well, but for what a test changes."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name in ("XDG_RUNTIME_DIR", "AUTOSCHED_HOST", "CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(doctor, "LOAD_SAMPLE_S", 0.01)
+
+    toolchain.linker.cache_clear()
+    probes(monkeypatch, Ended("probe", 0, f"{STARTED}\n{DONE}\n", ""))
+
+
+STARTED = '{"check": "kernel", "state": "started"}'
+DONE = '{"check": "kernel", "state": "done", "ok": true, "detail": "compiled, linked, run, right"}'
+WRONG = '{"check": "packages", "state": "done", "ok": false, "detail": "tvm-ffi 0.1.15 is there", "fix": "pip install X"}'
+
+
+def probes(monkeypatch: pytest.MonkeyPatch, ended: Ended) -> None:
+    """What the child says."""
+
+    async def run(*_: Any, **__: Any) -> Ended:
+        return ended
+
+    monkeypatch.setattr(children, "run", run)
+
+
+def examined(host: str | None = None) -> list[doctor.Finding]:
+    async def run() -> list[doctor.Finding]:
+        return [finding async for finding in doctor.examine(host)]
+
+    return asyncio.run(run())
+
+
+def finding(word: str, found: list[doctor.Finding]) -> doctor.Finding:
+    return next(f for f in found if word in f.what)
+
+
+def test_a_machine_is_looked_at_from_all_sides() -> None:
+    found = examined()
+    for word in ("linker", "state folder", "disk", "host: host/0", "device:cpu", "processes use", "no daemon runs", "compiled, linked"):
+        assert finding(word, found).state in ("ok", "warning")
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    broken = finding("nothing can be built", examined())
+    assert (broken.state, broken.fix.split()[0]) == ("broken", "apt-get")
+
+
+def test_a_compiler_that_is_named_but_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++-99")
+    assert finding("'g++-99', which is not on PATH", examined()).state == "warning"
+
+
+def test_a_state_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc")
+    assert finding("cannot be written", examined()).state == "broken"
+
+
+@pytest.mark.parametrize(("free", "state"), [(100 * 1024**2, "broken"), (2 * 1024**3, "warning"), (9 * 1024**3, "ok")])
+def test_disk(monkeypatch: pytest.MonkeyPatch, free: int, state: str) -> None:
+    usage = doctor.shutil.disk_usage("/")._replace(free=free)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: usage)
+    assert finding("of disk are free", examined()).state == state
+
+
+def test_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 80.0)
+    assert finding("processes use 80 %", examined()).state == "warning"
+
+
+def test_the_wrong_pair_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes(monkeypatch, Ended("probe", 1, WRONG, ""))
+    broken = finding("packages: tvm-ffi 0.1.15 is there", examined())
+    assert (broken.state, broken.fix) == ("broken", "pip install X")
+
+
+def test_a_crash_is_blamed_on_the_check_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes(monkeypatch, Ended("probe", -11, f"{STARTED}\n{DONE}\n{STARTED.replace('kernel', 'search')}", ""))
+    found = examined()
+    assert finding("compiled, linked", found).state == "ok"
+    broken = finding("TVM was killed by SIGSEGV in the check 'search'", found)
+    assert (broken.state, "autosched[tvm]" in broken.fix) == ("broken", True)
+
+
+def test_a_probe_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes(monkeypatch, Ended("probe", 1, "", "ModuleNotFoundError: No module named 'numpy'"))
+    assert finding("TVM is not installed", examined()).state == "broken"
+
+
+def test_a_daemon_that_was_named_must_answer() -> None:
+    assert finding("no daemon answers", examined("tcp://127.0.0.1:1")).state == "broken"

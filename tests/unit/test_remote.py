@@ -1,0 +1,45 @@
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from autosched import remote
+from autosched.errors import DaemonUnreachable
+from autosched.remote import start_on_demand, tail
+
+
+def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """What is started instead of a daemon."""
+    monkeypatch.setattr(remote, "COMMAND", [sys.executable, "-c", program])
+
+
+def test_a_private_daemon_that_dies_is_explained_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(monkeypatch, "import sys; print('port taken', file=sys.stderr); sys.exit(4)")
+    with pytest.raises(DaemonUnreachable, match=r"(?s)ended with exit code 4.*port taken.*autosched doctor"):
+        asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state"))
+
+
+def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(monkeypatch, "import time; print('thinking', flush=True); time.sleep(5)")
+    with pytest.raises(DaemonUnreachable, match="does not answer"):
+        asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", timeout_s=0.3))
+    for process in remote._started:
+        process.kill()
+        process.wait()
+
+
+def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DaemonUnreachable, match="none can be started.*XDG_STATE_HOME"):
+        asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "file" / "state"))
+
+
+def test_the_end_of_a_log_is_short(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {i} {'x' * 1000}\n" for i in range(100)))
+    lines = tail(log).splitlines()
+    assert len(lines) == remote.LOG_TAIL_LINES
+    assert lines[-1].startswith("  line 99 ")
+    assert max(map(len, lines)) <= remote.LOG_LINE_CHARS + 2
+    assert "No such file" in tail(tmp_path / "none")

@@ -1,0 +1,136 @@
+import asyncio
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fake import fake_daemon
+from msgspec import Struct
+from msgspec.structs import replace
+from samples import evaluation, job_view, records, spans
+
+from autosched import results
+from autosched.api import connected
+from autosched.errors import JobCancelled, JobFailed, RequestError
+from autosched.model import JobFailure, Record
+from autosched.protocol import (
+    Artifact,
+    ArtifactList,
+    Chunk,
+    GetBlob,
+    GetRecords,
+    JobView,
+    ListArtifacts,
+    ListSpans,
+    Method,
+    RecordPage,
+    SpanList,
+)
+
+MODULE = b"\x7fELF"
+FILES = {"net.so": MODULE, "net.json": b"{}", "evaluation.json": msgspec.json.encode(evaluation())}
+
+
+class Finished:
+    """A daemon with one job that is done; keeps which jobs' records were asked for."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.asked: list[int] = []
+
+    async def answer(self, method: Method) -> Struct:
+        import hashlib
+
+        by_hash = {hashlib.sha256(data).hexdigest(): (name, data) for name, data in self.files.items()}
+        match method:
+            case ListArtifacts():
+                return ArtifactList(tuple(Artifact(name, sha, len(data)) for sha, (name, data) in by_hash.items()))
+            case GetBlob(sha256=sha):
+                data = by_hash[sha][1]
+                return Chunk(data, len(data))
+            case GetRecords(job=job, after=after):
+                self.asked.append(job)
+                return RecordPage(tuple(records()[after : after + 4]), after + 4 < len(records()))
+            case ListSpans(after=after):
+                left = [span for span in spans() if span.step > after]
+                return SpanList(tuple(left[:3]), 1100.0, len(left) > 3)
+        raise AssertionError(method)
+
+
+def done(**changes: Any) -> JobView:
+    return replace(job_view(), state="done", ended_at=1100.0, **changes)
+
+
+def collect(tmp_path: Path, daemon: Finished, view: JobView, folder: Path) -> results.Result:
+    async def run(address: str) -> results.Result:
+        async with connected(address) as connection:
+            return await results.collect(connection, view, folder)
+
+    with fake_daemon(tmp_path, daemon.answer) as address:
+        return asyncio.run(run(address))
+
+
+def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    result = collect(tmp_path, Finished(FILES), done(), folder)
+    assert {path.name for path in folder.iterdir()} == {"net.so", "net.json", "records.jsonl", "report.json", "report.html"}
+    assert result.module == folder / "net.so"
+    assert result.module.read_bytes() == MODULE
+    lines = (folder / "records.jsonl").read_bytes().splitlines()
+    assert [msgspec.json.decode(line, type=Record) for line in lines] == records()
+    told = json.loads((folder / "report.json").read_text())
+    assert (told["schema"], told["job"]["name"]) == (1, "squeezenet")
+    assert told["evaluation"]["timings"][1]["median_s"] == 0.016
+    assert [span["step"] for span in told["spans"]] == [2, 3, 4, 5, 6, 7]
+    assert "squeezenet" in (folder / "report.html").read_text()
+
+
+def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
+    daemon = Finished(FILES)
+    spec = job_view().spec
+    assert spec is not None
+    collect(tmp_path, daemon, done(trials=0, spec=replace(spec, records_from=3)), tmp_path / "out")
+    assert set(daemon.asked) == {3}
+
+
+def test_a_full_disk_says_what_to_do_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(results.os, "fsync", full)
+    folder = tmp_path / "out"
+    with pytest.raises(RequestError, match=r"the disk is full.*the daemon keeps.*autosched attach 7 --output DIR"):
+        collect(tmp_path, Finished(FILES), done(), folder)
+    assert {path.name for path in folder.iterdir()} == {"net.so", "net.json"}
+
+
+def test_an_evaluation_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="is not an evaluation"):
+        collect(tmp_path, Finished({"evaluation.json": b"{}"}), done(), tmp_path / "out")
+
+
+@pytest.mark.parametrize("where", ["file", "file/below", "/proc/below"])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="cannot be written.*--output DIR") as error:
+        results.prepare(tmp_path / where)
+    assert error.value.exit_code == 2
+
+
+def test_preparing_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert results.prepare(tmp_path / "a" / "b").is_absolute()
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_how_a_job_ended() -> None:
+    results.check_ended(done())
+    failed = replace(job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is not supported"))
+    with pytest.raises(JobFailed, match="LSTM is not supported") as error:
+        results.check_ended(failed)
+    assert error.value.exit_code == 6
+    with pytest.raises(JobCancelled, match="autosched compile 7") as cancelled:
+        results.check_ended(replace(job_view(), state="cancelled"))
+    assert cancelled.value.exit_code == 7

@@ -1,0 +1,32 @@
+import pytest
+
+from autosched import units
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (4.12e-4, "412 us"), (0.00481, "4.81 ms"), (0.0149, "14.9 ms"), (0.99951, "1.00 s"), (26.3, "26.3 s"),
+     (9.996e-5, "100 us"), (9.999e-4, "1.00 ms"), (3841.2, "3841 s")],
+)  # fmt: skip
+def test_latencies_have_three_digits_and_the_unit_that_suits(seconds: float | None, text: str) -> None:
+    assert units.latency(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "?"), (0, "0s"), (59.6, "1m00s"), (250, "4m10s"), (6720, "1h52m"), (-3, "0s")]
+)
+def test_durations_name_the_two_largest_units(seconds: float | None, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+def test_failures_are_told_the_most_frequent_first() -> None:
+    assert units.reasons({"wrong result": 6, "build timeout": 21, "run error": 0}) == "21 build timeout, 6 wrong result"
+
+
+def test_sizes_ratios_and_shares() -> None:
+    assert [units.size(n) for n in (812, 2_000_000, 5 * 1024**3)] == ["812 B", "1.9 MiB", "5.0 GiB"]
+    assert [units.ratio(r) for r in (2.408, 24.04, 9.96, 120)] == ["x2.41", "x24.0", "x10.0", "x120"]
+    assert [units.share(1, 3), units.share(1, 0)] == ["33 %", "-"]
+    assert [units.tiny(0.0), units.tiny(4.1e-7)] == ["0", "4.1e-07"]
+    assert [units.gflops(2e9, 0.5), units.gflops(0, 1), units.gflops(1e9, None)] == ["4.0", "-", "-"]
+    assert [units.count(1, "task"), units.count(2, "task")] == ["1 task", "2 tasks"]
