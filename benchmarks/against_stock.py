@@ -181,7 +181,8 @@ def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
 def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
     """Per unit: of the time in which some task waited for it, the share in which it was leased.
 
-    A step waits from `queued_at` to `started_at`; gaps between a step's end and the next one's start count as idle.
+    A step waits from `queued_at` to `started_at`. Only the part of a lease counts in which the stage ran, by the client's
+    own clock: handing over is idle time.
     """
     spans = [span for span in tuned[-1].spans if span.ended_at is not None]
     result = {}
@@ -193,9 +194,15 @@ def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
             middle = (begin + end) / 2
             if any(span.queued_at <= middle < span.started_at for span in mine):
                 waited += end - begin
-                used += end - begin if any(span.started_at <= middle < (span.ended_at or 0.0) for span in mine) else 0.0
+                used += (end - begin) * sum(worked(s) for s in mine if s.started_at <= middle < (s.ended_at or 0.0))
         result[unit] = used / waited if waited else 1.0
     return result
+
+
+def worked(span: Span) -> float:
+    """Share of a lease in which the stage ran."""
+    lease_s = (span.ended_at or span.started_at) - span.started_at
+    return min(1.0, (span.worked_s or 0.0) / lease_s) if lease_s else 1.0
 
 
 def first_record_s(tuned: Tuned) -> float:

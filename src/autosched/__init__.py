@@ -7,7 +7,7 @@ start fast.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from autosched.version import __version__
 
 __all__ = ["Model", "Module", "TunedModel", "__version__", "load_model", "load_module"]
 

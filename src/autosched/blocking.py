@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from autosched import __version__
 from autosched import address as addresses
 from autosched.address import UNIX
 from autosched.errors import DaemonUnreachable, from_wire
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, Method, Welcome
+from autosched.version import __version__
 from autosched.wire import Answer, Peer, result_of
 
 T = TypeVar("T", bound=Struct)

@@ -20,7 +20,7 @@ LOAD_SAMPLE_S = 1.0
 LOAD_BAD = 0.25
 """Share of the machine that others may use before measurements suffer."""
 REINSTALL = "pip install --force-reinstall -c etc/constraints.txt 'autosched[tvm]'"
-ERROR_CHARS = 500
+TRYING = "trying: "  # what the probe says of each check before it begins
 
 State = Literal["ok", "warning", "broken"]
 
@@ -149,16 +149,15 @@ async def _tvm() -> list[Finding]:
         ended = await children.run(PROBE, [], timeout_s=PROBE_S)
     except AutoschedError as error:
         return [Finding("broken", str(error), REINSTALL)]
-    facts = children.objects(ended.out)
-    found = [_read(fact) for fact in facts if fact.get("state") == "done"]
-    if not facts:
-        found.append(Finding("broken", str(children.died(ended)), REINSTALL))
-    elif facts[-1].get("state") == "started":
-        what = f"TVM {children.how(ended)} in the check {facts[-1].get('check')!r}: {ended.err[-ERROR_CHARS:].strip()}"
-        found.append(Finding("broken", what.rstrip(": "), REINSTALL))
-    return found
+    answers = children.objects(ended.out)
+    if answers:
+        return [_read(part) for part in answers[-1].get("findings", [])]
+    tried = [line.removeprefix(TRYING) for line in ended.err.splitlines() if line.startswith(TRYING)]
+    if not tried:
+        return [Finding("broken", str(children.died(ended)), REINSTALL)]
+    return [Finding("broken", f"TVM, {tried[-1]}: its process {children.how(ended)}", REINSTALL)]
 
 
-def _read(fact: dict[str, Any]) -> Finding:
-    what = f"{fact.get('check')}: {fact.get('detail', '')}"
-    return Finding("ok", what) if fact.get("ok") else Finding("broken", what, str(fact.get("fix", "")))
+def _read(part: dict[str, Any]) -> Finding:
+    state: State = part["state"] if part["state"] in ("ok", "warning") else "broken"
+    return Finding(state, str(part["what"]), str(part.get("fix", "")))

@@ -16,6 +16,7 @@ from autosched.model import (
     JobSpec,
     Outcome,
     Record,
+    Seconds,
     Sha256,
     Step,
     StepId,
@@ -288,6 +289,8 @@ class Span(Struct, frozen=True):
     started_at: float
     ended_at: float | None
     outcome: str
+    worked_s: float | None = None
+    """How long the stage itself ran, by the client's clock: the rest of the lease is what scheduling cost."""
 
 
 class SpanList(Struct, frozen=True):
@@ -377,6 +380,8 @@ class EndStep(Method, frozen=True):
     outcome: Outcome
     load: JobLoad
     error: Text = ""
+    worked_s: Seconds | None = None
+    """How long the stage itself ran, by the client's clock."""
 
 
 class AddArtifact(Method, frozen=True):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from autosched import __version__, blobs, blocking
+from autosched import blobs, blocking
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
 from autosched.model import JobId, JobSpec, JobState, Record
@@ -32,6 +32,7 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
+from autosched.version import __version__
 
 CONNECT_S = 5.0
 ON_DEMAND_START_S = 30.0

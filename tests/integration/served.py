@@ -11,6 +11,7 @@ import uvloop
 from msgspec import Struct
 
 from autosched import config
+from autosched.daemon import ground
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
@@ -54,9 +55,8 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 @asynccontextmanager
 async def serving(folder: Path, settings: str = "", *, on_demand: bool = False) -> AsyncIterator[Served]:
     """A daemon in this folder, until the block ends."""
-    folder.mkdir(exist_ok=True)
-    text = f'[daemon]\nstate_dir = "{folder}"\n{settings}'
-    served = Served(config.parse(text, "test"), on_demand)
+    served = Served(config.parse(f'[daemon]\nstate_dir = "{folder}"\n{settings}', "test"), on_demand)
+    os.close(ground.take_state_dir(folder))
     serving = asyncio.ensure_future(served.serve())
     address = f"unix:{folder}/api.sock"
     try:

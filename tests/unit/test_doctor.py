@@ -18,12 +18,11 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "LOAD_SAMPLE_S", 0.01)
 
     toolchain.linker.cache_clear()
-    probes(monkeypatch, Ended("probe", 0, f"{STARTED}\n{DONE}\n", ""))
+    probes(monkeypatch, Ended("probe", 0, WELL, ""))
 
 
-STARTED = '{"check": "kernel", "state": "started"}'
-DONE = '{"check": "kernel", "state": "done", "ok": true, "detail": "compiled, linked, run, right"}'
-WRONG = '{"check": "packages", "state": "done", "ok": false, "detail": "tvm-ffi 0.1.15 is there", "fix": "pip install X"}'
+WELL = '{"ok": true, "findings": [{"state": "ok", "what": "TVM, kernel: compiled, linked, run, right"}]}'
+WRONG = '{"ok": false, "findings": [{"state": "broken", "what": "TVM, packages: 0.1.15", "fix": "pip install X"}]}'
 
 
 def probes(monkeypatch: pytest.MonkeyPatch, ended: Ended) -> None:
@@ -84,15 +83,13 @@ def test_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_wrong_pair_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     probes(monkeypatch, Ended("probe", 1, WRONG, ""))
-    broken = finding("packages: tvm-ffi 0.1.15 is there", examined())
+    broken = finding("TVM, packages: 0.1.15", examined())
     assert (broken.state, broken.fix) == ("broken", "pip install X")
 
 
 def test_a_crash_is_blamed_on_the_check_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes(monkeypatch, Ended("probe", -11, f"{STARTED}\n{DONE}\n{STARTED.replace('kernel', 'search')}", ""))
-    found = examined()
-    assert finding("compiled, linked", found).state == "ok"
-    broken = finding("TVM was killed by SIGSEGV in the check 'search'", found)
+    probes(monkeypatch, Ended("probe", -11, "", "trying: import\ntrying: search\n"))
+    broken = finding("TVM, search: its process was killed by SIGSEGV", examined())
     assert (broken.state, "autosched[tvm]" in broken.fix) == ("broken", True)
 
 

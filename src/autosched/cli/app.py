@@ -6,9 +6,9 @@ from importlib import import_module
 
 import click
 
-from autosched import __version__
 from autosched.cli.output import say
 from autosched.errors import AutoschedError
+from autosched.version import __version__
 
 COMMANDS = {
     "tune": "tune:tune",

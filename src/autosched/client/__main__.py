@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from autosched import __version__
 from autosched.client.host import Host
 from autosched.errors import AutoschedError
 from autosched.link import Link
 from autosched.protocol import DAEMON_METHODS, PROTOCOL, Hello, Welcome
+from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 

@@ -172,13 +172,15 @@ class Host:
         started_at = asyncio.get_running_loop().time()
         try:
             load = await self._stage(course, step.task, step.stage, lease)
-            course.durations_s[step.stage].append(asyncio.get_running_loop().time() - started_at)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
             load = self._after_failure(course, step.task, step.stage, exc)
         del self._leases[step.id]
-        await self._daemon.call(EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000]), Done)
+        worked_s = asyncio.get_running_loop().time() - started_at
+        course.durations_s[step.stage].append(worked_s)
+        end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s)
+        await self._daemon.call(end, Done)
 
     async def _stage(self, course: Course, task: int, stage: str, lease: Lease) -> JobLoad:
         worker = self._worker

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from autosched import __version__
 from autosched.errors import AutoschedError, DaemonUnreachable, JobCancelled, WireError
 from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
@@ -34,6 +33,7 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
+from autosched.version import __version__
 
 T = TypeVar("T")
 Work = Callable[[StartStep], Awaitable[T]]

@@ -45,6 +45,8 @@ class StepEnded(Struct, frozen=True, tag=True):
     outcome: Outcome
     load: JobLoad | None = None
     error: str = ""
+    worked_s: float | None = None
+    """How long the stage itself ran, by the client's clock; the scheduler has its own."""
 
 
 class JobCancelRequested(Struct, frozen=True, tag=True):

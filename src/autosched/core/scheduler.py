@@ -181,7 +181,7 @@ class Scheduler:
         if load.complete or load.failure is not None:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
             yield from self._end(job, state, load.failure)
-        elif not job.steps and not job.waiting and job.speak_deadline_at is None:
+        elif not job.steps and not job.waiting:
             self._await_word(job)
 
     def _impossible(self, load: TaskLoad) -> str | None:
@@ -215,8 +215,7 @@ class Scheduler:
         state = self.state
         state.last_ticket += 1
         task.ticket, task.ready_at, task.queued_in = state.last_ticket, state.now, task.load.resources_next
-        job = state.jobs[task.job]
-        job.waiting, job.speak_deadline_at = job.waiting + 1, None
+        state.jobs[task.job].waiting += 1
         key = self.policy.key(state, task)
         for pool in dict.fromkeys(task.queued_in):
             queue = state.queues[pool]

@@ -34,6 +34,10 @@ class Blobs:
         """Take a piece, if it continues what is there; says how far the file is in any case."""
         if piece.total > self._bytes_max:
             raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self._bytes_max}")
+        # The lock is held until the thread is done, even when the uploader hangs up meanwhile.
+        return await asyncio.shield(self._put_alone(piece))
+
+    async def _put_alone(self, piece: PutBlob) -> BlobState:
         async with self._locks[piece.sha256[0]]:
             return await asyncio.to_thread(self._put, piece)
 

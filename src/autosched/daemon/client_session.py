@@ -28,6 +28,8 @@ from autosched.protocol import (
     PutBlob,
 )
 
+TRIALS_MAX = 10_000_000
+
 
 class ClientSession:
     """One client's connection. `lost` tells whether it was given up meanwhile."""
@@ -79,6 +81,8 @@ class ClientSession:
         )
 
     async def _plan(self, method: PlanNetwork) -> Done:
+        if not 0 <= method.trials <= TRIALS_MAX:
+            raise RequestError(f"a budget of {method.trials} trials is out of range: 0 to {TRIALS_MAX}")
         indices = [info.task for info in method.network.tasks]
         if len(set(indices)) != len(indices) or 0 in indices:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
@@ -90,6 +94,8 @@ class ClientSession:
     async def _add_record(self, method: AddRecord) -> Done:
         # No await before the write is queued: records and the end of their step stay in order.
         progress, record = self._ledger.of(self._job), method.record
+        if record.trial >= TRIALS_MAX:
+            raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
             raise Refused(f"trial {record.trial} of job {self._job} is stored already")
         durable = self._store.add_record(self._job, progress.trials, record)
@@ -107,7 +113,7 @@ class ClientSession:
             step = self._runtime.state.steps.get(method.step)
             if step is None or step.job != self._job or self._lost():
                 raise Refused(f"stale step: {method.step} is not running for job {self._job}; its end was not counted")
-            return StepEnded(method.step, method.outcome, method.load, method.error)
+            return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
         await self._runtime.post(ended)
         return Done()

@@ -164,6 +164,7 @@ class Clients:
             del self._of[client.job]
         if client.link is not None:
             client.link.abort(reason)
+        reason = reason.encode(errors="replace").decode()  # names of files need not be text
         progressed = self._ledger.of(client.job).trials > client.trials_before
         self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 

@@ -17,6 +17,7 @@ from autosched.model import Pool
 
 SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
 CONNECT_S = 1.0
+WHEREABOUTS = "daemon.json"
 
 
 class Whereabouts(Struct, frozen=True):
@@ -52,7 +53,7 @@ def take_state_dir(folder: Path) -> int:
 
 def _who(folder: Path) -> str:
     try:
-        there = msgspec.json.decode((folder / "daemon.json").read_bytes(), type=Whereabouts)
+        there = msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
     except (OSError, msgspec.MsgspecError):
         return ""
     return f" (process {there.pid}, at {there.addresses[0]})"
@@ -60,9 +61,9 @@ def _who(folder: Path) -> str:
 
 def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:
     """Write daemon.json, whole or not at all."""
-    new = folder / "daemon.json.new"
+    new = folder / f"{WHEREABOUTS}.new"
     new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
-    new.replace(folder / "daemon.json")
+    new.replace(folder / WHEREABOUTS)
 
 
 def bind_unix(path: Path) -> socket.socket:

@@ -39,6 +39,8 @@ TRANSIENT = {
     sqlite3.SQLITE_READONLY,
 }  # fmt: skip
 """Errors that may pass: the disk is full or does not answer."""
+FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
+"""What a statement can raise: the last three for values that SQLite cannot hold."""
 
 _EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
@@ -66,12 +68,7 @@ class Journal:
         self.seq = 0
         """Number of the last durable event."""
         try:
-            self._db = _connect(path)
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise ConfigError(f"{path} was written by a newer autosched (format {version}); install that again")
-            for statement in (SCHEMA, *tables, f"PRAGMA user_version = {SCHEMA_VERSION}"):
-                self._db.execute(statement)
+            self._db = _connect(path, (SCHEMA, *tables))
         except sqlite3.Error as error:
             raise _unreadable(path, error) from None
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
@@ -154,7 +151,7 @@ class Journal:
         """Write what is outstanding, unless the disk is full, and close. Blocks for a moment."""
         if self._thread is not None:
             self._queue.put(None)
-            self._thread.join(timeout=3.0)
+            self._thread.join(timeout=2.0)
         self._reader.submit(self._close_reading)
         self._reader.shutdown()
         if self._thread is None or not self._thread.is_alive():
@@ -173,7 +170,7 @@ class Journal:
             batch, open_ = self._gather(batch, open_)
             try:
                 self._commit(batch)
-            except sqlite3.Error as error:
+            except FAULTS as error:
                 batch = self._after_error(batch, error)
                 if not open_:
                     return
@@ -209,15 +206,15 @@ class Journal:
                 for sql, params in entry.statements:
                     db.execute(sql, params)
             db.execute("COMMIT")
-        except sqlite3.Error:
+        except FAULTS:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
         self.seq = seq
 
-    def _after_error(self, batch: list[_Entry], error: sqlite3.Error) -> list[_Entry]:
+    def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
         """Returns what is to be tried again."""
-        if error.sqlite_errorcode & 0xFF in TRANSIENT:
+        if _code(error) in TRANSIENT:
             why = f"{self.path} cannot be written ({error}); free some space on its disk"
             refused = Refused(f"the daemon cannot store anything now: {why}, then try again")
             self._settle([(entry, refused) for entry in batch if entry.droppable], why)
@@ -226,7 +223,7 @@ class Journal:
             for entry in batch:
                 try:
                     self._commit([entry])
-                except sqlite3.Error as its_own:
+                except FAULTS as its_own:
                     self._settle([(entry, its_own)], "")
                 else:
                     self._settle([(entry, None)], "")
@@ -254,10 +251,19 @@ class Journal:
                 entry.done.set_exception(error)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, schema: tuple[str, ...]) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise ConfigError(f"{path} was written by a newer autosched (format {version}); install that again")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        for statement in (*schema, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+            db.execute(statement)
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
@@ -265,8 +271,13 @@ def _crc(seq: int, now: float, event: bytes) -> int:
     return zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
 
 
+def _code(error: Exception) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own layer have none
+    return code & 0xFF
+
+
 def _unreadable(path: Path, error: sqlite3.Error) -> AutoschedError:
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in TRANSIENT:
+    if _code(error) in TRANSIENT:
         return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
     return JournalDamaged(
         f"{path} is not a usable database ({error}). Nothing was changed. Restore a backup of the state folder, or"

@@ -1,6 +1,7 @@
 """The daemon's start, wiring and stop."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 
 import uvloop
 
-from autosched import __version__, config
+from autosched import config
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
@@ -25,10 +26,12 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.sessions import Door, Services, started_at
 from autosched.daemon.store import Store
 from autosched.model import JobId
+from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
-STOP_S = 4.0
+DATABASE = "autosched.db"
+STOP_S = 2.5
 """A stop takes no longer than this."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -65,33 +68,29 @@ class Daemon:
         for warning in resources.warnings:
             log.warning("%s", warning)
         ground.stay_off_devices(resources.pools)
-        unix, tcp = ground.bind_unix(self._settings.socket), ground.bind_tcp(self._settings)
-        journal = Journal(self._folder / "autosched.db", *store.TABLES)
-        try:
+        with contextlib.ExitStack() as held:
+            unix = held.enter_context(ground.bind_unix(self._settings.socket))
+            held.callback(self._settings.socket.unlink, missing_ok=True)
+            tcp = held.enter_context(ground.bind_tcp(self._settings))
+            journal = held.enter_context(contextlib.closing(Journal(self._folder / DATABASE, *store.TABLES)))
             self._wire(journal, resources.warnings, (f"unix:{self._settings.socket}", ground.tcp_address(tcp)))
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
-            await self._runtime.post(
-                lambda: ResourcesDeclared(
-                    resources.pools,
-                    self._settings.scheduler.step_timeout_s,
-                    self._settings.scheduler.attach_timeout_s,
-                    self._settings.scheduler.policy,
-                )
-            )
+            await self._runtime.post(lambda: self._declaration(resources))
             await self._listen(unix, tcp)
+            held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
             ground.notify_manager("STOPPING=1")
             loop.cancel()
             await self._end()
-        finally:
-            for server in (unix, tcp):
-                server.close()
-            self._settings.socket.unlink(missing_ok=True)
-            (self._folder / "daemon.json").unlink(missing_ok=True)
-            journal.close()
         return self._exit_code
+
+    def _declaration(self, resources: config.Resources) -> ResourcesDeclared:
+        scheduler = self._settings.scheduler
+        return ResourcesDeclared(
+            resources.pools, scheduler.step_timeout_s, scheduler.attach_timeout_s, scheduler.policy
+        )
 
     def _wire(self, journal: Journal, warnings: tuple[str, ...], addresses: tuple[str, ...]) -> None:
         jobs = self._folder / "jobs"

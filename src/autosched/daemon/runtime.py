@@ -128,6 +128,10 @@ class Runtime:
                 if entry.done is not None and not entry.done.done():
                     entry.done.set_exception(error)
                     entry.done.exception()  # whoever posted it may be gone: that is no crash
+            except Exception as error:
+                if entry.done is not None and not entry.done.done():
+                    entry.done.set_exception(AutoschedError(f"the daemon is broken and ends, see its log: {error!r}"))
+                raise
             else:
                 if entry.done is not None and not entry.done.done():
                     entry.done.set_result(None)
@@ -191,5 +195,7 @@ def describe(happening: Event | Action, now: float) -> str:
         for name in ("job", "step", "outcome", "state", "reason", "error", "by"):
             value = getattr(happening, name, None)
             if value not in (None, ""):
-                words.append(f"{name}={msgspec.json.encode(str(value)).decode() if ' ' in str(value) else value}")
+                text = str(value)
+                plain = text.isprintable() and " " not in text
+                words.append(f"{name}={text if plain else msgspec.json.encode(text).decode()}")
     return " ".join(words)

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
 
-from autosched import __version__, backend
+from autosched import backend
 from autosched.config import DEVICE_POOL, Config
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.core.explain import explain_job
@@ -22,7 +24,7 @@ from autosched.daemon.store import Store
 from autosched.daemon.views import job_view, unit_views
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.link import IN_PROGRESS_MAX, Link
-from autosched.model import JobId, JobSpec
+from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
     FRAME_BYTES_BEFORE_HELLO,
@@ -55,12 +57,15 @@ from autosched.protocol import (
     UnitList,
     Welcome,
 )
+from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
 HELLO_S = 5.0
 STRANGERS_MAX = 64
 """Connections that have not said hello."""
+ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
+TASKS_SHOWN = 64
 SUBMIT_S = 15.0
 """A submit that cannot be stored by then is refused rather than kept in the dark."""
 
@@ -176,8 +181,7 @@ class UserSession:
             case Submit(spec=spec):
                 return await self._submit(spec)
             case ListJobs(limit=limit):
-                jobs = self._runtime.state.jobs
-                return JobList(tuple(self._view(jobs[job], whole=False) for job in list(jobs)[-limit:]))
+                return self._list(limit)
             case GetJob():
                 return await self._get_job(method)
             case CancelJob(job=job):
@@ -273,7 +277,21 @@ class UserSession:
         job = self._job(method.job)
         if method.since is not None and method.wait_s > 0:
             await self._ledger.wait(job.id, method.since, method.wait_s)
-        return self._view(job, whole=True)
+        view = self._view(job, whole=True)
+        if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: say of which tasks it consists, at least
+            view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
+        return view
+
+    def _list(self, limit: int) -> JobList:
+        """The latest jobs, as many as fit an answer."""
+        jobs, views, size = self._runtime.state.jobs, deque[JobView](), 0
+        for job in islice(reversed(jobs), limit):
+            view = self._view(jobs[job], whole=False)
+            size += len(encode(view))
+            if size > ANSWER_BYTES_MAX:
+                break
+            views.appendleft(view)
+        return JobList(tuple(views))
 
     async def _cancel(self, job: Job) -> Done:
         def requested() -> Event | None:

@@ -24,21 +24,29 @@ class Timeline:
         """The running steps that this event ends, as they will be remembered."""
         match event:
             case StepEnded(step=step, outcome=outcome):
-                ends = [(state.steps[step], outcome)] if step in state.steps else []
+                ended = state.steps.get(step)
+                return [self._ended(ended, outcome, now, event.worked_s)] if ended is not None else []
             case ClientLost(job=job):
-                ends = [(state.steps[step], Outcome.LOST) for step in state.jobs[job].steps]
-            case ResourcesDeclared():
-                ends = [(step, Outcome.LOST) for step in state.steps.values()]
-                now = state.now  # the daemon died at some time after its last event
+                return [self._ended(state.steps[step], Outcome.LOST, now) for step in state.jobs[job].steps]
+            case ResourcesDeclared():  # the daemon died at some time after its last event
+                return [self._ended(step, Outcome.LOST, state.now) for step in state.steps.values()]
             case _:
-                ends = []
-        return [self._ended(step, outcome, now) for step, outcome in ends]
+                return []
 
-    def _ended(self, step: Step, outcome: Outcome, now: float) -> Span:
+    def _ended(self, step: Step, outcome: Outcome, now: float, worked_s: float | None = None) -> Span:
         known = self.running.get(step.id)
         queued_at = known.queued_at if known is not None else step.started_at
         return Span(
-            step.id, step.job, step.task, step.stage, step.units, queued_at, step.started_at, now, outcome.value
+            step.id,
+            step.job,
+            step.task,
+            step.stage,
+            step.units,
+            queued_at,
+            step.started_at,
+            now,
+            outcome.value,
+            worked_s,
         )
 
     def close(self, spans: list[Span]) -> None:

@@ -70,7 +70,7 @@ def _task_views(state: State, job: Job, progress: JobProgress) -> list[TaskView]
 def reason(state: State, job: Job, progress: JobProgress) -> str:
     """What a job does or waits for, in a few words."""
     if job.state.ended:
-        ended = job.failure.message if job.failure is not None else job.state.value
+        ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
         return f"{ended} (still stopping)" if job.steps else ended
     if job.state is JobState.STARTING:
         return "waits for its client, which its user starts" if job.spec.external else "its client starts"

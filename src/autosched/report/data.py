@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched import __version__
 from autosched.backend import Evaluation
 from autosched.model import Record
 from autosched.protocol import JobView, Span, TaskView
 from autosched.shares import tasks_by_share
+from autosched.version import __version__
 
 SCHEMA = 1
 EXAMPLES_MAX = 3

@@ -79,11 +79,11 @@ def evaluate(builds: str, model: str, cores: tuple[int, ...], timeout_s: float) 
     results = {"default": untuned, "tuned": tuned.run(inputs)}
     checks = {name: compare(expected, got) for name, got in results.items()}
     timings = race(_contestants(default, tuned, runtime, inputs), min(BUDGET_S, timeout_s / 4))
-    published = _published(timings, {name: check.equal for name, check in checks.items()}, notes)
-    check = checks[published]
+    choice = published(timings, tuned_right=checks["tuned"].equal, notes=notes)
+    check = checks[choice]
     return Evaluation(
         timings=tuple(timings), reference=reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
-        tolerance=check.tolerance, cores=cores, published=published, notes=tuple(notes),
+        tolerance=check.tolerance, cores=cores, published=choice, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -158,10 +158,11 @@ def _compare_one(expected: Array, got: Array) -> Check:
     return Check(bool(error <= tolerance), error if np.isfinite(error) else INFINITE, tolerance)
 
 
-def _published(timings: Sequence[Timing], equal: dict[str, bool], notes: list[str]) -> str:
+def published(timings: Sequence[Timing], *, tuned_right: bool, notes: list[str]) -> str:
+    """Which build is handed to the user; `notes` says why it is not the tuned one."""
     by_name = {timing.name: timing for timing in timings}
     default, tuned = by_name["default"], by_name["tuned"]
-    if not equal["tuned"]:
+    if not tuned_right:
         notes.append("the tuned build computes something else than the reference; the untuned build is published")
         return "default"
     if tuned.median_s >= default.median_s:

@@ -353,8 +353,8 @@ def test_a_client_that_could_not_be_asked_must_speak_too() -> None:
 
 def test_a_word_in_time_is_enough() -> None:
     story = Story(attach_timeout_s=20.0)
-    job = story.running(idle(1))
-    assert story.core.deadline() == 20.0
+    job = story.running(idle(1), at=15.0)
+    assert story.core.deadline() == 35.0
     story.attach(job, wants(1), at=19.0)
     assert story.core.deadline() == 619.0
 

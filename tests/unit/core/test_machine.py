@@ -149,22 +149,24 @@ class Machine(RuleBasedStateMachine):
 
     def every_job_ends(self) -> None:
         """Liveness: even if no client ever does anything again but die when it is stopped."""
-        asked = {action.job for action in of(StopClient, self.decisions)}
-        for job in sorted(asked):  # their losses may be under way
-            self.tell(ClientLost(job, "stopped"))
+        self.answered = 0
+        self.clients_die()
         for _ in range(100 + 20 * self.story.state.last_job):
             if not self.story.state.active:
                 return
             deadline = self.story.core.deadline()
             assert deadline is not None, f"jobs {list(self.story.state.active)} wait for nothing, for ever"
             self.story.now = max(self.story.now, deadline)
-            before = len(self.decisions)
             self.tell(DeadlineReached())
-            while stops := of(StopClient, self.decisions[before:]):
-                before = len(self.decisions)
-                for stop in stops:
-                    self.tell(ClientLost(stop.job, "stopped"))
+            self.clients_die()
         raise AssertionError(f"jobs {list(self.story.state.active)} do not end")
+
+    def clients_die(self) -> None:
+        """Every StopClient so far is answered."""
+        while stops := of(StopClient, self.decisions[self.answered :]):
+            self.answered = len(self.decisions)
+            for stop in stops:
+                self.tell(ClientLost(stop.job, "stopped"))
 
 
 Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, derandomize=True)

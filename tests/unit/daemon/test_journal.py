@@ -91,6 +91,18 @@ def test_a_faulty_write_hurts_only_itself(tmp_path: Path) -> None:
     assert len(replayed(tmp_path / "db")) == 40
 
 
+def test_a_value_that_the_database_cannot_hold_hurts_only_its_write(tmp_path: Path) -> None:
+    async def work(journal: Journal) -> None:
+        with pytest.raises(OverflowError):
+            await journal.write(("INSERT INTO notes VALUES (?)", (2**70,)))
+        with pytest.raises(sqlite3.Error):
+            await journal.write(("INSERT INTO notes VALUES (?)", (object(),)))
+        await journal.append(1.0, event(1))
+
+    with_journal(tmp_path / "db", work)
+    assert len(replayed(tmp_path / "db")) == 1
+
+
 def test_what_was_written_can_be_read_at_once(tmp_path: Path) -> None:
     async def work(journal: Journal) -> None:
         for number in range(3):

@@ -20,7 +20,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.journal import Journal, JournalDamaged
 from autosched.daemon.runtime import Runtime, describe, spawn
 from autosched.daemon.store import TABLES, Store
-from autosched.errors import Refused
+from autosched.errors import AutoschedError, Refused
 from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, TaskLoad, Unit
 
 SPEC = JobSpec(name="net", model="0" * 64)
@@ -194,10 +194,12 @@ def test_what_breaks_the_core_ends_the_loop(tmp_path: Path, caplog: pytest.LogCa
         runtime.replay()
         journal.start()
         runtime.performer = Seen(journal)
-        runtime.tell(lambda: JobSubmitted(5, SPEC))  # the first job has the number 1
+        posted = asyncio.ensure_future(happen(runtime, JobSubmitted(5, SPEC)))  # the first job has the number 1
         try:
             with pytest.raises(AssertionError, match="job 5 does not follow 0"):
                 await runtime.run()
+            with pytest.raises(AutoschedError, match="the daemon is broken and ends"):
+                await posted
         finally:
             journal.close()
 
@@ -229,5 +231,6 @@ def test_events_and_actions_are_said_in_one_line() -> None:
     assert describe(ClientLost(3, "exit code 1\nand more"), 1.5) == (
         r'ClientLost now_s=1.500 job=3 reason="exit code 1\nand more"'
     )
+    assert describe(ClientLost(3, "a\nb"), 1.5) == r'ClientLost now_s=1.500 job=3 reason="a\nb"'
     assert describe(EndJob(3, JobState.DONE), 1.5) == "EndJob now_s=1.500 job=3 state=done"
     assert describe(StopClient(3, "done"), 0.0) == "StopClient now_s=0.000 job=3 reason=done"

@@ -1,0 +1,314 @@
+"""The ansor backend without daemon and client: a whole job in this process, and everything that can go wrong with a candidate."""
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import psutil
+import pytest
+from nets import conv_net, model, small_net
+from onnx import helper
+
+from autosched import zoo
+from autosched.backend import Built, Evaluation, Lease, Network
+from autosched.errors import ModelRejected, RequestError, StepFailed
+from autosched.model import Failure, JobSpec, Record, TaskInfo
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched_backend_ansor import AnsorBackend  # noqa: E402
+from autosched_backend_ansor.session import AnsorSession  # noqa: E402
+
+CORES = sorted(os.sched_getaffinity(0))
+QUICK: dict[str, bool | int | float | str] = {
+    "population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1, "batch": 4, "min_repeat_ms": 2.0, "num_warmup_samples": 4,
+}  # fmt: skip
+
+
+def lane(stage: str, timeout_s: float = 300.0) -> Lease:
+    return Lease(stage, ("host/0",), (CORES[-1],), timeout_s)
+
+
+def device(stage: str) -> Lease:
+    return Lease(stage, ("cpu0",), (CORES[0],), 300.0)
+
+
+def start(net: Path, folder: Path, **words: object) -> AnsorSession:
+    spec = JobSpec(name="net", model="0" * 64, **{"options": QUICK, **words})  # type: ignore[arg-type]
+    session = AnsorBackend().open(spec, net, folder / "work", folder / "out")
+    assert isinstance(session, AnsorSession)
+    return session
+
+
+def saved(net: object, folder: Path) -> Path:
+    path = folder / "net.onnx"
+    onnx.save(net, path)
+    return path
+
+
+def tune(session: AnsorSession, network: Network, rounds: int) -> list[Record]:
+    """So many rounds of four candidates for each task."""
+    records: list[Record] = []
+    for info in network.tasks:
+        tuner = session.tuner(info, seed=1)
+        for _ in range(rounds):
+            candidates = tuner.select(4, lane("select"))
+            measured = list(tuner.profile(tuner.build(candidates, lane("build")), device("profile")))
+            tuner.update(measured, lane("update"))
+            for m in measured:
+                record = Record(task=info.task, trial=len(records), candidate=m.candidate, latency_s=m.latency_s, failure=m.failure, detail=m.detail)
+                records.append(record)
+    return records
+
+
+# A whole job ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fetch
+@pytest.mark.timeout(240)
+def test_a_trained_network_becomes_faster_and_stays_right(tmp_path: Path) -> None:
+    entry = zoo.catalogue()["rnet"]
+    session = start(zoo.fetch("rnet", tmp_path), tmp_path, shapes=entry.shapes)
+    network = session.import_network(lane("import"))
+    records = tune(session, network, rounds=2)
+    session.compile(records, lane("compile"))
+    evaluation = session.evaluate(device("evaluate"))
+
+    assert network.default_trials >= len(network.tasks)
+    assert {skipped.name for skipped in network.skipped} >= {"softmax"}
+    assert sum(r.failure is None for r in records) > len(records) / 2
+    assert evaluation.outputs_equal, evaluation
+    medians = {t.name: t.median_s for t in evaluation.timings}
+    assert medians["tuned"] < medians["default"] / 2
+    assert evaluation.published == "tuned"
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["evaluation.json", "net.json", "net.so"]
+    stored = msgspec.json.decode((tmp_path / "out" / "evaluation.json").read_bytes(), type=Evaluation)
+    assert stored == evaluation
+    _says_what_onnxruntime_says(tmp_path, entry.shapes)
+    session.kill()
+    assert not _children_left()
+
+
+def _says_what_onnxruntime_says(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = Module(folder / "out" / "net.so")
+    assert {t.name: t.shape for t in module.info.inputs} == shapes
+    inputs = random_inputs(module.info.inputs, seed=9)
+    expected = onnxruntime.InferenceSession(folder / "rnet.onnx").run(None, inputs)
+    for got, wanted in zip(module.run(inputs), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+def _children_left() -> list[psutil.Process]:
+    """Processes of this test that a worker could be; the fork server itself stays."""
+    found = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    servers = {p.pid for p in psutil.Process().children()}
+    psutil.wait_procs([p for p in found if p.pid not in servers], timeout=10)
+    return [p for p in found if p.pid not in servers and p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+# One task -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnsorSession]:
+    folder = tmp_path_factory.mktemp("one")
+    made = start(saved(conv_net(), folder), folder, options={**QUICK, "run_timeout_s": 1.0})
+    made.import_network(lane("import"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def task(session: AnsorSession) -> TaskInfo:
+    return session.import_network(lane("import")).tasks[0]
+
+
+def test_a_task_says_what_it_is(task: TaskInfo) -> None:
+    assert (task.task, task.weight) == (1, 1)
+    assert task.shape == "conv2d+add+relu 16x14x14 -> 16x14x14, 3x3"
+    assert task.flops == pytest.approx(2 * 16 * 16 * 9 * 14 * 14, rel=0.1)
+
+
+def test_the_same_seed_selects_the_same(session: AnsorSession, task: TaskInfo) -> None:
+    first, again, other = (session.tuner(task, seed).select(4, lane("select")) for seed in (5, 5, 6))
+    assert list(first) == list(again) != list(other)
+
+
+def test_nothing_is_selected_twice_even_after_a_restart(session: AnsorSession, task: TaskInfo) -> None:
+    seen: list[bytes] = []
+    records: list[Record] = []
+    for _ in range(2):  # two lives of a client
+        tuner = session.tuner(task, 3)
+        tuner.restore(records)
+        for _ in range(2):
+            chosen = tuner.select(4, lane("select"))
+            seen += chosen
+            measured = list(tuner.profile(tuner.build(chosen, lane("build")), device("profile")))
+            tuner.update(measured, lane("update"))
+            records += [Record(task=1, trial=len(records) + i, candidate=m.candidate, latency_s=m.latency_s, failure=m.failure) for i, m in enumerate(measured)]
+    assert len(seen) == len(set(seen)) == 16
+    assert len(list(session.artifacts.iterdir())) == 0
+
+
+def test_a_small_space_ends(tmp_path: Path) -> None:
+    net = model([helper.make_node("GlobalMaxPool", ["x"], ["y"])], {"x": [1, 2, 4, 4]}, ["y"], {})
+    session = start(saved(net, tmp_path), tmp_path)
+    tuner = session.tuner(session.import_network(lane("import")).tasks[0], 0)
+    found: list[bytes] = []
+    for _ in range(400):
+        if not (chosen := tuner.select(8, lane("select"))):
+            break
+        found += chosen
+    session.kill()
+    assert not chosen
+    assert len(set(found)) == len(found) > 0
+
+
+BAD_KERNELS = {
+    "crashes": ("*(volatile int *)0 = 1; return 0;", Failure.RUN_CRASH, "SIGSEGV"),
+    "hangs": ("for (;;) {} return 0;", Failure.RUN_TIMEOUT, "not measured within 1 s"),
+    "freezes": ("raise(SIGSTOP); return 0;", Failure.RUN_TIMEOUT, "not measured within 1 s"),
+    "does nothing": ("return 0;", Failure.WRONG_RESULT, "differs from the untuned kernel"),
+    "exits": ("_exit(7); return 0;", Failure.RUN_CRASH, "exit code 7"),
+}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="makes kernels with a C compiler")
+@pytest.mark.parametrize("behaviour", BAD_KERNELS)
+def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
+    behaviour: str, session: AnsorSession, task: TaskInfo, tmp_path: Path
+) -> None:
+    body, failure, words = BAD_KERNELS[behaviour]
+    source, library = tmp_path / "bad.c", tmp_path / "bad.so"
+    source.write_text(
+        "#include <signal.h>\n#include <unistd.h>\n"
+        f"int __tvm_ffi_main(void *self, const void *args, int count, void *result) {{ {body} }}\n"
+    )
+    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    tuner = session.tuner(task, 11)
+    good = tuner.build(tuner.select(1, lane("select")), lane("build"))
+    bad, fine = tuner.profile([Built(b"bad", library), *good], device("profile"))
+    assert bad.failure is failure
+    assert words in bad.detail
+    assert fine.failure is None
+    assert 0 < statistics.median(fine.latency_s) < 1
+
+
+def test_candidates_that_cannot_be_built_are_records(session: AnsorSession, task: TaskInfo) -> None:
+    tuner = session.tuner(task, 12)
+    built = tuner.build([b"not json", b"[[], []]", b'[[["NoSuchThing", [], [], []]], []]'], lane("build"))
+    assert [b.failure for b in built] == [Failure.BUILD_ERROR, None, Failure.BUILD_ERROR]
+    assert all(b.detail for b in built if b.failure)
+    assert [m.failure for m in tuner.profile(built, device("profile"))][0] is Failure.BUILD_ERROR
+
+
+def test_a_build_that_takes_too_long_is_a_record(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+    impatient = start(saved(conv_net(), tmp_path), tmp_path, options={**QUICK, "build_timeout_s": 1e-6})
+    impatient.import_network(lane("import"))
+    shutil.copyfile(session._reference_file(task), impatient._reference_file(task)) if session._reference_file(
+        task
+    ).exists() else session.reference(task, lane("build")) or shutil.copyfile(
+        session._reference_file(task), impatient._reference_file(task)
+    )
+    tuner = impatient.tuner(task, 0)
+    built = tuner.build(tuner.select(1, lane("select")), lane("build"))
+    impatient.kill()
+    assert built[0].failure is Failure.BUILD_TIMEOUT
+
+
+def test_kill_ends_a_running_step(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+    tuner = session.tuner(task, 13)
+    candidates = tuner.select(4, lane("select"))
+    tuner.build(candidates[:1], lane("build"))
+    timer = threading.Timer(0.05, session.kill, [lane("build")])
+    timer.start()
+    with pytest.raises(StepFailed, match="killed"):
+        for _ in range(100):
+            tuner.build(candidates, lane("build"))
+    assert [b.failure for b in tuner.build(candidates[:1], lane("build"))] == [None]
+
+
+def test_a_worker_killed_from_outside_costs_one_candidate(session: AnsorSession, task: TaskInfo) -> None:
+    tuner = session.tuner(task, 14)
+    candidates = tuner.select(2, lane("select"))
+    pid = session._workers.call("build", lane("build").cores, "os:getpid", timeout_s=60)
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+    built = tuner.build(candidates, lane("build"))
+    assert built[-1].failure is None
+
+
+# Bad models -----------------------------------------------------------------------------------------------------------
+
+
+def rejected(net: Path, folder: Path, **words: object) -> str:
+    with pytest.raises((ModelRejected, RequestError)) as raised:
+        start(net, folder, **words).import_network(lane("import"))
+    return str(raised.value)
+
+
+def test_an_unsupported_operator_is_named(tmp_path: Path) -> None:
+    net = model([helper.make_node("Relu", ["x"], ["z"])], {"x": [1, 2, 2]}, ["z"], {})
+    net.graph.node.append(helper.make_node("Det", ["x"], ["y"], name="determinant"))
+    net.graph.output.append(helper.make_tensor_value_info("y", 1, None))
+    assert "operator Det (node 'determinant')" in rejected(saved(net, tmp_path), tmp_path)
+
+
+def test_a_network_without_arithmetic_is_refused(tmp_path: Path) -> None:
+    net = model([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], {"x": [3, 2]}, ["y"], {})
+    assert "no operator worth tuning" in rejected(saved(net, tmp_path), tmp_path)
+
+
+def test_a_dynamic_shape_is_asked_for(tmp_path: Path) -> None:
+    message = rejected(saved(small_net(batch="N"), tmp_path), tmp_path)
+    assert "--shape x=1,3,12,12" in message
+
+
+@pytest.mark.parametrize(("words", "told"), [({"options": {"popsize": 3}}, "popsize"), ({"target": "cuda"}, "cuda")])
+def test_wishes_that_cannot_be_met(words: dict[str, object], told: str, tmp_path: Path) -> None:
+    assert told in rejected(saved(conv_net(), tmp_path), tmp_path, **words)
+
+
+def test_without_records_the_untuned_build_is_published(tmp_path: Path) -> None:
+    session = start(saved(small_net(), tmp_path), tmp_path)
+    session.import_network(lane("import"))
+    session.compile([], lane("compile"))
+    evaluation = session.evaluate(device("evaluate"))
+    session.kill()
+    assert evaluation.outputs_equal
+    assert evaluation.published == "default"
+    assert Module(tmp_path / "out" / "net.json").info.build == "default"
+
+
+def commands(words: Sequence[str]) -> dict[str, object]:
+    import sys
+
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=120, check=False)
+    assert len(done.stdout.splitlines()) == 1, done
+    answer: dict[str, object] = msgspec.json.decode(done.stdout)
+    assert (done.returncode == 0) is answer["ok"]
+    return answer
+
+
+def test_check_and_probe_and_module_print_one_json_object(tmp_path: Path) -> None:
+    net = saved(small_net(batch="N"), tmp_path)
+    answer = commands(["autosched.tvm.check", str(net), "--shape", "x=1,3,12,12"])
+    assert (answer["ok"], answer["opset"], answer["nodes_before"]) == (True, 13, 9)
+    assert commands(["autosched.tvm.check", str(net)])["code"] == "model_rejected"
+    assert commands(["autosched.tvm.check", str(net), "--shape", "x"])["code"] == "request"
+    assert commands(["autosched.tvm.module", "run", str(tmp_path / "none.so")])["code"] == "not_found"
+    findings = commands(["autosched.tvm.probe"])["findings"]
+    assert isinstance(findings, list)
+    assert {finding["state"] for finding in findings} == {"ok"}

@@ -1,0 +1,163 @@
+"""Networks through the command line and the Python API, with the real compiler; and what is refused, with which words."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.lab import Lab, lab
+
+pytest.importorskip("tvm")
+pytest.importorskip("onnx")
+
+import numpy as np
+import onnx
+from nets import conv_net, model, small_net
+
+import autosched
+from autosched.cli.app import run
+from autosched.errors import RequestError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.timeout(300)]
+Said = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """Runs a command in an empty folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOSCHED_HOST", there.address)
+
+    def command(*words: object) -> Said:
+        code = run([str(word) for word in words])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return command
+
+
+def test_a_network_is_tuned_checked_run_and_measured(cli: Callable[..., Said], tmp_path: Path) -> None:
+    onnx.save(small_net(), "small.onnx")
+    code, out, err = cli("tune", "small.onnx", "--trials", 12, "--seed", 1)
+    assert code == 0, err
+    assert "outputs equal to" in out
+    assert "default " in out
+    assert "tuned " in out
+    module = tmp_path / "small-tuned/small.so"
+    assert module.stat().st_size > 1000
+
+    np.save("x.npy", np.ones((1, 3, 12, 12), "float32"))
+    code, out, err = cli("run", module, "--input", "x.npy", "--output", "outputs")
+    assert code == 0, err
+    first = np.load("outputs/y.npy")
+    assert first.shape == (1, 5)
+    loaded = autosched.load_module(module)
+    np.testing.assert_allclose(loaded.run(np.load("x.npy"))[0], first, rtol=1e-5)
+    np.testing.assert_allclose(loaded.run({"x": np.load("x.npy")})[0], reference("small.onnx"), rtol=1e-3, atol=1e-5)
+    with pytest.raises(RequestError, match="no input 'z'"):
+        loaded.run({"z": np.load("x.npy")})
+
+    code, out, err = cli("evaluate", module, "--seconds", 0.2)
+    assert code == 0, err
+    assert "95 % of" in out
+    assert "evaluate-small" in cli("jobs")[1], "it was measured under a lease"
+    code, _, err = cli("run", module, "--input", "none.npy")
+    assert code == 2
+    assert "none.npy" in err
+
+
+def reference(path: str) -> Any:
+    session = pytest.importorskip("onnxruntime").InferenceSession(path)
+    return session.run(None, {"x": np.load("x.npy")})[0]
+
+
+def test_the_same_from_python_in_one_line(there: Lab, tmp_path: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "conv.onnx")
+    tuned = autosched.load_model(tmp_path / "conv.onnx").tune(trials=8, daemon=there.address)
+    module = tuned.compile().save(tmp_path / "saved")
+    assert tuned.evaluation is not None
+    assert tuned.evaluation.outputs_equal
+    assert module.run(np.zeros((1, 16, 14, 14), "float32"))[0].shape == (1, 16, 14, 14)
+    assert module.evaluate(daemon=there.address, budget_s=0.2).median_s > 0
+
+
+def test_a_model_is_checked_without_a_job(cli: Callable[..., Said]) -> None:
+    onnx.save(small_net(), "small.onnx")
+    code, out, err = cli("model", "check", "small.onnx")
+    assert code == 0, err
+    assert "input x: float32 1x3x12x12" in out
+    assert "autosched tune small.onnx" in err
+
+
+def rejected() -> dict[str, tuple[Callable[[], None], str]]:
+    """File name to how it is made, and what must be said of it."""
+    node = onnx.helper.make_node
+
+    def save(name: str, *nodes: Any, batch: int | str = 1, weights: dict[str, Any] | None = None) -> None:
+        onnx.save(model(list(nodes), {"x": [batch, 3, 8, 8]}, ["y"], weights or {}), name)
+
+    def truncated() -> None:
+        onnx.save(conv_net(), "whole.onnx")
+        Path("truncated.onnx").write_bytes(Path("whole.onnx").read_bytes()[:1500])
+
+    return {
+        "text.onnx": (lambda: Path("text.onnx").write_text("hello\n") and None, "is not an ONNX file"),  # type: ignore[func-returns-value]
+        "truncated.onnx": (truncated, "is truncated"),
+        "unsupported.onnx": (lambda: save("unsupported.onnx", node("NonMaxSuppression", ["x"], ["y"], name="nms")), "nms"),
+        "dynamic.onnx": (lambda: onnx.save(small_net("n"), "dynamic.onnx"), "--shape x="),
+        "nothing.onnx": (lambda: save("nothing.onnx", node("Flatten", ["x"], ["y"])), "no operator worth tuning"),
+    }
+
+
+@pytest.mark.parametrize("name", ["text.onnx", "truncated.onnx", "unsupported.onnx", "dynamic.onnx", "nothing.onnx"])
+def test_a_model_that_cannot_be_tuned_is_refused_with_the_reason(cli: Callable[..., Said], name: str) -> None:
+    make, wanted = rejected()[name]
+    make()
+    code, out, err = cli("tune", name, "--trials", 4)
+    assert (code, out) == (6, "")
+    assert wanted in err
+    code, out, err = cli("model", "check", name)
+    assert (code, out) == (1, "")
+    assert wanted in err
+    assert cli("status")[0] == 0, "the daemon is unharmed"
+
+
+def test_a_shape_for_a_dynamic_input(cli: Callable[..., Said]) -> None:
+    onnx.save(small_net("n"), "dynamic.onnx")
+    code, out, err = cli("tune", "dynamic.onnx", "--shape", "x=2,3,12,12", "--trials", 4)
+    assert code == 0, err
+    assert "2x3x12x12" in cli("model", "check", "dynamic.onnx", "--shape", "x=2,3,12,12")[1]
+
+
+@pytest.mark.parametrize("target", ["nvidia/none", '{"kind": "zzz"}', "llvm -mcpu=none"])
+def test_an_unknown_target(cli: Callable[..., Said], target: str) -> None:
+    onnx.save(conv_net(), "conv.onnx")
+    code, out, err = cli("tune", "conv.onnx", "--trials", 4, "--target", target)
+    assert code in (2, 6)
+    assert out == ""
+    assert "Try" in err or "Near" in err
+
+
+def test_no_compiler_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(conv_net(), "conv.onnx")
+    monkeypatch.setenv("PATH", "/nowhere")
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "lab").mkdir()
+    with lab(tmp_path / "lab") as there:
+        code = run(["--host", there.address, "tune", "conv.onnx", "--trials", "4"])
+    err = capsys.readouterr().err
+    assert code == 6
+    assert "apt-get install gcc" in err
+    assert os.environ["PATH"] == "/nowhere"

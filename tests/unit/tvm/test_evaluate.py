@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from autosched.backend import Timing
+from autosched.tvm import evaluate
+from autosched.tvm.evaluate import Contestant, compare, published, race
+
+
+def test_equal_outputs_are_equal() -> None:
+    array = np.array([1.0, np.nan, np.inf], "float32")
+    check = compare([array], [array.copy()])
+    assert (check.equal, check.max_abs_error) == (True, 0.0)
+
+
+@pytest.mark.parametrize(("error", "equal"), [(1e-3, True), (3e-2, False), (np.nan, False)])
+def test_the_tolerance_follows_the_scale(error: float, equal: bool) -> None:
+    expected = np.array([10.0, -5.0], "float32")
+    assert compare([expected], [expected + np.float32(error)]).equal is equal
+
+
+def test_whole_numbers_must_be_the_same() -> None:
+    assert not compare([np.array([1, 2])], [np.array([1, 3])]).equal
+
+
+def test_other_shapes_and_counts_differ() -> None:
+    a = np.zeros(3, "float32")
+    assert not compare([a], [a.reshape(3, 1)]).equal
+    assert not compare([a], [a, a]).equal
+
+
+def test_the_race_is_interleaved_and_slow_builds_run_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "ROUNDS_MAX", 5)
+    log = []
+
+    def contestant(name: str, once_s: float) -> Contestant:
+        def sample(_number: int) -> float:
+            log.append(name)
+            return once_s
+
+        return Contestant(name, sample)
+
+    timings = race([contestant("slow", 9.0), contestant("fast", 1e-3)], budget_s=60.0)
+    assert [len(t.samples_s) for t in timings] == [evaluate.ROUNDS_MIN, 5]
+    assert log == ["slow", "fast", "fast"] + ["slow", "fast"] * 3 + ["fast"] * 2
+
+
+def test_without_time_each_is_still_measured_three_times() -> None:
+    timings = race([Contestant("only", lambda _number: 0.5)], budget_s=0.0)
+    assert len(timings[0].samples_s) == 3
+
+
+def timing(name: str, median_s: float) -> Timing:
+    return Timing(name, (median_s,) * 3, median_s, median_s, median_s)
+
+
+@pytest.mark.parametrize(
+    ("tuned_s", "right", "choice", "words"),
+    [(1.0, True, "tuned", ""), (3.0, True, "default", "not make the network faster"), (1.0, False, "default", "something else")],
+)
+def test_only_what_is_faster_and_right_is_published(tuned_s: float, right: bool, choice: str, words: str) -> None:
+    notes: list[str] = []
+    assert published([timing("default", 2.0), timing("tuned", tuned_s)], tuned_right=right, notes=notes) == choice
+    assert words in " ".join(notes)

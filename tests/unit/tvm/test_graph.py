@@ -1,0 +1,99 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from nets import model, small_net
+from onnx import helper
+
+from autosched.errors import ModelRejected, RequestError
+from autosched.tvm import graph
+
+
+def nothing(_nodes: Iterable[Any]) -> list[Any]:
+    return []
+
+
+def write(net: Any, folder: Path) -> Path:
+    path = folder / "net.onnx"
+    onnx.save(net, path)
+    return path
+
+
+def test_a_good_model_is_prepared(tmp_path: Path) -> None:
+    ready = graph.prepare(write(small_net(), tmp_path), {}, nothing)
+    assert ready.opset == 13
+    assert ready.nodes_before == 9
+    assert any("Sum made Add" in fix for fix in ready.fixes)
+    assert [value.name for value in graph.inputs_of(ready.model)] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty"),
+        (b"hello, world " * 20, "not an ONNX file"),
+        (small_net().SerializeToString()[:-50], "truncated"),
+        (onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString(), "no operators"),
+    ],
+)
+def test_bad_files_are_told_apart(data: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelRejected, match=words):
+        graph.read(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelRejected, match="cannot be read"):
+        graph.read(tmp_path / "none.onnx")
+
+
+def test_weights_in_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save_model(small_net(), path, save_as_external_data=True, location="weights", size_threshold=0)
+    with pytest.raises(ModelRejected, match="other files"):
+        graph.read(path)
+
+
+def test_a_dynamic_shape_is_named_with_an_example(tmp_path: Path) -> None:
+    path = write(small_net(batch="N"), tmp_path)
+    with pytest.raises(ModelRejected, match=r"'x' is \?,3,12,12.*--shape x=1,3,12,12"):
+        graph.prepare(path, {}, nothing)
+    ready = graph.prepare(path, {"x": (2, 3, 12, 12)}, nothing)
+    assert graph.dims_of(ready.model.graph.input[0]) == [2, 3, 12, 12]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"y": (1,)}, "no input 'y'; its inputs are: 'x'"),
+        ({"x": (1, 3, 12)}, "does not fit"),
+        ({"x": (1, 4, 12, 12)}, "does not fit"),
+        ({"x": (0, 3, 12, 12)}, "at least 1"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], words: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=words):
+        graph.prepare(write(small_net(batch="N"), tmp_path), shapes, nothing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "words"),
+    [
+        ("LSTM", "", r"operator LSTM \(node 'odd'\).*unrolled"),
+        ("ConvInteger", "", "without quantization"),
+        ("FusedGelu", "com.acme", r"com\.acme\.FusedGelu.*no standard"),
+        ("Det", "", "replace that layer"),
+    ],
+)
+def test_unsupported_operators_are_named(kind: str, domain: str, words: str, tmp_path: Path) -> None:
+    node = helper.make_node(kind, ["x"], ["y"], name="odd", domain=domain)
+    net = model([helper.make_node("Relu", ["x"], ["z"])], {"x": [2, 2]}, ["z"], {})
+    net.graph.node.append(node)
+    net.graph.output.append(helper.make_tensor_value_info("y", 1, None))
+    if domain:
+        net.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(ModelRejected, match=words):
+        graph.prepare(write(net, tmp_path), {}, lambda nodes: [n for n in nodes if n.op_type == kind])

@@ -1,0 +1,137 @@
+"""Workers with functions of the standard library: what happens to processes, not to kernels."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autosched.errors import StepFailed
+from autosched.tvm.workers import Died, Killed, Raised, TimedOut, Worker, Workers, prepare
+
+pytestmark = pytest.mark.tvm
+LONG_S = 60.0
+CORE = (min(os.sched_getaffinity(0)),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared() -> None:
+    prepare()
+
+
+@pytest.fixture()
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(CORE, tmp_path / "log")
+    yield made
+    made.close()
+
+
+def gone(pid: int) -> bool:
+    return eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def eventually(fact: Callable[[], bool], within_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not fact():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.01)
+    return True
+
+
+def test_a_call_is_answered_on_the_cores(worker: Worker) -> None:
+    assert worker.call("os:getpid", timeout_s=LONG_S) == worker.pid
+    assert worker.call("os:sched_getaffinity", 0, timeout_s=LONG_S) == set(CORE)
+    assert worker.call("os:getenv", "TVM_BIND_THREADS", timeout_s=LONG_S) == "0"
+
+
+def test_an_exception_is_told_and_the_worker_lives(worker: Worker) -> None:
+    with pytest.raises(Raised, match="No such file") as raised:
+        worker.call("os:listdir", "/nowhere", timeout_s=LONG_S)
+    assert raised.value.kind == "FileNotFoundError"
+    assert worker.call("os:getpid", timeout_s=LONG_S) == worker.pid
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGABRT, "SIGABRT")])
+def test_a_crash_is_named(worker: Worker, number: int, name: str) -> None:
+    with pytest.raises(Died, match=name):
+        worker.call("signal:raise_signal", number, timeout_s=LONG_S)
+    assert not worker.usable
+
+
+def test_an_exit_is_noticed(worker: Worker) -> None:
+    with pytest.raises(Died, match="exit code 3"):
+        worker.call("os:_exit", 3, timeout_s=LONG_S)
+
+
+def test_a_stuck_worker_is_killed(worker: Worker) -> None:
+    with pytest.raises(TimedOut, match="within 0 s"):
+        worker.call("time:sleep", LONG_S, timeout_s=0.2)
+    assert gone(worker.pid)
+
+
+def test_a_frozen_worker_is_noticed_by_the_parent(worker: Worker) -> None:
+    worker.call("os:getpid", timeout_s=LONG_S)
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(TimedOut):
+        worker.call("os:getpid", timeout_s=0.2)
+    assert gone(worker.pid)
+
+
+def test_processor_time_is_limited_and_given_back(worker: Worker) -> None:
+    worker.call("math:factorial", 10, timeout_s=LONG_S, processor_s=1.0)
+    worker.call("time:sleep", 0.01, timeout_s=LONG_S)
+    with pytest.raises(TimedOut, match="processor time"):
+        worker.call("math:factorial", 10_000_000, timeout_s=LONG_S, processor_s=0.5)
+
+
+def test_a_killed_worker_ends_the_step(worker: Worker) -> None:
+    worker.call("os:getpid", timeout_s=LONG_S)
+    threading.Timer(0.1, worker.kill).start()
+    with pytest.raises(Killed) as raised:
+        worker.call("time:sleep", LONG_S, timeout_s=LONG_S)
+    assert isinstance(raised.value, StepFailed)
+
+
+def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
+    with pytest.raises(TimedOut):
+        worker.call("os:system", f"sleep {LONG_S}", timeout_s=0.5)
+    assert gone(worker.pid)
+    assert eventually(lambda: not any(p.info["cmdline"] == ["sleep", str(LONG_S)] for p in psutil.process_iter(["cmdline"])))
+
+
+def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=2)
+    pids = [workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) for _ in range(5)]
+    workers.kill()
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    with pytest.raises(Died):
+        workers.call("build", CORE, "os:abort", timeout_s=LONG_S)
+    pid = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    assert workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) != pid
+    workers.kill()
+
+
+def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    here = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
+    unpinned = workers.call("build", (), "os:getpid", timeout_s=LONG_S)
+    workers.kill(CORE)
+    assert gone(here)
+    assert workers.call("build", (), "os:getpid", timeout_s=LONG_S) == unpinned
+    workers.kill()
+
+
+def test_a_process_for_one_call_ends_with_it(tmp_path: Path) -> None:
+    assert gone(Workers(tmp_path, recycle_after=9).once(CORE, "os:getpid", timeout_s=LONG_S))
