@@ -7,7 +7,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def model(nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], weights: dict[str, Any], opset: int = 13) -> Any:
+def model(
+    nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], weights: dict[str, Any], opset: int = 13
+) -> Any:
     """An ONNX model of float inputs; weights are arrays."""
     graph = helper.make_graph(
         nodes,
@@ -45,7 +47,7 @@ def small_net(batch: int | str = 1) -> Any:
     return model(nodes, {"x": [batch, 3, 12, 12]}, ["y"], weights)
 
 
-def conv_net(channels: int = 16, size: int = 14) -> Any:
+def conv_net(channels: int = 16, size: int = 16) -> Any:
     """One convolution with a bias, and one activation: a single task."""
     random = np.random.default_rng(3)
     weights = {

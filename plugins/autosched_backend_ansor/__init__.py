@@ -11,8 +11,8 @@ class AnsorBackend:
 
     api = (1, 0)
 
-    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> Session:
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
         """Check options and target, and start a session. Raises RequestError."""
         from autosched_backend_ansor.session import AnsorSession  # needs TVM; reading this package's name does not
 
-        return AnsorSession(job, model, workdir, outdir)
+        return AnsorSession(job, model, workdir, outdir, device_cores)

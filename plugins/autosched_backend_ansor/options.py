@@ -36,8 +36,6 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
     """Per candidate."""
     recycle_after: Annotated[int, Meta(ge=1, le=1_000_000)] = 200
     """Candidates after which a worker process is replaced, since TVM's compiler leaks."""
-    device_cores: Annotated[int, Meta(ge=1, le=4096)] = 1
-    """Cores of the device: what the search makes parallel loops for, unless the target says num-cores."""
 
 
 def read(given: Mapping[str, bool | int | float | str]) -> Options:

@@ -30,11 +30,11 @@ CHOICES_MAX = 3
 class AnsorSession:
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
-    def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> None:
+    def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> None:
         self.options = option_table.read(job.options)
         toolchain.linker()
         prepare()
-        self.target = targets.resolve(job.target, self.options.device_cores)
+        self.target = targets.resolve(job.target, max(1, device_cores))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         self.artifacts = workdir / "artifacts"
         self._tasks_dir = workdir / "tasks"
@@ -80,6 +80,7 @@ class AnsorSession:
             "evaluate", lease, orders.EVALUATE, str(self._builds), str(self._model), lease.cores, lease.timeout_s,
             timeout_s=lease.timeout_s,
         )  # fmt: skip
+        evaluation = msgspec.structs.replace(evaluation, notes=(*self._notes, *evaluation.notes))
         self._outdir.mkdir(parents=True, exist_ok=True)
         for suffix in (".so", ".json"):
             shutil.copyfile(self._builds / f"{evaluation.published}{suffix}", self._outdir / f"{self._stem}{suffix}")

@@ -31,7 +31,7 @@ class MockBackend:
 
     api = (1, 0)
 
-    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> "MockSession":
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> "MockSession":
         """Check the options."""
         for name in job.options:
             if name not in DEFAULTS:

@@ -145,8 +145,10 @@ class Backend(Protocol):
 
     api: tuple[int, int]
 
-    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path) -> Session:
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
         """Start one job. Files may be written below `workdir`; what lands in `outdir` is the user's result.
+
+        `device_cores`: CPU cores of the device that is profiled on; 0 when it is no CPU.
 
         Raises RequestError for options it does not know or cannot use.
         """

@@ -349,6 +349,8 @@ class JobOrder(Struct, frozen=True):
     """How many records there are to fetch with GetRecords."""
     lanes: int
     devices: int
+    device_cores: int
+    """CPU cores of one of the devices."""
 
 
 class GetOrder(Method, frozen=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from integration.lab import Lab, lab
 
 pytest.importorskip("tvm")
@@ -13,11 +14,11 @@ pytest.importorskip("onnx")
 
 import numpy as np
 import onnx
-from nets import conv_net, model, small_net
 
 import autosched
 from autosched.cli.app import run
 from autosched.errors import RequestError
+from nets import conv_net, model, small_net
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(300)]
 Said = tuple[int, str, str]
@@ -113,7 +114,10 @@ def rejected() -> dict[str, tuple[Callable[[], None], str]]:
     return {
         "text.onnx": (lambda: Path("text.onnx").write_text("hello\n") and None, "is not an ONNX file"),  # type: ignore[func-returns-value]
         "truncated.onnx": (truncated, "is truncated"),
-        "unsupported.onnx": (lambda: save("unsupported.onnx", node("NonMaxSuppression", ["x"], ["y"], name="nms")), "nms"),
+        "unsupported.onnx": (
+            lambda: save("unsupported.onnx", node("NonMaxSuppression", ["x"], ["y"], name="nms")),
+            "nms",
+        ),
         "dynamic.onnx": (lambda: onnx.save(small_net("n"), "dynamic.onnx"), "--shape x="),
         "nothing.onnx": (lambda: save("nothing.onnx", node("Flatten", ["x"], ["y"])), "no operator worth tuning"),
     }
@@ -148,7 +152,9 @@ def test_an_unknown_target(cli: Callable[..., Said], target: str) -> None:
     assert "Try" in err or "Near" in err
 
 
-def test_no_compiler_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_compiler_on_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(conv_net(), "conv.onnx")
     monkeypatch.setenv("PATH", "/nowhere")

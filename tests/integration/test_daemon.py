@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from autosched import config

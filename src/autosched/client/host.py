@@ -69,7 +69,9 @@ class Host:
         course = Course(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
-                lambda: backend.load(order.spec.backend).open(order.spec, model, self._workdir, self._outdir)
+                lambda: backend.load(order.spec.backend).open(
+                    order.spec, model, self._workdir, self._outdir, order.device_cores
+                )
             )
         except AutoschedError as error:
             course.broken(JobFailure(error.code, str(error)))

@@ -78,6 +78,7 @@ class ClientSession:
             records=progress.trials,
             lanes=len(lanes.pool.units) if lanes is not None else 0,
             devices=len(devices.pool.units) if devices is not None else 0,
+            device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
         )
 
     async def _plan(self, method: PlanNetwork) -> Done:

@@ -25,17 +25,18 @@ def compile_network(model: str, target: str, choices: Sequence[Choice], folder: 
     onnx_model = onnx.load(model)
     fused = importer.network(onnx_model, tvm_target)
     chosen, notes = _database(choices, tvm_target)
+    tuned = len(choices) - len(notes)
     for build, database in (("default", ms.database.MemoryDatabase()), ("tuned", chosen)):
         with tvm_target, database, tvm.transform.PassContext(opt_level=3):
             executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline())
         executable.export_library(str(Path(folder) / f"{build}.so"), fcompile=toolchain.link)
         side = SideFile(
-            format=FORMAT, name=name, build=build, inputs=_inputs(onnx_model),
+            format=FORMAT, name=name, build=build if tuned else "default", inputs=_inputs(onnx_model),
             outputs=_outputs(fused, onnx_model), target=json.loads(target), versions=versions(),
         )  # fmt: skip
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)
         (Path(folder) / f"{build}.json").write_bytes(text + b"\n")
-    return Compiled(tasks=len(choices) - len(notes), notes=tuple(notes))
+    return Compiled(tasks=tuned, notes=tuple(notes))
 
 
 def versions() -> dict[str, str]:

@@ -29,7 +29,7 @@ def resolve(text: str, cores: int) -> str:
     wanted.setdefault("num-cores", max(1, cores))
     try:
         target = tvm.target.Target(wanted)
-    except (ValueError, TypeError, tvm.error.TVMError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise RequestError(
             f"TVM refuses the target {json.dumps(wanted)}: {_first_sentence(error)}. Try: {EXAMPLES}"
         ) from error
@@ -48,7 +48,10 @@ def _read(text: str) -> dict[str, Any]:
         except json.JSONDecodeError as error:
             raise RequestError(f"the target is not valid JSON ({error}). Try: {EXAMPLES}") from error
         return {"kind": "llvm", **wanted}
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise RequestError(f"the target {text!r} cannot be read: {error}. Try: {EXAMPLES}") from error
     if len(words) == 1 and not _is_kind(words[0]):
         return {"kind": "llvm", "mcpu": words[0]}
     return {"kind": words[0], **_flags(words[1:])}

@@ -55,7 +55,11 @@ def timing(name: str, median_s: float) -> Timing:
 
 @pytest.mark.parametrize(
     ("tuned_s", "right", "choice", "words"),
-    [(1.0, True, "tuned", ""), (3.0, True, "default", "not make the network faster"), (1.0, False, "default", "something else")],
+    [
+        (1.0, True, "tuned", ""),
+        (3.0, True, "default", "not make the network faster"),
+        (1.0, False, "default", "something else"),
+    ],
 )
 def test_only_what_is_faster_and_right_is_published(tuned_s: float, right: bool, choice: str, words: str) -> None:
     notes: list[str] = []

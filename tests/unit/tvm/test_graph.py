@@ -4,11 +4,11 @@ from typing import Any
 
 import onnx
 import pytest
-from nets import model, small_net
 from onnx import helper
 
 from autosched.errors import ModelRejected, RequestError
 from autosched.tvm import graph
+from nets import model, small_net
 
 
 def nothing(_nodes: Iterable[Any]) -> list[Any]:

@@ -1,8 +1,8 @@
 import onnx
 import pytest
-from nets import small_net
 
 from autosched.tvm.model_file import FileKind, kind_of
+from nets import small_net
 
 
 def test_a_model_is_a_model() -> None:
@@ -19,6 +19,8 @@ def test_a_model_without_a_graph_is_truncated() -> None:
     assert kind_of(onnx.ModelProto(ir_version=8).SerializeToString()) is FileKind.TRUNCATED
 
 
-@pytest.mark.parametrize("data", [b"root:x:0:0:root:/root:/bin/bash\n" * 9, b"\x7fELF" + bytes(60), b"PK\x03\x04" * 20, b"\0"])
+@pytest.mark.parametrize(
+    "data", [b"root:x:0:0:root:/root:/bin/bash\n" * 9, b"\x7fELF" + bytes(60), b"PK\x03\x04" * 20, b"\0"]
+)
 def test_other_files_are_other(data: bytes) -> None:
     assert kind_of(data) is FileKind.OTHER

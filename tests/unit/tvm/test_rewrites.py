@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from nets import model, small_net
 from onnx import helper
 
 from autosched.tvm import rewrites
+from nets import model, small_net
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -23,7 +23,7 @@ def _prepared() -> None:
     prepare()
 
 
-@pytest.fixture()
+@pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
     made = Worker(CORE, tmp_path / "log")
     yield made
@@ -101,7 +101,9 @@ def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
     with pytest.raises(TimedOut):
         worker.call("os:system", f"sleep {LONG_S}", timeout_s=0.5)
     assert gone(worker.pid)
-    assert eventually(lambda: not any(p.info["cmdline"] == ["sleep", str(LONG_S)] for p in psutil.process_iter(["cmdline"])))
+    assert eventually(
+        lambda: not any(p.info["cmdline"] == ["sleep", str(LONG_S)] for p in psutil.process_iter(["cmdline"]))
+    )
 
 
 def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
