@@ -31,7 +31,8 @@ from autosched_backend_ansor.session import AnsorSession  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {
-    "population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1, "batch": 4, "min_repeat_ms": 2.0, "num_warmup_samples": 4,
+    "population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1, "batch": 4, "min_repeat_ms": 2.0,
+    "num_warmup_samples": 4,
 }  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def test_candidates_that_cannot_be_built_are_records(session: AnsorSession, task
     built = tuner.build([b"not json", b"[[], []]", b'[[["NoSuchThing", [], [], []]], []]'], lane("build"))
     assert [b.failure for b in built] == [Failure.BUILD_ERROR, None, Failure.BUILD_ERROR]
     assert all(b.detail for b in built if b.failure)
-    assert [m.failure for m in tuner.profile(built, device("profile"))][0] is Failure.BUILD_ERROR
+    assert next(iter(tuner.profile(built, device("profile")))).failure is Failure.BUILD_ERROR
 
 
 def test_a_build_that_takes_too_long_is_a_record(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
@@ -241,8 +242,7 @@ def test_kill_ends_a_running_step(session: AnsorSession, task: TaskInfo, tmp_pat
     timer = threading.Timer(0.05, session.kill, [lane("build")])
     timer.start()
     with pytest.raises(StepFailed, match="killed"):
-        for _ in range(100):
-            tuner.build(candidates, lane("build"))
+        tuner.build(candidates * 100, lane("build"))
     assert [b.failure for b in tuner.build(candidates[:1], lane("build"))] == [None]
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.lab import MODEL, Lab, lab
 
 import autosched
 from autosched.errors import JobCancelled, JobFailed, RequestError
+from integration.lab import MODEL, Lab, lab
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.lab import MODEL, Lab, lab
 
 from autosched.cli.app import run
+from integration.lab import MODEL, Lab, lab
 
 CPU_S_MAX = 0.15
 Said = tuple[int, str, str]
@@ -100,7 +100,9 @@ def test_listings_as_table_json_and_ids(cli: Callable[..., Said], monkeypatch: p
     assert [str(job["job"]) for job in told["jobs"]] == ids
     assert json.loads(cli("job", "last", "-o", "json")[1])["job"]["job"] == int(ids[-1])
     assert cli("job", "last", "-o", "id")[1].split() == ids[-1:]
-    assert [unit["unit"] for unit in json.loads(cli("devices", "-o", "json")[1])["devices"]] == cli("devices", "-o", "id")[1].split()
+    assert [unit["unit"] for unit in json.loads(cli("devices", "-o", "json")[1])["devices"]] == cli(
+        "devices", "-o", "id"
+    )[1].split()
     assert json.loads(cli("status", "-o", "json")[1])["daemon"]["pid"] > 0
     assert json.loads(cli("explain", "last", "-o", "json")[1])["explanation"]["lines"]
     for text in (table, cli("job", "last")[1], cli("devices")[1], cli("status")[1], cli("explain", "last")[1]):
@@ -179,7 +181,9 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "code", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("words", "code", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
 def test_bad_input_has_its_message_and_exit_code(
     cli: Callable[..., Said], tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
@@ -208,7 +212,7 @@ def test_a_bug_is_not_shown_but_kept(cli: Callable[..., Said], monkeypatch: pyte
 # In processes of their own --------------------------------------------------------------------------------------------
 
 
-def command(folder: Path, *words: str) -> list[str]:
+def command(_folder: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "autosched", *words]
 
 
@@ -239,7 +243,12 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Pa
 
     def autosched(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60
+            command(tmp_path, *words),
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
 
     silent = autosched("jobs")
@@ -259,6 +268,29 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Pa
     again = autosched("attach", "1")
     assert again.returncode == 0, again.stderr
     assert autosched("stop").returncode == 0
+
+
+def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "40", "--option", "build_s=0.2"]
+    with subprocess.Popen(
+        command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = ""
+        while "/40 trials" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended by itself"
+        told = subprocess.run(
+            command(tmp_path, "status", "-o", "json"), env=environment(tmp_path), capture_output=True, check=True
+        )
+        os.kill(json.loads(told.stdout)["daemon"]["pid"], signal.SIGKILL)
+        said = process.stderr.read()
+        assert process.wait(60) == 0, said
+    assert "Trying to reach it again" in said
+    assert "done, 40/40 trials" in said
+    assert (tmp_path / "net-tuned/report.html").exists()
+    assert subprocess.run(command(tmp_path, "stop"), env=environment(tmp_path), check=False).returncode == 0
 
 
 def test_interrupting_detaches_and_the_job_goes_on(tmp_path: Path) -> None:

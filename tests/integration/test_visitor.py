@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.lab import Lab, lab
 
 from autosched.api import connected
 from autosched.client.visitor import visit
@@ -13,6 +12,7 @@ from autosched.errors import JobCancelled, RequestError
 from autosched.model import JobSpec, TaskLoad
 from autosched.protocol import GetJob, JobList, JobView, ListDevices, ListJobs, StartStep, UnitList
 from autosched.remote import Daemon
+from integration.lab import Lab, lab
 
 SPEC = JobSpec(name="by-hand", model="0" * 64, backend="none", external=True)
 LOAD = TaskLoad(task=0, resources_next=("device:cpu",), stage_next="evaluate", timeout_s=60)

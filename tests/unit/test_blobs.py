@@ -4,13 +4,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from fake import fake_daemon
 from msgspec import Struct
 
 from autosched import blobs
 from autosched.api import connected
 from autosched.errors import WireError
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, Method, PutBlob
+from fake import fake_daemon
 
 
 class Store:

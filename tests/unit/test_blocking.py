@@ -3,12 +3,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from fake import fake_daemon
 from msgspec import Struct
 
 from autosched.blocking import Caller
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
+from fake import fake_daemon
 
 
 async def answer(method: Method) -> Struct:

@@ -47,7 +47,16 @@ def finding(word: str, found: list[doctor.Finding]) -> doctor.Finding:
 
 def test_a_machine_is_looked_at_from_all_sides() -> None:
     found = examined()
-    for word in ("linker", "state folder", "disk", "host: host/0", "device:cpu", "processes use", "no daemon runs", "compiled, linked"):
+    for word in (
+        "linker",
+        "state folder",
+        "disk",
+        "host: host/0",
+        "device:cpu",
+        "processes use",
+        "no daemon runs",
+        "compiled, linked",
+    ):
         assert finding(word, found).state in ("ok", "warning")
 
 

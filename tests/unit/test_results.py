@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake import fake_daemon
 from msgspec import Struct
 from msgspec.structs import replace
-from samples import evaluation, job_view, records, spans
 
 from autosched import results
 from autosched.api import connected
@@ -29,6 +27,8 @@ from autosched.protocol import (
     RecordPage,
     SpanList,
 )
+from fake import fake_daemon
+from samples import evaluation, job_view, records, spans
 
 MODULE = b"\x7fELF"
 FILES = {"net.so": MODULE, "net.json": b"{}", "evaluation.json": msgspec.json.encode(evaluation())}
@@ -76,7 +76,13 @@ def collect(tmp_path: Path, daemon: Finished, view: JobView, folder: Path) -> re
 def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     result = collect(tmp_path, Finished(FILES), done(), folder)
-    assert {path.name for path in folder.iterdir()} == {"net.so", "net.json", "records.jsonl", "report.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == {
+        "net.so",
+        "net.json",
+        "records.jsonl",
+        "report.json",
+        "report.html",
+    }
     assert result.module == folder / "net.so"
     assert result.module.read_bytes() == MODULE
     lines = (folder / "records.jsonl").read_bytes().splitlines()

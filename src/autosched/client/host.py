@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
 """A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
+END_STEP_TIMEOUT_S = 600.0
+"""The daemon acknowledges what is durable: with a full disk, only when there is room again."""
 THREADS_MAX = 64
 T = TypeVar("T")
 
@@ -182,7 +184,7 @@ class Host:
         worked_s = asyncio.get_running_loop().time() - started_at
         course.durations_s[step.stage].append(worked_s)
         end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s)
-        await self._daemon.call(end, Done)
+        await self._daemon.call(end, Done, timeout_s=END_STEP_TIMEOUT_S)
 
     async def _stage(self, course: Course, task: int, stage: str, lease: Lease) -> JobLoad:
         worker = self._worker

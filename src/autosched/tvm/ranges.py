@@ -1,7 +1,7 @@
 """Which whole numbers an input may hold, so that made-up inputs are valid and say something.
 
 Zeros and ones alone are always valid indices, but they can drive a network into a corner in which rounding decides its
-output: a variance of almost nothing, say. So an index may be as large as its table allows, and other numbers as bytes are.
+output: a variance of almost nothing, say. So an index may be as large as its table allows, others as bytes are.
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 PLAIN_HIGH = 128
 MASK_HIGH = 2
 _SAME_VALUES = {
-    "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Concat", "Split", "Tile",
+    "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Concat", "Split",
+    "Tile",
 }  # fmt: skip
 _INDEX_OF = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0}
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from samples import evaluation, job_view, records, spans
 
 from autosched import report
 from autosched.cli.outcome import outcome
 from autosched.results import Result
+from samples import evaluation, job_view, records, spans
 
 
 def told(tmp_path: Path, **changes: object) -> str:

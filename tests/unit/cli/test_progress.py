@@ -1,10 +1,10 @@
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
-from samples import job_view
 
 from autosched.cli import progress
 from autosched.cli.progress import Lines, line, picture
+from samples import job_view
 
 
 def drawn(width: int = 80) -> str:
@@ -29,14 +29,18 @@ def test_the_picture_fits_80_columns_and_shows_the_heaviest_task_first() -> None
 
 
 def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
-    fresh = replace(job_view(), tasks=(), skipped=(), trials=0, trials_total=None, failed=0, estimate_s=None, eta_s=None)
+    fresh = replace(
+        job_view(), tasks=(), skipped=(), trials=0, trials_total=None, failed=0, estimate_s=None, eta_s=None
+    )
     console = Console(width=80, color_system=None)
     with console.capture() as capture:
         console.print(picture(fresh, 0.0))
     assert "job 7" in capture.get()
 
 
-def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     lines, view = Lines(), job_view()

@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
-from samples import evaluation, job_view, records, spans
 
 from autosched import report
 from autosched.protocol import Span
+from samples import evaluation, job_view, records, spans
 
 
 def test_records_are_placed_in_the_profile_steps_of_their_task() -> None:

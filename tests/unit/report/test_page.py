@@ -3,10 +3,10 @@ from html.parser import HTMLParser
 
 import pytest
 from msgspec.structs import replace
-from samples import evaluation, job_view, records, spans
 
 from autosched import report
 from autosched.model import JobFailure
+from samples import evaluation, job_view, records, spans
 
 
 class Checker(HTMLParser):
@@ -52,7 +52,15 @@ def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None
 
 
 def test_the_page_says_what_came_of_it(page: str) -> None:
-    for wanted in ("16.0 ms", "x25.0", "x3.48", "conv2d 64x55x55", "build timeout", "concat&lt;T&gt;", "killed &lt;after&gt;"):
+    for wanted in (
+        "16.0 ms",
+        "x25.0",
+        "x3.48",
+        "conv2d 64x55x55",
+        "build timeout",
+        "concat&lt;T&gt;",
+        "killed &lt;after&gt;",
+    ):
         assert wanted in page
 
 
@@ -74,7 +82,9 @@ def test_bars_stand_where_their_time_is(page: str) -> None:
 
 def test_colours_have_contrast_enough_in_light_and_dark(page: str) -> None:
     """WCAG AA: 4.5 for text on page and cards, 3 for bars on their lane."""
-    light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in page.split("@media (prefers", 2)[:2])
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in page.split("@media (prefers", 2)[:2]
+    )
     for theme in (light, {**light, **dark}):
         for text in ("text", "dim", "accent", "good", "bad"):
             for back in ("back", "card"):
@@ -106,6 +116,9 @@ def test_a_job_that_failed_before_anything_was_known_has_a_page_too() -> None:
 
 def test_a_job_of_many_steps_stays_small() -> None:
     """A week of short steps is drawn in as many bars as there are pixels, not in as many as there were steps."""
-    many = [replace(spans()[2], step=i, started_at=1000 + i * 1e-3, ended_at=1000 + (i + 0.9) * 1e-3) for i in range(100_000)]
+    many = [
+        replace(spans()[2], step=i, started_at=1000 + i * 1e-3, ended_at=1000 + (i + 0.9) * 1e-3)
+        for i in range(100_000)
+    ]
     drawn = report.page(report.gather(job_view(), None, [], many))
     assert drawn.count("<rect") < 2_000

@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
-from samples import evaluation
 
 from autosched.report import verdict
+from samples import evaluation
 
 
 def test_ratios_are_those_of_the_medians() -> None:
