@@ -2,7 +2,7 @@
 
 ``python benchmarks/against_stock.py [--trials 64] [--seeds 3] [--output FILE]`` prints and writes one JSON object:
 
-- one network: wall time of the tuning (first step to last update) with autosched over stock's `tune_tasks`, for each seed;
+- one network: wall time of the tuning (first select to last update) with autosched over stock's, for each seed;
 - two networks: autosched with both at once over stock with one after the other (first seed);
 - tuned end-to-end latency of both, re-measured alone, interleaved, on the device's cores: median over the seeds;
 - where the time goes by stage, and how busy lane and device are while anybody waits for them.
@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,9 @@ async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int,
         async with api.connected(None) as daemon:
             try:
                 settings = [
-                    api.Settings(trials=args.trials, seed=seed, options={"batch": args.batch}, output=output / model.name)
+                    api.Settings(
+                        trials=args.trials, seed=seed, options={"batch": args.batch}, output=output / model.name
+                    )
                     for model in models
                 ]
                 jobs = [
@@ -144,7 +147,15 @@ def own_state(folder: Path) -> Iterator[None]:
 
 def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Path) -> dict[str, Any]:
     """Stock TVM in a process of its own."""
-    command = [sys.executable, str(HERE / "stock.py"), str(model.path), "--trials", str(args.trials), "--seed", str(seed)]
+    command = [
+        sys.executable,
+        str(HERE / "stock.py"),
+        str(model.path),
+        "--trials",
+        str(args.trials),
+        "--seed",
+        str(seed),
+    ]
     command += ["--batch", str(args.batch), "--output", str(output)]
     for name, shape in model.shapes.items():
         command += ["--shape", f"{name}={','.join(map(str, shape))}"]
@@ -181,8 +192,8 @@ def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
 def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
     """Per unit: of the time in which some task waited for it, the share in which it was leased.
 
-    A step waits from `queued_at` to `started_at`. Only the part of a lease counts in which the stage ran, by the client's
-    own clock: handing over is idle time.
+    A step waits from `queued_at` to `started_at`. Only the part of a lease counts in which the stage ran, by the
+    client's own clock: handing over is idle time.
     """
     spans = [span for span in tuned[-1].spans if span.ended_at is not None]
     result = {}
@@ -190,7 +201,7 @@ def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
         mine = [span for span in spans if unit in span.units]
         edges = sorted({t for span in mine for t in (span.queued_at, span.started_at, span.ended_at or 0.0)})
         waited = used = 0.0
-        for begin, end in zip(edges, edges[1:], strict=False):
+        for begin, end in pairwise(edges):
             middle = (begin + end) / 2
             if any(span.queued_at <= middle < span.started_at for span in mine):
                 waited += end - begin

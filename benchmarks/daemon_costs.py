@@ -1,7 +1,7 @@
 """What the daemon and the command line cost, and how soon a job has its first record.
 
-``python benchmarks/daemon_costs.py`` prints one JSON object: CPU seconds of `autosched jobs` (median of 11 runs, with 50
-jobs of history), resident memory of the daemon after them, time from submit to the first record of a real network, and
+``python benchmarks/daemon_costs.py`` prints one JSON object: CPU seconds of `autosched jobs` (median of 11 runs, 50 jobs
+of history), resident memory of the daemon after them, time from submit to the first record of a real network, and
 the part of a lease in which its stage did not run (order, report, fsync, decision).
 """
 
@@ -75,7 +75,9 @@ def cpu_s_of_jobs() -> float:
     times = []
     for _ in range(RUNS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "autosched", "jobs"], stdout=subprocess.DEVNULL, check=True, env=os.environ)
+        subprocess.run(
+            [sys.executable, "-m", "autosched", "jobs"], stdout=subprocess.DEVNULL, check=True, env=os.environ
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(times)

@@ -1,8 +1,8 @@
-"""Stock TVM on one network: `tune_tasks` with its own builder, runner and cost model, on the tasks that autosched finds.
+"""Stock TVM on one network: `tune_tasks` with its own builder, runner and cost model, on the tasks of autosched.
 
 Run by against_stock.py as a process of its own: ``python benchmarks/stock.py MODEL.onnx --trials N --output DIR``.
-Leaves DIR/stock.so and DIR/stock.json (a module for `autosched evaluate`) and prints one JSON object: wall seconds of the
-tuning, where they went by stage, and trials by outcome.
+Leaves DIR/stock.so and DIR/stock.json (a module for `autosched evaluate`) and prints one JSON object: wall seconds of
+the tuning, where they went by stage, and trials by outcome.
 """
 
 import argparse

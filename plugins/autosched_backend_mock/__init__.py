@@ -3,7 +3,7 @@
 With it the whole system (daemon, clients, scheduling, records, reports) runs where TVM is not installed. Options, all
 times in seconds: ``tasks`` (number of operators), ``import_s``, ``select_s``, ``build_s``, ``profile_s``, ``update_s``,
 ``compile_s``, ``evaluate_s`` (per step), ``fail_ratio`` (share of candidates that fail to build), ``hang_stage`` (a
-stage that never ends), ``crash_stage`` (a stage that kills the client), ``reject`` (refuse the model, with this message).
+stage that never ends), ``crash_stage`` (a stage that kills the client), ``reject`` (refuse the model, in these words).
 """
 
 import json

@@ -3,10 +3,8 @@
 Nothing else reads the file: `daemon.main` hands these values on.
 """
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -121,6 +119,8 @@ def load(path: Path | None) -> Config:
 
 def parse(text: str, where: str) -> Config:
     """Check a configuration text; `where` names it in messages."""
+    import tomllib  # here, because commands that only want the default paths must start fast
+
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -225,6 +225,8 @@ def _first_sibling(core: int) -> int:
 
 def _explain(error: str, text: str, where: str) -> str:
     """msgspec says what is wrong and at which path, "Expected `int`, got `str` - at `$.device[0].cores`"."""
+    import difflib
+
     what, _, at = error.partition(" - at `$")
     path = re.findall(r"[^.\[\]`]+", at)
     if unknown := re.search(r"unknown field `(.*)`", what):

@@ -29,7 +29,7 @@ from autosched.sim import thesis
 NETWORKS = (("rnet", 56), ("magika", 56))
 """Zoo name and trials: a face detector's refinement stage and a file-type classifier, both trained."""
 OFFLINE_NETWORKS = (("squeezenet", 80), ("shufflenet", 48))
-"""Shapes of real networks that come with the onnx package, with random weights: for machines without a package index."""
+"""Shapes of real networks out of the onnx package, with random weights: for machines without a package index."""
 OUTPUT = "demo-out"
 LINE_EVERY_S = 15.0
 GANTT_S = 30.0
@@ -51,14 +51,16 @@ def main() -> int:
 
 def _simulate() -> None:
     """Part 1: the thesis' load under each policy."""
-    table = thesis.table(jobs=4)
+    table, few = thesis.table(jobs=4), thesis.table(jobs=2)
     data(" 1/3  scheduling: 4 jobs, 1 host lane, 1 device, stage times of the thesis, simulated")
-    data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential")
-    for row in table.rows:
-        note = "  (what interference costs; never used)" if row.policy == "synchronous" else ""
+    data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential   with 2 jobs")
+    for row, row_of_few in zip(table.rows, few.rows, strict=True):
         host, device = units.share(row.host_busy, 1), units.share(row.device_busy, 1)
-        data(f"      {row.policy:<13} {units.duration(row.makespan_s):>9} {host:>6} {device:>7}   {row.speedup:.2f}x{note}")
-    data(f"      no schedule can exceed {table.bound:.2f}x. The first minutes of `interleaved`:")
+        data(
+            f"      {row.policy:<13} {units.duration(row.makespan_s):>9} {host:>6} {device:>7}"
+            f" {row.speedup:>14.2f}x {row_of_few.speedup:>12.2f}x"
+        )
+    data(f"      No schedule can exceed {table.bound:.2f}x. The first minutes of `interleaved`:")
     for text in thesis.chart(table, "interleaved", width=74, **_style()):
         data(f"      {text}")
 
@@ -148,7 +150,9 @@ async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
         lanes = [unit.unit for unit in (await daemon.link.call(ListDevices(), UnitList)).units]
         busy = ", ".join(f"{unit} {units.share(busy_s(spans, unit, start, end), end - start)}" for unit in lanes)
         alone = sum((s.ended_at or end) - s.started_at for s in spans)
-        data(f"      busy: {busy}. One step at a time this would have taken {units.ratio(alone / (end - start))} as long.")
+        data(
+            f"      busy: {busy}. One step at a time it would have taken {units.ratio(alone / (end - start))} as long."
+        )
     data("")
     data(" 3/3  results")
     for result in results:

@@ -1,4 +1,4 @@
-"""Networks through the command line and the Python API, with the real compiler; and what is refused, with which words."""
+"""Networks through the command line and the Python API, with the real compiler; and what is refused, in which words."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -140,7 +140,7 @@ def test_a_model_that_cannot_be_tuned_is_refused_with_the_reason(cli: Callable[.
 
 def test_a_shape_for_a_dynamic_input(cli: Callable[..., Said]) -> None:
     onnx.save(small_net("n"), "dynamic.onnx")
-    code, out, err = cli("tune", "dynamic.onnx", "--shape", "x=2,3,12,12", "--trials", 4)
+    code, _, err = cli("tune", "dynamic.onnx", "--shape", "x=2,3,12,12", "--trials", 4)
     assert code == 0, err
     assert "2x3x12x12" in cli("model", "check", "dynamic.onnx", "--shape", "x=2,3,12,12")[1]
 

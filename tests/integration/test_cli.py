@@ -156,7 +156,7 @@ BAD = [
     (["tune", "net.onnx", "--output", "net.onnx"], 2, "there is a file of that name"),
     (["tune", "net.onnx", "--output", "/proc/x"], 2, "cannot be written"),
     (["tune", "net.onnx", "--backend", "nope"], 4, "no backend is named 'nope'. Installed: "),
-    (["tune", "net.onnx", "--backend", "mock", "--device", "gpu9"], 4, "no device is of the kind 'gpu9'; there are: cpu"),
+    (["tune", "net.onnx", "--backend", "mock", "--device", "gpu9"], 4, "of the kind 'gpu9'; there are: cpu"),
     (["tune", "net.onnx", "--backend", "mock", "--target", "{"], 2, "the target '{' is"),
     (["tune", "net.onnx", "--backend", "mock", "--option", "colour=red"], 6, "no option 'colour'"),
     (["submit", "none.onnx"], 2, "cannot be read"),
@@ -225,7 +225,8 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
         "import sys, time; sys.argv = ['autosched', 'jobs']\n"
         "from autosched.cli.app import run\n"
         "assert run(['jobs']) == 0\n"
-        "print(time.process_time(), [m for m in ('asyncio', 'rich', 'numpy', 'tvm') if m in sys.modules], file=sys.stderr)"
+        "found = [m for m in ('asyncio', 'rich', 'numpy', 'tvm') if m in sys.modules]\n"
+        "print(time.process_time(), found, file=sys.stderr)"
     )
     runs = [
         subprocess.run(

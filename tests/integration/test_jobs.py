@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.lab import Lab, ended, lab
 
 from autosched.model import Failure, Record
+from integration.lab import Lab, ended, lab
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_unknown_option_fails_the_job_and_names_the_known_ones(there: Lab) ->
 def test_a_job_is_cancelled_within_a_second_whatever_it_does(there: Lab, stage: str) -> None:
     job = there.submit(trials=8, tasks=1, hang_stage=stage)
     view = there.wait(job, until="trials", trials=0)
-    while stage not in {span_stage for span_stage in running_stages(there)}:
+    while stage not in running_stages(there):
         assert not ended(there.wait(job, until="trials", trials=0))
     started = time.monotonic()
     there.cancel(job)

@@ -77,7 +77,7 @@ def test_what_is_no_module(module: autosched.Module, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is no compiled module"):
         autosched.load_module(tmp_path / "net.json")
     (tmp_path / "net.json").unlink()
-    with pytest.raises(RequestError, match="net.json is missing"):
+    with pytest.raises(RequestError, match=r"net\.json is missing"):
         autosched.load_module(tmp_path / "net.so")
 
 

@@ -35,7 +35,7 @@ def test_an_error_crosses_as_what_it_is(say: Any) -> None:
 
 
 def test_a_crash_names_the_signal(say: Any) -> None:
-    with pytest.raises(RequestError, match="killed by SIGSEGV.*autosched doctor"):
+    with pytest.raises(RequestError, match=r"killed by SIGSEGV.*autosched doctor"):
         say("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
 
 
@@ -56,7 +56,7 @@ if os.fork() == 0:
     open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
 time.sleep(60)
 """
-    with pytest.raises(RequestError, match="did not end within 1.5 s"):
+    with pytest.raises(RequestError, match=r"did not end within 1.5 s"):
         say(program, timeout_s=1.5)
     grandchild = int((tmp_path / "pid").read_text())
     state = Path(f"/proc/{grandchild}/stat")

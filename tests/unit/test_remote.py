@@ -31,7 +31,7 @@ def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeyp
 
 def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DaemonUnreachable, match="none can be started.*XDG_STATE_HOME"):
+    with pytest.raises(DaemonUnreachable, match=r"none can be started.*XDG_STATE_HOME"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "file" / "state"))
 
 

@@ -121,7 +121,7 @@ def test_an_evaluation_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/below"])
 def test_a_folder_that_cannot_be_written(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RequestError, match="cannot be written.*--output DIR") as error:
+    with pytest.raises(RequestError, match=r"cannot be written.*--output DIR") as error:
         results.prepare(tmp_path / where)
     assert error.value.exit_code == 2
 

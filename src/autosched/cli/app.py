@@ -1,5 +1,6 @@
 """The table of commands, and the border at which every error becomes words and an exit code."""
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -45,6 +46,7 @@ class Commands(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"autosched.cli.{module}"), name)
+        gc.enable()
         return command
 
     def resolve_command(

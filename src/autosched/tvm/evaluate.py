@@ -32,6 +32,7 @@ class Contestant(Struct):
     """Mean latency of a number of calls, in seconds."""
     number: int = 1
     once_s: float = 0.0
+    """Latency of the first call; 0 while there was none."""
     samples_s: list[float] = []
 
 
@@ -53,11 +54,8 @@ class Runtime:
         self._names = [output.name for output in self._session.get_outputs()]
         for name in self._names:
             self._binding.bind_output(name)
-
-    def outputs(self) -> list[Array]:
-        """The outputs in the model's order."""
         self._session.run_with_iobinding(self._binding)
-        return [np.asarray(value) for value in self._binding.copy_outputs_to_cpu()]
+        self.expected: list[Array] = [np.asarray(value) for value in self._binding.copy_outputs_to_cpu()]
 
     def sample(self, number: int) -> float:
         """Mean latency of `number` calls, in seconds."""
@@ -73,12 +71,18 @@ def evaluate(builds: str, model: str, cores: tuple[int, ...], timeout_s: float) 
     default, tuned = (Module(Path(builds) / name) for name in ("default", "tuned"))
     inputs = random_inputs(default.info.inputs, INPUT_SEED)
     runtime = _runtime(Path(model), max(1, len(cores)), inputs, notes)
-    untuned = default.run(inputs)
-    expected = untuned if runtime is None else runtime.outputs()
     reference = "the untuned build" if runtime is None else f"ONNX Runtime {runtime.version}"
-    results = {"default": untuned, "tuned": tuned.run(inputs)}
+    contestants = []
+    results = {}
+    for name, module in (("default", default), ("tuned", tuned)):
+        started = time.perf_counter()
+        results[name] = module.run(inputs)
+        contestants.append(_contestant(name, module, inputs, time.perf_counter() - started))
+    expected = results["default"] if runtime is None else runtime.expected
     checks = {name: compare(expected, got) for name, got in results.items()}
-    timings = race(_contestants(default, tuned, runtime, inputs), min(BUDGET_S, timeout_s / 4))
+    if runtime is not None:
+        contestants.append(Contestant("onnxruntime", runtime.sample))
+    timings = race(contestants, min(BUDGET_S, timeout_s / 4))
     if tuned.info.build == "default":
         notes.append("no task has a schedule: both builds are the untuned one")
         choice = "default"
@@ -101,22 +105,16 @@ def _runtime(model: Path, threads: int, inputs: dict[str, Array], notes: list[st
     return None
 
 
-def _contestants(default: Module, tuned: Module, runtime: Runtime | None, inputs: dict[str, Array]) -> list[Contestant]:
-    contestants = []
-    for name, module in (("default", default), ("tuned", tuned)):
-        tensors = module.bind(inputs)
-        contestants.append(Contestant(name, lambda number, m=module, t=tensors: m.sample(t, number)))  # type: ignore[misc]
-    if runtime is not None:
-        contestants.append(Contestant("onnxruntime", runtime.sample))
-    return contestants
+def _contestant(name: str, module: Module, inputs: dict[str, Array], once_s: float) -> Contestant:
+    tensors = module.bind(inputs)
+    return Contestant(name, lambda number: module.sample(tensors, number), once_s=once_s)
 
 
 def race(contestants: Sequence[Contestant], budget_s: float) -> list[Timing]:
     """Sample each in turn, round after round, so that whatever disturbs the machine disturbs all of them alike."""
     for one in contestants:
-        one.once_s = one.sample(1)
         if one.once_s < SLOW_S:
-            one.once_s = min(one.once_s, one.sample(1))
+            one.once_s = min(one.sample(1), one.sample(1))
         one.number = max(1, int(SAMPLE_S / max(one.once_s, 1e-9)))
         one.samples_s = []
     deadline = time.perf_counter() + budget_s

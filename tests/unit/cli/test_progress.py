@@ -44,7 +44,8 @@ def test_without_a_terminal_a_line_now_and_then(
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     lines, view = Lines(), job_view()
-    for now in (0.0, 1.0, 29.0, 30.5, 31.0):
+    for later in (0.0, 1.0, 29.0, 30.5, 31.0):
+        now = later
         lines.show(view)
     lines.show(replace(view, state="done"))
     said = capsys.readouterr()

@@ -28,7 +28,7 @@ def test_a_number_needs_no_list() -> None:
 
 @pytest.mark.parametrize("word", ["", "foo", "1-", "-3", "5-3", "1-99999999", "last2", "1;2"])
 def test_what_names_no_job(word: str) -> None:
-    with pytest.raises(RequestError, match="names no job|no range"):
+    with pytest.raises(RequestError, match=r"names no job|no range"):
         select([word], known)
 
 

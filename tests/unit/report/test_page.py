@@ -106,8 +106,8 @@ def luminance(colour: str) -> float:
 
 def test_a_job_that_failed_before_anything_was_known_has_a_page_too() -> None:
     failed = replace(
-        job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is <not> supported"), tasks=(), skipped=(),
-        trials=0, failed=0, failures={}, estimate_s=None, spec=None,
+        job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is <not> supported"), tasks=(),
+        skipped=(), trials=0, failed=0, failures={}, estimate_s=None, spec=None,
     )  # fmt: skip
     page = report.page(report.gather(failed, None, [], []))
     checked(page)
