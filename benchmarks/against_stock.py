@@ -1,6 +1,6 @@
 """autosched against stock TVM: same networks, same tasks, same trials, same search settings, same cores.
 
-``python benchmarks/against_stock.py [--trials 64] [--seeds 3] [--output FILE]`` prints and writes one JSON object:
+``python benchmarks/against_stock.py [--trials 64] [--seeds 3]`` prints one JSON object a seed, and the whole last:
 
 - one network: wall time of the tuning (first select to last update) with autosched over stock's, for each seed;
 - two networks: autosched with both at once over stock with one after the other (first seed);
@@ -53,7 +53,6 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=Path("against_stock.json"))
     args = parser.parse_args()
     first, second = (api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes) for name in args.networks)
     told: dict[str, Any] = {"networks": args.networks, "trials": args.trials, "batch": args.batch, "seeds": []}
@@ -91,7 +90,6 @@ def main() -> None:
         }
     told["wall_ratio"] = statistics.median(seed["wall_ratio"] for seed in told["seeds"])
     told["latency_ratio"] = statistics.median(seed["latency_ratio"] for seed in told["seeds"])
-    args.output.write_text(json.dumps(told, indent=1) + "\n")
     say(told)
 
 

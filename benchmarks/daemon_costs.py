@@ -1,6 +1,6 @@
 """What the daemon and the command line cost, and how soon a job has its first record.
 
-``python benchmarks/daemon_costs.py`` prints one JSON object: CPU seconds of `autosched jobs` (median of 11 runs, 50 jobs
+``python benchmarks/daemon_costs.py`` prints one JSON object: CPU seconds of `autosched jobs` (median of 11, 50 jobs
 of history), resident memory of the daemon after them, time from submit to the first record of a real network, and
 the part of a lease in which its stage did not run (order, report, fsync, decision).
 """

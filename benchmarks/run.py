@@ -1,0 +1,156 @@
+"""Runs the benchmarks and writes benchmarks/RESULTS.md: ``python benchmarks/run.py [NAME ...]`` or ``make bench``.
+
+Each benchmark leaves its JSON in benchmarks/results/; RESULTS.md is made from all that lies there, so that one of them can
+be repeated alone.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+BENCHMARKS = {
+    "daemon_costs": ["daemon_costs.py"],
+    "squeezenet": ["whole_network.py", "squeezenet"],
+    "against_stock": ["against_stock.py"],
+}
+TIMEOUT_S = 2 * 3600
+
+
+def main() -> None:
+    """Run what was named, or everything; write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--page-only", action="store_true", help="write RESULTS.md from what was measured before")
+    args = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    for name in [] if args.page_only else args.names:
+        script, *words = BENCHMARKS[name]
+        print(f"== {name}", flush=True)
+        command = [sys.executable, str(HERE / script), *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S)
+        measured = json.loads(done.stdout[done.stdout.rindex("\n{") :] if "\n{" in done.stdout else done.stdout)
+        (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **measured}, indent=1) + "\n")
+    (HERE / "RESULTS.md").write_text("\n".join(page()) + "\n")
+
+
+def machine() -> str:
+    """What it ran on."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "apache-tvm-ffi", "onnxruntime"))
+    return f"{len(os.sched_getaffinity(0))} cores, {model}; Python {platform.python_version()}, {packages}"
+
+
+def page() -> list[str]:
+    """RESULTS.md, line by line."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    lines = [
+        "# Numbers",
+        "",
+        "Written by `make bench` (`python benchmarks/run.py`). Ratios within one run count; absolute",
+    ]
+    lines += ["times depend on the machine, which is shared.", ""]
+    for name, section in (("against_stock", _stock), ("squeezenet", _network), ("daemon_costs", _costs)):
+        if name in found:
+            lines += [*section(found[name]), "", f"Machine: {found[name].get('machine', 'unknown')}.", ""]
+    return lines
+
+
+def _stock(told: dict[str, Any]) -> list[str]:
+    first, second = told["networks"]
+    both = told["two_networks"]
+    lines = [
+        "## Against stock TVM",
+        "",
+        f"`python benchmarks/against_stock.py`: {told['trials']} trials per network in rounds of {told['batch']}, the same",
+        "tasks, search settings and cores. Stock: `tune_tasks` with its own builder, runner and cost model.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| {first}, tuning time over stock's (median of {len(told['seeds'])} seeds) | <= 0.333 | {told['wall_ratio']:.3f} |",
+        f"| {first} and {second} at once, over stock one after the other | <= 0.25 | {both['wall_ratio']:.3f} |",
+        f"| {first}, tuned latency over stock's (median of seeds, re-measured alone) | <= 1.05 | {told['latency_ratio']:.3f} |",
+        "",
+        "| seed | ours s | stock s | ratio | ours latency us | stock latency us | ratio | first record s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for number, seed in enumerate(told["seeds"]):
+        lines.append(
+            f"| {number} | {seed['ours_wall_s']:.0f} | {seed['stock_wall_s']:.0f} | {seed['wall_ratio']:.3f}"
+            f" | {1e6 * seed['ours_latency_s']:.0f} | {1e6 * seed['stock_latency_s']:.0f} | {seed['latency_ratio']:.3f}"
+            f" | {seed['first_record_s']:.1f} |"
+        )
+    seed = told["seeds"][0]
+    lines += [
+        "",
+        "Where the time goes (seed 0, seconds):",
+        "",
+        "| autosched, leases by stage | | stock, its own profiler | |",
+    ]
+    lines += ["|---|---|---|---|"]
+    ours = sorted(seed["ours_stages_s"].items(), key=lambda item: -item[1])
+    stock = sorted(seed["stock_stages_s"].items(), key=lambda item: -item[1])[: max(len(ours), 8)]
+    for row in range(max(len(ours), len(stock))):
+        left = f"{ours[row][0]} | {ours[row][1]:.1f}" if row < len(ours) else "|"
+        right = f"{stock[row][0]} | {stock[row][1]:.1f}" if row < len(stock) else "|"
+        lines.append(f"| {left} | {right} |")
+    lines += ["", "Busy while a task waits for it (working by the client's clock; bar >= 0.90):", ""]
+    for name, busy in (
+        (first, seed["busy_while_waited_for"]),
+        (f"{first} and {second}", both["busy_while_waited_for"]),
+    ):
+        lines.append(f"- {name}: " + ", ".join(f"{unit} {share:.3f}" for unit, share in busy.items()))
+    return lines
+
+
+def _network(told: dict[str, Any]) -> list[str]:
+    lines = [
+        f"## {told['network']} with the default budget",
+        "",
+        f"`python benchmarks/whole_network.py {told['network']}`: {told['tasks']} tasks, {told['trials']} trials,"
+        f" {told['took_s'] / 60:.1f} minutes in all.",
+        "",
+        "| build | median ms | 95 % interval |",
+        "|---|---|---|",
+    ]
+    for name, median_s in told["median_s"].items():
+        low_s, high_s = told["interval_s"][name]
+        lines.append(f"| {name} | {1e3 * median_s:.2f} | {1e3 * low_s:.2f} to {1e3 * high_s:.2f} |")
+    equal = "equal to" if told["outputs_equal"] else "DIFFERENT from"
+    lines += [
+        "",
+        f"Tuned is x{told['speedup']:.1f} faster than default (bar: x10) and takes {told['over_onnxruntime']:.2f} times as long"
+        f" as ONNX Runtime on the same core. Outputs {equal} ONNX Runtime's (largest difference {told['max_abs_error']:.1e}).",
+    ]
+    return lines
+
+
+def _costs(told: dict[str, Any]) -> list[str]:
+    over = told["overhead_ms"]
+    return [
+        "## What the daemon costs",
+        "",
+        "`python benchmarks/daemon_costs.py`",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| first record after submit | 20 s | {told['first_record_s']:.1f} s |",
+        f"| CPU of `autosched jobs`, 50 jobs | 150 ms | {1e3 * told['jobs_cpu_s']:.0f} ms |",
+        f"| daemon's resident memory | 80 MB | {told['daemon_rss_mb']:.0f} MB |",
+        f"| part of a lease in which its stage does not run, p50 / p99 of {over['count']:.0f} steps | - |"
+        f" {over['p50']:.1f} / {over['p99']:.1f} ms |",
+    ]
+
+
+if __name__ == "__main__":
+    main()

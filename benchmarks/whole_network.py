@@ -1,0 +1,58 @@
+"""One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and how long it took.
+
+``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME is one of ``python -m autosched.zoo``.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from against_stock import finish, own_state, stages_s
+
+from autosched import api, zoo
+from autosched.protocol import Done, Shutdown
+from autosched.results import EVALUATION, read_evaluation
+
+
+def main() -> None:
+    """Tune and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", nargs="?", default="squeezenet")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder, own_state(Path(folder)):
+        print(json.dumps(asyncio.run(measure(args.network, Path(folder))), indent=1))
+
+
+async def measure(network: str, folder: Path) -> dict[str, Any]:
+    """With a daemon of its own."""
+    model = api.load_model(zoo.fetch(network), zoo.catalogue()[network].shapes)
+    async with api.connected(None) as daemon:
+        try:
+            done = await finish(daemon, await api.submit(daemon, model, api.Settings()), folder / "out")
+            artifact = next(a for a in await daemon.artifacts(done.view.job) if a.name == EVALUATION)
+            evaluation = read_evaluation((await daemon.download(artifact, folder)).read_bytes())
+        finally:
+            await daemon.link.call(Shutdown(), Done)
+    by_name = {timing.name: timing for timing in evaluation.timings}
+    took_s = (done.view.ended_at or done.view.now) - done.view.submitted_at
+    return {
+        "network": network,
+        "tasks": len(done.view.tasks),
+        "trials": done.view.trials,
+        "failures": done.view.failures,
+        "took_s": took_s,
+        "stages_s": stages_s([done]),
+        "median_s": {name: timing.median_s for name, timing in by_name.items()},
+        "interval_s": {name: [timing.low_s, timing.high_s] for name, timing in by_name.items()},
+        "speedup": by_name["default"].median_s / by_name["tuned"].median_s,
+        "over_onnxruntime": by_name["tuned"].median_s / by_name["onnxruntime"].median_s,
+        "outputs_equal": evaluation.outputs_equal,
+        "max_abs_error": evaluation.max_abs_error,
+    }
+
+
+if __name__ == "__main__":
+    main()
