@@ -18,8 +18,13 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.tvm import compiler, importer, targets, tasks
+from autosched_backend_ansor.options import Options
 
-SEARCH = {"population_size": 64, "init_min_unmeasured": 16, "genetic_num_iters": 2}
+DEFAULTS = Options()
+SEARCH = {
+    name: getattr(DEFAULTS, name)
+    for name in ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_greedy")
+}
 """The same search settings as the backend's defaults."""
 
 

@@ -38,7 +38,7 @@ def test_an_unknown_name_lists_the_known() -> None:
 def test_without_network_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = SimpleNamespace(returncode=1, stderr="ERROR: could not reach the index\n")
     monkeypatch.setattr(zoo.subprocess, "run", lambda *_args, **_words: answer)
-    with pytest.raises(RequestError, match="could not reach the index. Is the package index reachable"):
+    with pytest.raises(RequestError, match=r"could not reach the index\. Is the package index reachable"):
         zoo.fetch("rnet")
 
 

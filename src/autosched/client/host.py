@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from autosched.client.course import HOST, Course
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, ModelRejected, RequestError, WireError
 from autosched.link import Link
-from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, Outcome, Record, StepId
+from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, JobSpec, Outcome, Record, StepId
 from autosched.protocol import (
     HEARTBEAT_S,
     AddArtifact,
@@ -67,7 +68,7 @@ class Host:
         self._link = link
         order = await link.call(GetOrder(), JobOrder)
         self._outdir.mkdir(parents=True, exist_ok=True)
-        model = await self._fetch_model(order.spec.model)
+        model = await self._fetch_model(order.spec)
         course = Course(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
@@ -102,10 +103,11 @@ class Host:
         assert self._link is not None
         return self._link
 
-    async def _fetch_model(self, sha256: str) -> Path:
-        path = self._workdir / "model.onnx"
-        if not path.exists() or blobs.sha256(path) != sha256:
-            await blobs.download(self._daemon, sha256, path)
+    async def _fetch_model(self, spec: JobSpec) -> Path:
+        """The model under the name that its user knows, since messages name it."""
+        path = self._workdir / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', spec.name)}.onnx"
+        if not path.exists() or blobs.sha256(path) != spec.model:
+            await blobs.download(self._daemon, spec.model, path)
         return path
 
     async def _fetch_records(self, job: JobId) -> list[Record]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched.tvm.building import load_task
 from autosched.tvm.orders import Plan
@@ -23,8 +24,6 @@ class WrongResult(Exception):
 
 def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
     """Shape and type of each buffer of a task's kernel, outputs last."""
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
     infos = ArgInfo.from_entry_func(load_task(task), remove_preproc=True)
     return [(tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos]
 
