@@ -32,6 +32,7 @@ class AnsorSession:
 
     def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> None:
         self.options = option_table.read(job.options)
+        toolchain.check_packages()
         toolchain.linker()
         prepare()
         self.target = targets.resolve(job.target, max(1, device_cores))

@@ -8,6 +8,8 @@ AutoschedError
 │   ├── Refused        allowed in principle, not now or not for you
 │   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
 ├── DaemonUnreachable  nobody answers at the address; says how to start a daemon
+├── JobFailed          the job ended without a result; says why
+├── JobCancelled       somebody stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
 
 Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from integration.lab import Lab, lab
+from integration.lab import Lab, Said, command_line, lab
 
 pytest.importorskip("tvm")
 pytest.importorskip("onnx")
@@ -21,7 +21,6 @@ from autosched.errors import RequestError
 from nets import conv_net, model, small_net
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(300)]
-Said = tuple[int, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +34,7 @@ def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
     """Runs a command in an empty folder; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AUTOSCHED_HOST", there.address)
-
-    def command(*words: object) -> Said:
-        code = run([str(word) for word in words])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
-
-    return command
+    return command_line(there, tmp_path, monkeypatch, capsys)
 
 
 def test_a_network_is_tuned_checked_run_and_measured(cli: Callable[..., Said], tmp_path: Path) -> None:

@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from autosched.cli.app import run
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
 
 DEADLINE_S = 60.0
+Said = tuple[int, str, str]
 MODEL = b"any bytes: the mock backend reads no model"
 
 
@@ -130,6 +134,22 @@ class Lab:
         """Kill -9."""
         for pid in self.clients(job):
             os.kill(pid, signal.SIGKILL)
+
+
+def command_line(
+    there: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """Runs commands in the folder against the lab; each gives exit code, stdout, stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("AUTOSCHED_HOST", there.address)
+
+    def command(*words: object) -> Said:
+        code = run([str(word) for word in words])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return command
 
 
 @contextmanager

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from autosched.cli.app import run
-from integration.lab import MODEL, Lab, lab
+from integration.lab import MODEL, Lab, Said, command_line, lab
 
 CPU_S_MAX = 0.15
-Said = tuple[int, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +27,8 @@ def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
     """Runs a command in an empty folder; gives exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AUTOSCHED_HOST", there.address)
     (tmp_path / "net.onnx").write_bytes(MODEL)
-
-    def command(*words: object) -> Said:
-        code = run([str(word) for word in words])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
-
-    return command
+    return command_line(there, tmp_path, monkeypatch, capsys)
 
 
 def tune(cli: Callable[..., Said], *words: object) -> Said:

@@ -1,11 +1,195 @@
-"""`autosched demo`: the whole of autosched in under three minutes."""
+"""`autosched demo`: what it is for, in under three minutes, on this machine, leaving nothing but a folder of results.
+
+Part 1 simulates the load that the thesis measured, with the very scheduler that the daemon runs. Part 2 tunes two real
+networks at the same time on one host lane and one device, through a private daemon. Part 3 says what came out.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
+
+from autosched import api, units, zoo
+from autosched.cli.output import colours, data, say
+from autosched.cli.progress import line
+from autosched.errors import AutoschedError
+from autosched.gantt import ansi, busy_s, gantt, speaks_unicode
+from autosched.model import JobState
+from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
+from autosched.remote import Daemon
+from autosched.report.verdict import verdict
+from autosched.results import Result, check_ended, collect
+from autosched.sim import thesis
+
+NETWORKS = (("rnet", 56), ("magika", 56))
+"""Zoo name and trials: a face detector's refinement stage and a file-type classifier, both trained."""
+OFFLINE_NETWORKS = (("squeezenet", 80), ("shufflenet", 48))
+"""Shapes of real networks out of the onnx package, with random weights: for machines without a package index."""
+OUTPUT = "demo-out"
+LINE_EVERY_S = 15.0
+GANTT_S = 30.0
 
 
 @click.command()
 def demo() -> int:
     """Show what autosched does: a simulated lab, then two real networks tuned at the same time."""
-    from autosched.demo import main
+    started = time.monotonic()
+    _simulate()
+    with _private_state():
+        failed = asyncio.run(_tune_both())
+    data("")
+    data(f" {units.duration(time.monotonic() - started)} in all. Next:")
+    data("   autosched model check model.onnx     can my network be tuned?")
+    data("   autosched tune model.onnx            make it faster")
+    data("   autosched serve                      a daemon for many jobs: submit, jobs, explain, devices")
+    return 1 if failed else 0
 
-    return main()
+
+def _simulate() -> None:
+    """Part 1: the thesis' load under each policy."""
+    table, few = thesis.table(jobs=4), thesis.table(jobs=2)
+    data(" 1/3  scheduling: 4 jobs, 1 host lane, 1 device, stage times of the thesis, simulated")
+    data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential   with 2 jobs")
+    for row, row_of_few in zip(table.rows, few.rows, strict=True):
+        host, device = units.share(row.host_busy, 1), units.share(row.device_busy, 1)
+        data(
+            f"      {row.policy:<13} {units.duration(row.makespan_s):>9} {host:>6} {device:>7}"
+            f" {row.speedup:>14.2f}x {row_of_few.speedup:>12.2f}x"
+        )
+    data(f"      No schedule can exceed {table.bound:.2f}x. The first minutes of `interleaved`:")
+    for text in thesis.chart(table, "interleaved", width=74, **_style()):
+        data(f"      {text}")
+
+
+async def _tune_both() -> bool:
+    """Parts 2 and 3: two networks at once, and what came out; returns whether one failed."""
+    data("")
+    data(" 2/3  tuning two real networks at the same time, on this CPU, with a private daemon")
+    models = await asyncio.to_thread(_networks)
+    async with api.connected(None) as daemon:
+        try:
+            jobs = []
+            for model, trials in models:
+                output = (Path(OUTPUT) / model.name).absolute()
+                jobs.append(await api.submit(daemon, model, api.Settings(trials=trials, output=output)))
+            views = await _watch(daemon, jobs)
+            return await _tell(daemon, views)
+        finally:
+            await daemon.link.call(Shutdown(), Done)
+
+
+def _networks() -> list[tuple[api.Model, int]]:
+    """The models; those that need no download where there is none."""
+    try:
+        return [(_model(name), trials) for name, trials in NETWORKS]
+    except AutoschedError as error:
+        say(f"      {error}\n      Using networks that come with the onnx package, with random weights.")
+        return [(_model(name), trials) for name, trials in OFFLINE_NETWORKS]
+
+
+def _model(name: str) -> api.Model:
+    return api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes)
+
+
+async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:
+    """Show both jobs until both have ended."""
+    said_at = 0.0
+    with _screen() as show:
+        while True:
+            views = [await daemon.job(job) for job in jobs]
+            lines = [f"      {line(view)}" for view in views]
+            if show is not None:
+                show("\n".join([*lines, *_recent(await daemon.spans(), views[0].now)]))
+            elif time.monotonic() - said_at >= LINE_EVERY_S:
+                said_at = time.monotonic()
+                say("\n".join(lines))
+            if all(JobState(view.state).ended for view in views):
+                return views
+            await asyncio.sleep(0.5)
+
+
+def _recent(spans: list[Span], now: float) -> list[str]:
+    recent = [span for span in spans if span.ended_at is None or span.ended_at > now - GANTT_S]
+    return [f"      {text}" for text in gantt(recent, now - GANTT_S, now, width=74, **_style(coloured=False))]
+
+
+@contextmanager
+def _screen() -> Iterator[Any]:
+    """Something that shows a text in place, or None where there is no terminal for it."""
+    if not (sys.stderr.isatty() and colours(sys.stderr)):
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+
+async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
+    """Part 3."""
+    results: list[Result] = []
+    failed = False
+    for view in views:
+        try:
+            check_ended(view)
+            results.append(await collect(daemon, view, Path(view.output)))
+        except AutoschedError as error:
+            say(f"      {error}")
+            failed = True
+    spans = await daemon.spans()
+    if spans:
+        start, end = min(s.started_at for s in spans), max(s.ended_at or views[0].now for s in spans)
+        for text in gantt(spans, start, end, width=74, **_style()):
+            data(f"      {text}")
+        lanes = [unit.unit for unit in (await daemon.link.call(ListDevices(), UnitList)).units]
+        busy = ", ".join(f"{unit} {units.share(busy_s(spans, unit, start, end), end - start)}" for unit in lanes)
+        alone = sum((s.ended_at or end) - s.started_at for s in spans)
+        data(
+            f"      busy: {busy}. One step at a time it would have taken {units.ratio(alone / (end - start))} as long."
+        )
+    data("")
+    data(" 3/3  results")
+    for result in results:
+        _tell_one(result)
+        failed |= result.report.evaluation is None or not result.report.evaluation.outputs_equal
+    return failed
+
+
+def _tell_one(result: Result) -> None:
+    job, measured = result.report.job, result.report.evaluation
+    if measured is None:
+        return
+    by_name = {timing.name: timing.median_s for timing in measured.timings}
+    found = verdict(measured)
+    before, after = units.latency(by_name["default"]), units.latency(by_name["tuned"])
+    reference = f"   ONNX Runtime {units.latency(by_name['onnxruntime'])}" if "onnxruntime" in by_name else ""
+    gained = f"   {units.ratio(found.speedup)}" if found.speedup is not None else ""
+    data(f"      {job.name:<12} {before:>8} -> {after:>8}{gained}{reference}")
+    data(f"      {'':<12} {found.outputs}")
+    data(f"      {'':<12} {Path(result.folder).relative_to(Path.cwd())}/report.html")
+
+
+def _style(*, coloured: bool = True) -> dict[str, Any]:
+    return {"unicode": speaks_unicode(sys.stdout.encoding), "style": ansi if coloured and colours() else None}
+
+
+@contextmanager
+def _private_state() -> Iterator[None]:
+    """A daemon of the demo's own: it neither disturbs nor sees the user's."""
+    before = {name: os.environ.pop(name, None) for name in ("AUTOSCHED_STATE_DIR", "AUTOSCHED_HOST")}
+    with tempfile.TemporaryDirectory(prefix="autosched-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["AUTOSCHED_STATE_DIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["AUTOSCHED_STATE_DIR"]
+            os.environ.update({name: value for name, value in before.items() if value is not None})

@@ -13,9 +13,7 @@ from typing import Any
 
 from autosched.errors import RequestError
 from autosched.tvm import toolchain
-
-PINS = {"apache-tvm": "0.27.", "apache-tvm-ffi": "0.1.14"}
-INSTALL = "pip install 'autosched[tvm]'"
+from autosched.tvm.toolchain import INSTALL
 
 
 class Problem(Exception):
@@ -47,19 +45,11 @@ def main() -> int:
 
 def packages() -> str:
     """The pair of TVM packages must be one that works together."""
-    said = []
-    for package, wanted in PINS.items():
-        try:
-            found = version(package)
-        except PackageNotFoundError:
-            raise Problem(f"{package} is not installed", INSTALL) from None
-        if not (found + ".").startswith(wanted):
-            raise Problem(
-                f"{package} {found} is installed, {wanted.rstrip('.')}.* is needed; other pairs crash while searching",
-                f"pip install {' '.join(repr(f'{p}=={w.rstrip(chr(46))}.*') for p, w in PINS.items())}",
-            )
-        said.append(f"{package} {found}")
-    return ", ".join(said)
+    try:
+        return toolchain.check_packages()
+    except RequestError as error:
+        what, _, fix = str(error).rpartition(": ")
+        raise Problem(what, fix) from None
 
 
 def boosters() -> str:

@@ -1,14 +1,37 @@
-"""Links shared libraries. Loads without TVM."""
+"""What must be installed: TVM packages that belong together, and something that links. Loads without TVM."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from autosched.errors import RequestError
 
 LINK_TIMEOUT_S = 300.0
+PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
+INSTALL = "pip install 'autosched[tvm]'"
+
+
+def check_packages() -> str:
+    """The pair of TVM packages, which must be one that works together. Raises RequestError."""
+    said = []
+    for package, wanted in PINS.items():
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            raise RequestError(
+                f"{package} is not installed, so nothing can be tuned here. Install it: {INSTALL}"
+            ) from None
+        if not f"{found}.".startswith(f"{wanted}."):
+            pair = " ".join(f"'{name}=={number}.*'" for name, number in PINS.items())
+            raise RequestError(
+                f"{package} {found} is installed, {wanted}.* is needed: other pairs crash while searching."
+                f" Install the pair that works: pip install {pair}"
+            )
+        said.append(f"{package} {found}")
+    return ", ".join(said)
 
 
 @cache

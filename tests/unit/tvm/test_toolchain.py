@@ -34,3 +34,36 @@ def test_a_linker_that_fails_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "bad.o").write_text("no object")
     with pytest.raises(RuntimeError, match="failed:"):
         toolchain.link(str(tmp_path / "out.so"), [str(tmp_path / "bad.o")])
+
+
+# Packages ---------------------------------------------------------------------------------------------------------
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    def version(package: str) -> str:
+        try:
+            return versions[package.replace("-", "_")]
+        except KeyError:
+            raise toolchain.PackageNotFoundError(package) from None
+
+    monkeypatch.setattr(toolchain, "version", version)
+
+
+@pytest.mark.parametrize("ffi", ["0.1.14", "0.1.14.post0", "0.1.14.post1"])
+def test_the_pair_that_works(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
+    installed(monkeypatch, apache_tvm="0.27.0.post1", apache_tvm_ffi=ffi)
+    assert "apache-tvm 0.27.0.post1" in toolchain.check_packages()
+
+
+@pytest.mark.parametrize("ffi", ["0.1.15.post2", "0.1.13", "0.1.140"])
+def test_another_ffi_is_refused_with_the_pair_to_install(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
+    installed(monkeypatch, apache_tvm="0.27.0.post1", apache_tvm_ffi=ffi)
+    with pytest.raises(RequestError, match=f"apache-tvm-ffi {ffi} is installed") as error:
+        toolchain.check_packages()
+    assert "pip install 'apache-tvm==0.27.*' 'apache-tvm-ffi==0.1.14.*'" in str(error.value)
+
+
+def test_without_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch)
+    with pytest.raises(RequestError, match="apache-tvm is not installed"):
+        toolchain.check_packages()

@@ -1,0 +1,90 @@
+"""What the documents say must be so: paths exist, commands exist, numbers are those that were measured."""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import autosched
+from autosched.cli.app import COMMANDS
+from autosched.errors import AutoschedError
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "ARCHITECTURE.md"]
+
+
+def quoted(page: str) -> list[str]:
+    """What stands in backticks or in an indented block."""
+    text = (ROOT / page).read_text()
+    return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    (.+)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_exist(page: str) -> None:
+    said = [word for text in quoted(page) for word in re.findall(r"[\w./-]+", text)]
+    paths = [
+        word for word in said if word.startswith(("src/", "plugins/", "tests/", "benchmarks/", "etc/", "systemd/"))
+    ]
+    assert paths
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
+    assert not [link for link in links if "://" not in link and not (ROOT / link).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_exist(page: str) -> None:
+    named = {match for text in quoted(page) for match in re.findall(r"^(?:\S+/)?autosched ([a-z]+)", text)}
+    assert named or page != "README.md"
+    assert named <= COMMANDS.keys()
+
+
+def test_the_readme_names_every_make_target_it_promises() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text()))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_names_of_the_python_example_exist() -> None:
+    (code,) = re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    compile(code, "README.md", "exec")
+    used = set(re.findall(r"autosched\.(\w+)\(", code))
+    assert used
+    assert used <= set(autosched.__all__)
+
+
+def test_every_error_stands_in_the_tree_of_its_docstring() -> None:
+    from autosched import errors
+
+    kinds = [
+        name for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, AutoschedError)
+    ]  # fmt: skip
+    assert errors.__doc__ is not None
+    assert not [name for name in kinds if name not in errors.__doc__]
+
+
+def benchmarks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmarks_run", ROOT / "benchmarks/run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_numbers_is_what_was_measured() -> None:
+    """Write it anew with: python benchmarks/run.py --page-only."""
+    assert (ROOT / "benchmarks/RESULTS.md").read_text() == "\n".join(benchmarks().page()) + "\n"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{autosched.__version__}"' in pyproject
+    assert f"## {autosched.__version__}" in (ROOT / "CHANGELOG.md").read_text()
