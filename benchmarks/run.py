@@ -99,7 +99,7 @@ def _stock(told: dict[str, Any]) -> list[str]:
     ]
     lines += ["|---|---|---|---|"]
     ours = sorted(seed["ours_stages_s"].items(), key=lambda item: -item[1])
-    stock = sorted(seed["stock_stages_s"].items(), key=lambda item: -item[1])[: max(len(ours), 8)]
+    stock = sorted(seed["stock_stages_s"].items(), key=lambda item: -item[1])[:8]
     for row in range(max(len(ours), len(stock))):
         left = f"{ours[row][0]} | {ours[row][1]:.1f}" if row < len(ours) else "|"
         right = f"{stock[row][0]} | {stock[row][1]:.1f}" if row < len(stock) else "|"

@@ -12,9 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import tvm
-from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.tvm import compiler, importer, targets, tasks
@@ -47,19 +45,8 @@ def main() -> None:
     module = importer.network(prepared.model, target)
     extracted, workloads = tasks.extract(module, target)
     database, told = tune(args, target, extracted, workloads)
-    with target:
-        executable = relax.build(module, target=target, relax_pipeline=compiler._pipeline(database, target))
-    executable.export_library(str(args.output / "stock.so"))
-    side = compiler.SideFile(
-        format=compiler.FORMAT,
-        name="stock",
-        build="stock",
-        inputs=compiler._inputs(prepared.model),
-        outputs=compiler._outputs(module, prepared.model),
-        target=json.loads(target_text),
-        versions=compiler.versions(),
-    )
-    (args.output / "stock.json").write_bytes(msgspec.json.encode(side))
+    who = compiler.SideName(args.model.stem, "stock")
+    compiler.write_build(args.output / "stock", module, prepared.model, target_text, database, who)
     print(json.dumps(told))
 
 
@@ -95,7 +82,8 @@ def tune(args: argparse.Namespace, target: Any, extracted: Any, workloads: list[
             measure_callbacks=[ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel(), counts],
         )
         wall_s = time.monotonic() - started
-    stages_s = {str(name): float(minutes) * 60 for name, minutes in profiler.get().items()}
+    # TVM's profiler counts in minutes, but for its total
+    stages_s = {str(name): float(minutes) * 60 for name, minutes in profiler.get().items() if name != "Total"}
     return database, {
         "wall_s": wall_s,
         "stages_s": stages_s,

@@ -224,7 +224,7 @@ class TunedModel(_Ordered):
     result: results.Result
     holder: _Folder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
 
-    _instead = dict.fromkeys(("run", "save"), "compile it first, tuned.compile() gives a Module")
+    _instead = dict.fromkeys(("run", "evaluate", "save"), "compile it first, tuned.compile() gives a Module")
 
     @property
     def job(self) -> JobView:

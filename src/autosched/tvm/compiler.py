@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import onnx
 import tvm
+from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
@@ -19,6 +20,13 @@ from autosched.tvm.orders import Choice, Compiled
 FORMAT = 1
 
 
+class SideName(Struct, frozen=True):
+    """What a side file says of its library."""
+
+    name: str
+    build: str
+
+
 def compile_network(model: str, target: str, choices: Sequence[Choice], folder: str, name: str) -> Compiled:
     """Leave default.so and tuned.so in the folder, each with its side file."""
     tvm_target = tvm.target.Target(json.loads(target))
@@ -27,16 +35,23 @@ def compile_network(model: str, target: str, choices: Sequence[Choice], folder: 
     chosen, notes = _database(choices, tvm_target)
     tuned = len(choices) - len(notes)
     for build, database in (("default", ms.database.MemoryDatabase()), ("tuned", chosen)):
-        with tvm_target, database, tvm.transform.PassContext(opt_level=3):
-            executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline())
-        executable.export_library(str(Path(folder) / f"{build}.so"), fcompile=toolchain.link)
-        side = SideFile(
-            format=FORMAT, name=name, build=build if tuned else "default", inputs=_inputs(onnx_model),
-            outputs=_outputs(fused, onnx_model), target=json.loads(target), versions=versions(),
-        )  # fmt: skip
-        text = msgspec.json.format(msgspec.json.encode(side), indent=2)
-        (Path(folder) / f"{build}.json").write_bytes(text + b"\n")
+        kind = build if tuned else "default"
+        write_build(Path(folder) / build, fused, onnx_model, target, database, SideName(name, kind))
     return Compiled(tasks=tuned, notes=tuple(notes))
+
+
+def write_build(path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName) -> None:
+    """Compile a fused network with the schedules of a database into `path`.so, and its side file."""
+    tvm_target = tvm.target.Target(json.loads(target))
+    with tvm_target, database, tvm.transform.PassContext(opt_level=3):
+        executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline())
+    executable.export_library(f"{path}.so", fcompile=toolchain.link)
+    side = SideFile(
+        format=FORMAT, name=who.name, build=who.build, inputs=_inputs(onnx_model), outputs=_outputs(fused, onnx_model),
+        target=json.loads(target), versions=versions(),
+    )  # fmt: skip
+    text = msgspec.json.format(msgspec.json.encode(side), indent=2)
+    path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
 
 
 def versions() -> dict[str, str]:

@@ -35,7 +35,7 @@ def extract(module: Any, target: Any) -> tuple[Extracted, list[Any]]:
     total = sum(weight * flops for _, weight, flops, _, _ in found)
     chosen = []
     for name, weight, flops, buffers, workload in found:
-        if reason := _trivial(name, weight * flops, weight * _elements(buffers[-1]), total):
+        if reason := _trivial(weight * flops, weight * _elements(buffers[-1]), total):
             skipped.append(Skipped(name, reason))
         else:
             chosen.append((name, weight, flops, buffers, workload))
@@ -103,7 +103,7 @@ def _elements(shape: Shape) -> int:
     return count
 
 
-def _trivial(name: str, flops: float, elements: int, total: float) -> str:
+def _trivial(flops: float, elements: int, total: float) -> str:
     """Why an operator is not worth a trial; empty when it is."""
     if flops == 0:
         return "moves data, no arithmetic"
