@@ -1,5 +1,6 @@
 """Networks through the command line and the Python API, with the real compiler; and what is refused, in which words."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,13 @@ def test_the_same_from_python_in_one_line(there: Lab, tmp_path: Path) -> None:
     assert tuned.evaluation.outputs_equal
     assert list(module.run(np.zeros(shape, "float32"))[0].shape) == shape
     assert module.evaluate(daemon=there.address, budget_s=0.2).median_s > 0
+
+    async def again() -> None:
+        module = await (await tuned.compile_async()).save_async(tmp_path / "again")
+        assert list((await module.run_async(np.zeros(shape, "float32")))[0].shape) == shape
+        assert (await module.evaluate_async(daemon=there.address, budget_s=0.2)).median_s > 0
+
+    asyncio.run(again())
 
 
 def test_a_model_is_checked_without_a_job(cli: Callable[..., Said]) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 import autosched
+from autosched import address
+from autosched.blocking import Caller
 from autosched.errors import JobCancelled, JobFailed, RequestError
+from autosched.protocol import DaemonInfo, Done, Info, Shutdown
 from integration.lab import MODEL, Lab, lab
 
 
@@ -43,6 +46,18 @@ def test_results_go_where_they_should(there: Lab, model: autosched.Model, tmp_pa
     assert (tmp_path / "out/report.html").exists()
 
 
+def test_without_a_daemon_a_private_one_is_started(
+    model: autosched.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path / "state"))
+    tuned = model.tune(backend="mock", trials=8)
+    assert tuned.job.state == "done"
+    with Caller(address.default()) as daemon:
+        assert daemon.call(Info(), DaemonInfo).on_demand
+        daemon.call(Shutdown(), Done)
+
+
 def test_several_at_once_for_coroutines(there: Lab, model: autosched.Model) -> None:
     async def both() -> list[autosched.TunedModel]:
         return list(await asyncio.gather(*(model.tune_async(**words(there, seed=seed)) for seed in (1, 2))))
@@ -58,6 +73,17 @@ def test_a_job_can_be_left_and_cancelled(there: Lab, model: autosched.Model) -> 
     job.cancel()
     with pytest.raises(JobCancelled):
         job.wait()
+
+
+def test_a_job_can_be_left_and_cancelled_by_coroutines(there: Lab, model: autosched.Model) -> None:
+    async def work() -> None:
+        job = await model.submit_async(**words(there, options={"hang_stage": "build"}))
+        assert (await job.view_async()).state in ("starting", "running")
+        await job.cancel_async()
+        with pytest.raises(JobCancelled):
+            await job.wait_async()
+
+    asyncio.run(work())
 
 
 def test_a_failed_job_raises_its_reason(there: Lab, model: autosched.Model) -> None:

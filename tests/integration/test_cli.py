@@ -198,6 +198,23 @@ def test_a_bug_is_not_shown_but_kept(cli: Callable[..., Said], monkeypatch: pyte
     log.unlink()
 
 
+def test_a_wrong_pair_of_tvm_packages_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, number in (("apache_tvm", "0.27.0"), ("apache_tvm_ffi", "0.1.15")):
+        folder = tmp_path / f"packages/{name}-{number}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+    with lab(tmp_path) as there:
+        cli = command_line(there, tmp_path, monkeypatch, capsys)
+        code, out, err = cli("tune", "net.onnx", "--trials", 4)
+        assert (code, out) == (6, ""), err
+        assert "apache-tvm-ffi 0.1.15 is installed, 0.1.14.* is needed" in err
+        assert cli("status")[0] == 0, "the daemon is unharmed"
+
+
 # In processes of their own --------------------------------------------------------------------------------------------
 
 

@@ -155,3 +155,17 @@ def test_a_frozen_client_is_replaced(there: Lab) -> None:
     os.kill(pid, signal.SIGSTOP)
     assert there.wait(job).state == "done"
     assert [r.trial for r in there.records(job)] == list(range(60))
+
+
+def test_clients_leave_nothing_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    with lab(tmp_path) as there:
+        job = there.submit(trials=8, tasks=1, hang_stage="build")
+        started = time.monotonic()
+        while not list(scratch.glob("autosched-job-*")):
+            assert time.monotonic() - started < 30, "its client never began"
+        there.cancel(job)
+        while list(scratch.iterdir()):
+            assert time.monotonic() - started < 30, list(scratch.iterdir())

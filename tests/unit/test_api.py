@@ -35,6 +35,10 @@ def test_the_order_of_steps_is_explained(model: autosched.Model, module: autosch
         api.Job(1).run()  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"a Module has no 'tune': it is compiled already"):
         module.tune()  # type: ignore[attr-defined]
+    tuned = api.TunedModel.__new__(api.TunedModel)
+    for name in ("run", "evaluate", "save"):
+        with pytest.raises(AttributeError, match=rf"a TunedModel has no '{name}': compile it first"):
+            getattr(tuned, name)
     with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
         model.colour  # type: ignore[attr-defined]  # noqa: B018
 

@@ -91,3 +91,24 @@ def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip() == "[]"
+
+
+def test_daemon_and_command_line_need_the_base_installation_only() -> None:
+    """`pip install .` brings no TVM, no NumPy and nothing that belongs to them."""
+    program = """
+import sys
+for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickle tornado msgpack".split():
+    sys.modules[name] = None
+from importlib import import_module
+from autosched import backend, client, doctor, testing
+from autosched.cli.app import COMMANDS
+import autosched.client.__main__, autosched.daemon.main
+for place in COMMANDS.values():
+    module, _, name = place.partition(":")
+    getattr(import_module(f"autosched.cli.{module}"), name)
+backend.load("mock")
+backend.load("ansor")
+import autosched_backend_ansor.session
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr

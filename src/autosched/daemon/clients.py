@@ -11,7 +11,9 @@ import hmac
 import logging
 import os
 import secrets
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,8 @@ class Client:
     token: str
     process: Process | None = None
     link: Link | None = None
+    temporary: str = ""
+    """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
     trials_before: int = 0
     """Records of the job when it began."""
     why: str = ""
@@ -91,6 +95,7 @@ class Clients:
         command = [*self.command, "--connect", self.address, "--job", str(job)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            client.temporary = environment["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-job-")
             client.process = Process(command, environment, folder / "client.log")
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
@@ -162,6 +167,8 @@ class Clients:
         client.gone.set()
         if self._of.get(client.job) is client:
             del self._of[client.job]
+        if client.temporary:
+            shutil.rmtree(client.temporary, ignore_errors=True)
         if client.link is not None:
             client.link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # names of files need not be text

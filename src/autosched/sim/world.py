@@ -50,7 +50,6 @@ class Process:
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
     progressed: bool = False  # since it was started
-    rounds_before: int = 0  # finished by the processes before this one
     running: dict[StepId, None] = field(default_factory=dict)
 
 

@@ -73,6 +73,19 @@ def test_the_gantt_shows_units_stages_and_the_steps_of_others(page: str) -> None
     assert "job 8" in gantt
 
 
+def test_the_page_shows_the_best_over_time_of_each_task_and_of_the_network(page: str) -> None:
+    sparks = re.findall(r'class="spark" role="img" aria-label="([^"]*)"', page)
+    assert sparks == ["from 1.00 ms to 1.00 ms", "from 1.20 ms to 400 us"], "the task with the largest share first"
+    assert 'aria-label="Estimated latency of the network over time: from' in page
+
+
+def test_failures_are_shown_by_reason_with_their_messages(page: str) -> None:
+    group = re.findall(r"<details><summary>(.*?)</summary>(.*?)</details>", page)
+    assert group == [
+        ("2 build timeout", "<pre>killed &lt;after&gt; 15 s, task 1</pre><pre>killed &lt;after&gt; 15 s, task 2</pre>")
+    ]
+
+
 def test_bars_stand_where_their_time_is(page: str) -> None:
     """100 s on 910 px: the import takes the first 10 s."""
     bar = re.search(r'class="s-import" x="([\d.]+)" y="\d+" width="([\d.]+)"', page)

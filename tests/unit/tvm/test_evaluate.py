@@ -1,9 +1,12 @@
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from autosched.backend import Timing
 from autosched.tvm import evaluate
-from autosched.tvm.evaluate import Contestant, compare, published, race
+from autosched.tvm.evaluate import Contestant, _runtime, compare, published, race
 
 
 def test_equal_outputs_are_equal() -> None:
@@ -65,3 +68,18 @@ def test_only_what_is_faster_and_right_is_published(tuned_s: float, right: bool,
     notes: list[str] = []
     assert published([timing("default", 2.0), timing("tuned", tuned_s)], tuned_right=right, notes=notes) == choice
     assert words in " ".join(notes)
+
+
+def test_without_onnx_runtime_the_untuned_build_is_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    notes: list[str] = []
+    assert _runtime(Path("net.onnx"), 1, {}, notes) is None
+    assert notes == ["ONNX Runtime is not installed: outputs are compared with the untuned build"]
+
+
+def test_a_model_that_onnx_runtime_refuses_is_compared_with_the_untuned_build(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "net.onnx").write_bytes(b"no model")
+    notes: list[str] = []
+    assert _runtime(tmp_path / "net.onnx", 1, {}, notes) is None
+    assert notes[0].startswith("ONNX Runtime cannot run the model: ")
