@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+# Held to by what pip builds with as well, which -c does not reach.
+export PIP_CONSTRAINT := etc/constraints.txt
 
 .PHONY: demo test lint bench clean help
 
@@ -25,6 +27,7 @@ lint: $(VENV)/.development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.development
@@ -38,12 +41,12 @@ $(VENV)/.created:
 
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/constraints.txt
 	@echo '== installing autosched and TVM (about 190 MB to download the first time)'
-	@$(PIP) install -c etc/constraints.txt -e '.[tvm,onnxruntime]'
+	@$(PIP) install -e '.[tvm,onnxruntime]'
 	@touch $@
 
 $(VENV)/.development: $(VENV)/.runtime
 	@echo '== installing what the tests need'
-	@$(PIP) install -c etc/constraints.txt -e '.[tvm,onnxruntime,dev]'
+	@$(PIP) install -e '.[tvm,onnxruntime,dev]'
 	@touch $@
 
 clean:

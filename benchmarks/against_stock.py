@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -181,7 +181,7 @@ def tuning_s(tuned: Sequence[Tuned]) -> float:
 
 def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
     """Seconds of leases by stage."""
-    total: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
     for span in tuned[-1].spans:
         total[span.stage] += (span.ended_at or span.started_at) - span.started_at
     return dict(total)

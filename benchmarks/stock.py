@@ -94,7 +94,7 @@ def tune(args: argparse.Namespace, target: Any, extracted: Any, workloads: list[
 
 
 @tvm.ir.utils.derived_object
-class Counter(ms.measure_callback.PyMeasureCallback):
+class Counter(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
     """Counts trials and failures."""
 
     def __init__(self) -> None:

@@ -189,6 +189,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     failed: int
     failures: dict[str, int]
     """Failed trials by reason."""
+    failed_steps: int = 0
+    """Steps that failed as a whole, and with them the trials they were to make."""
+    last_error: str = ""
+    """Stage and message of the last of them."""
     estimate_s: float | None
     """Sum over tasks of weight times best latency; None until every task has a valid record."""
     first_estimate_s: float | None

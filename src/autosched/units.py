@@ -64,6 +64,11 @@ def reasons(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in ordered if count)
 
 
+def failed_steps(number: int, last: str) -> str:
+    """How many steps failed as a whole, and the last one's words; empty for none."""
+    return f"{count(number, 'step')} failed as a whole, the last one: {last}" if number else ""
+
+
 def count(number: int, noun: str) -> str:
     """ "1 task", "2 tasks"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

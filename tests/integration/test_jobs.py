@@ -139,10 +139,12 @@ def running_stages(there: Lab) -> set[str]:
     return asyncio.run(ask())
 
 
-def test_a_step_past_its_deadline_is_killed_and_its_task_given_up(tmp_path: Path) -> None:
+def test_a_step_past_its_deadline_is_killed_and_the_job_says_so(tmp_path: Path) -> None:
     with lab(tmp_path, "[scheduler]\nstep_timeout_s = 0.5\n") as there:
         view = there.wait(there.submit(trials=8, tasks=1, hang_stage="build"))
-        assert (view.state, view.trials) == ("done", 0)
+        assert (view.state, view.trials, view.failed_steps) == ("failed", 0, 3)
+        assert view.failure is not None
+        assert "build: StepFailed: build was killed" in view.failure.message
 
 
 def test_a_frozen_client_is_replaced(there: Lab) -> None:

@@ -28,7 +28,7 @@ from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
 from autosched.sim import thesis
 
-NETWORKS = (("rnet", 56), ("magika", 56))
+NETWORKS = (("rnet", 48), ("magika", 40))
 """Zoo name and trials: a face detector's refinement stage and a file-type classifier, both trained."""
 OFFLINE_NETWORKS = (("squeezenet", 80), ("shufflenet", 48))
 """Shapes of real networks out of the onnx package, with random weights: for machines without a package index."""

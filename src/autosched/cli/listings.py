@@ -109,6 +109,8 @@ def facts(view: JobView) -> list[str]:
         f" {view.backend} on {view.device}, target {view.target}",
         f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
     ]
+    if view.failed_steps:
+        lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
     if view.estimate_s is not None:
         lines.append(f" best estimate {units.latency(view.estimate_s)}{gain(view)}")
     if not JobState(view.state).ended:

@@ -24,6 +24,8 @@ def outcome(result: Result) -> Iterator[str]:
         yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
     if job.failed:
         yield f" failed trials {job.failed} of {job.trials}: {units.reasons(job.failures)}"
+    if job.failed_steps:
+        yield f" ! {units.failed_steps(job.failed_steps, job.last_error)}"
     folder = shown(result.folder)
     yield f" files in {folder}: {', '.join(path.name for path in result.files)}"
     yield " Next:"

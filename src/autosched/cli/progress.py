@@ -66,6 +66,8 @@ def line(view: JobView) -> str:
         parts.append(f"best {units.latency(view.estimate_s)}{gain(view)}")
     if view.failed:
         parts.append(f"failed {units.reasons(view.failures)}")
+    if view.failed_steps:
+        parts.append(units.failed_steps(view.failed_steps, view.last_error))
     if not JobState(view.state).ended:
         parts += [f"eta {units.duration(view.eta_s)}"] if view.eta_s is not None else []
         parts += [view.reason] if view.reason else []
@@ -118,6 +120,9 @@ def picture(view: JobView, since_gain_s: float) -> Any:
     if view.failed:
         rate = units.share(view.failed, view.trials)
         parts.append(Text(f" failed {rate}: {units.reasons(view.failures)}", style="yellow"))
+    if view.failed_steps:
+        text = f" {units.failed_steps(view.failed_steps, view.last_error)}"
+        parts.append(Text(text, style="red", no_wrap=True, overflow="ellipsis"))
     parts.append(Text(f" {view.reason}", style="dim", no_wrap=True, overflow="ellipsis"))
     if view.tasks:
         parts.append(_tasks(view))

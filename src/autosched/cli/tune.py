@@ -226,7 +226,8 @@ def follow(host: str | None, job: JobId, folder: Path) -> int:
         return INTERRUPTED
     for line in outcome(result):
         data(line)
-    return 0
+    measured = result.report.evaluation
+    return 0 if measured is None or measured.outputs_equal else 1
 
 
 async def _follow(host: str | None, job: JobId, folder: Path) -> results.Result:

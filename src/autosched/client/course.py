@@ -36,16 +36,25 @@ class Course:
     """Trials measured or under way."""
     stage: dict[TaskIndex, str] = field(default_factory=lambda: {NETWORK_TASK: "import"})
     """What each task that is under way does, or waits to do."""
+    running: set[TaskIndex] = field(default_factory=set)
+    """Tasks whose step runs."""
     allotted: dict[TaskIndex, int] = field(default_factory=dict)
     """Trials of the round under way."""
     durations_s: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=9)))
+    last_error: str = ""
+    """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
     complete: bool = False
+
+    def started(self, task: TaskIndex) -> None:
+        """A step of the task runs; the next call that names the task is its end."""
+        self.running.add(task)
 
     # What happened ------------------------------------------------------------------------------------------
 
     def imported(self, network: Network, records: Sequence[Record]) -> JobLoad:
         """The network is known, and what earlier clients of this job measured."""
+        self.running.discard(NETWORK_TASK)
         self.network = network
         self.trials = network.default_trials if self.spec.trials is None else self.spec.trials
         self.spent = min(len(records), self.trials)
@@ -67,6 +76,7 @@ class Course:
 
     def selected(self, task: TaskIndex, count: int) -> JobLoad:
         """Select has answered with `count` candidates; none means that the task's space is exhausted."""
+        self.running.discard(task)
         self.spent -= self.allotted[task] - count
         self.allotted[task] = count
         if count == 0:
@@ -76,34 +86,41 @@ class Course:
 
     def advanced(self, task: TaskIndex) -> JobLoad:
         """Build or profile is done."""
+        self.running.discard(task)
         return self._advance(task)
 
     def updated(self, task: TaskIndex, best_s: float | None) -> JobLoad:
         """The round is over; `best_s` is the best latency it measured, None when nothing was valid."""
+        self.running.discard(task)
         share = self.shares[task]
         known = [s for s in (share.best_s[-1] if share.best_s else None, best_s) if s is not None]
         share.best_s.append(min(known, default=None))
         share.strikes = 0 if known else share.strikes + 1
         return self._round_over(task)
 
-    def failed(self, task: TaskIndex, measured: int) -> JobLoad:
+    def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:
         """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back."""
+        self.running.discard(task)
+        self.last_error = error
         self.spent -= self.allotted.get(task, 0) - measured
         self.shares[task].strikes += 1
         return self._round_over(task)
 
     def compiled(self) -> JobLoad:
         """The network is compiled."""
+        self.running.discard(NETWORK_TASK)
         self.stage[NETWORK_TASK] = "evaluate"
         return self._report([NETWORK_TASK])
 
     def evaluated(self) -> JobLoad:
         """The results are with the daemon: nothing is left to do."""
+        self.running.discard(NETWORK_TASK)
         self.complete = True
         return self._report([])
 
     def broken(self, failure: JobFailure) -> JobLoad:
         """The job cannot go on."""
+        self.running.discard(NETWORK_TASK)
         self.failure = failure
         return self._report([])
 
@@ -136,10 +153,19 @@ class Course:
             self.stage[share.task], self.allotted[share.task] = "select", count
             self.spent += count
             chosen.append(share.task)
-        if not self.stage:
+        if not self.stage and self._nothing_worked():
+            self.failure = JobFailure(
+                "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
+            )
+        elif not self.stage:
             self.stage[NETWORK_TASK] = "compile"
             chosen.append(NETWORK_TASK)
         return chosen
+
+    def _nothing_worked(self) -> bool:
+        """Steps failed as a whole until every task was given up, and none has a schedule."""
+        valid = any(share.best_s and share.best_s[-1] is not None for share in self.shares.values())
+        return bool(self.last_error) and self.spent < self.trials and not valid
 
     def _report(self, tasks: Sequence[TaskIndex]) -> JobLoad:
         return JobLoad(
@@ -151,13 +177,28 @@ class Course:
         if stage is None:
             share = self.shares.get(task)
             return TaskLoad(task=task, complete=share is not None and not share.open)
+        if task in self.running:
+            after = ROUND[ROUND.index(stage) + 1] if stage in ROUND[:-1] else ""
+            return TaskLoad(
+                task=task,
+                stage_done=False,
+                resources_now=self._resources(stage),
+                resources_next=self._resources(after),
+                stage_next=after,
+            )
         past = self.durations_s[stage]
         share = self.shares.get(task)
         return TaskLoad(
             task=task,
-            resources_next=(f"device:{self.spec.device}",) if stage in ("profile", "evaluate") else (HOST,),
+            resources_next=self._resources(stage),
             stage_next=stage,
             expected_s=median(past) if past else None,
             gain=share.gain_s() if share is not None else None,
             timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else None,
         )
+
+    def _resources(self, stage: str) -> tuple[str, ...]:
+        """The pools of which a stage needs one unit each; none for no stage."""
+        if not stage:
+            return ()
+        return (f"device:{self.spec.device}",) if stage in ("profile", "evaluate") else (HOST,)

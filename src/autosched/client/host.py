@@ -106,7 +106,7 @@ class Host:
     async def _fetch_model(self, spec: JobSpec) -> Path:
         """The model under the name that its user knows, since messages name it."""
         path = self._workdir / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', spec.name)}.onnx"
-        if not path.exists() or blobs.sha256(path) != spec.model:
+        if not path.exists() or await asyncio.to_thread(blobs.sha256, path) != spec.model:
             await blobs.download(self._daemon, spec.model, path)
         return path
 
@@ -174,6 +174,7 @@ class Host:
     async def _run(self, order: StartStep, lease: Lease) -> None:
         """Run one step to its end and report it, whatever it ends in."""
         step, course = order.step, await self._course
+        course.started(step.task)
         outcome, error = Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
         try:
@@ -221,7 +222,7 @@ class Host:
     def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
         if task != NETWORK_TASK:
             measured = self._worker.give_up(task) if self._worker is not None else 0
-            return course.failed(task, measured)
+            return course.failed(task, measured, f"{stage}: {type(error).__name__}: {error}"[:2_000])
         known = isinstance(error, ModelRejected | RequestError)
         message = str(error) if known else f"{stage} failed: {type(error).__name__}: {error}"
         return course.broken(

@@ -78,8 +78,9 @@ class Worker:
 
     def update(self, task: TaskIndex, lease: Lease) -> float | None:
         """Learn from the round; returns the best latency it measured, in seconds."""
-        measured = self._rounds.pop(task).measured
+        measured = self._rounds[task].measured
         self._tuners[task].update(measured, lease)
+        del self._rounds[task]  # not before: a failed update must not give measured trials back
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
 
     def give_up(self, task: TaskIndex) -> int:

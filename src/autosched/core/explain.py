@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from autosched.core.state import Job, Queue, State, Task
 from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
-from autosched.units import count, duration
+from autosched.units import count, duration, failed_steps
 
 TASKS_NAMED = 8
 """Tasks that wait for the same are named up to here; the others are counted."""
@@ -113,7 +113,8 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
             lines.extend(_waits(first, group, now, policy_name))
-    return lines or [_nothing_to_do(it, now)]
+    lines = lines or [_nothing_to_do(it, now)]
+    return [*lines, failed_steps(it.failed_steps, it.last_error)] if it.failed_steps else lines
 
 
 def _groups(state: State, job: Job) -> list[list[Task]]:

@@ -17,7 +17,7 @@ from autosched.core.events import (
 )
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.state import Job, State, Task, one_of_each
-from autosched.model import JobFailure, JobId, JobLoad, JobState, PoolName, Step, StepId, TaskLoad, UnitName
+from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, TaskLoad, UnitName
 
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, none of which left a record, before it is given up."""
@@ -160,6 +160,8 @@ class Scheduler:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
         self._release(event.step)
+        if event.outcome is Outcome.FAILED:
+            job.failed_steps, job.last_error = job.failed_steps + 1, f"{step.stage}: {event.error}"
         if not job.state.ended:
             yield from self._take_load(job, event.load or JobLoad())
 

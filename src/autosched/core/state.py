@@ -53,6 +53,9 @@ class Job:
     """Set while only the client can bring the job on: until it connects, and while it names nothing to run."""
     losses: int = 0
     """Clients lost since one of them left a record."""
+    failed_steps: int = 0
+    last_error: str = ""
+    """Stage and message of the last step that failed as a whole."""
     tasks: dict[TaskIndex, Task] = field(default_factory=dict)
     steps: dict[StepId, None] = field(default_factory=dict)
     """Running, in the order of their start."""

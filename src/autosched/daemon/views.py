@@ -16,6 +16,7 @@ DOING = {
     "evaluate": "evaluating",
 }
 STEPS_SHOWN = 2
+LAST_ERROR_CHARS = 500
 
 
 def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole: bool) -> JobView:
@@ -33,6 +34,8 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         trials_total=job.spec.trials if progress.trials_total is None else progress.trials_total,
         failed=progress.failed,
         failures=dict(progress.failures),
+        failed_steps=job.failed_steps,
+        last_error=job.last_error[:LAST_ERROR_CHARS],
         estimate_s=progress.estimate_s,
         first_estimate_s=progress.first_estimate_s,
         eta_s=None if job.state.ended else progress.eta_s(now),

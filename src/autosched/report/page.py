@@ -10,7 +10,7 @@ from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.verdict import label, verdict
-from autosched.units import count, duration, gflops, latency, ratio, share, size, tiny
+from autosched.units import count, duration, failed_steps, gflops, latency, ratio, share, size, tiny
 
 
 def page(report: Report) -> str:
@@ -173,9 +173,10 @@ def _tasks(report: Report) -> str:
 
 
 def _failures(report: Report) -> str:
+    steps = failed_steps(report.job.failed_steps, report.job.last_error)
+    parts = [f"<p>{escape(steps)}</p>"] if steps else []
     if not report.failures:
-        return '<p class="dim">None.</p>'
-    parts = []
+        return "".join(parts) or '<p class="dim">None.</p>'
     for group in report.failures:
         examples = "".join(f"<pre>{escape(text)}</pre>" for text in group.examples) or "<p>No message.</p>"
         parts.append(f"<details><summary>{group.count} {escape(group.reason)}</summary>{examples}</details>")

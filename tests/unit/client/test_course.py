@@ -89,17 +89,40 @@ def test_a_failed_step_gives_back_what_was_not_measured() -> None:
     c = course(trials=8)
     c.imported(network(tasks=1), [])
     c.selected(1, 4)
-    c.failed(1, measured=1)
+    c.failed(1, measured=1, error="build: no")
     assert c.spent == 1 + c.allotted[1]
 
 
-def test_a_task_that_only_fails_is_left_alone() -> None:
+def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=1), [])
     for _ in range(3):
         assert c.stage[1] == "select"
-        load = c.failed(1, measured=0)
+        load = c.failed(1, measured=0, error="build: the disk is full")
+    assert wants(load) == {}
+    assert load.failure is not None
+    assert "build: the disk is full" in load.failure.message
+
+
+def test_a_task_that_only_fails_is_left_alone_when_another_works() -> None:
+    c = course(trials=1000)
+    c.imported(network(tasks=2), [record(2, 0, 1e-3)])
+    c.shares[2].exhausted = True
+    c.stage.pop(2, None)
+    for _ in range(3):
+        load = c.failed(1, measured=0, error="build: no")
     assert wants(load) == {NETWORK_TASK: "compile"}
+
+
+def test_a_running_stage_says_what_it_uses_and_what_comes_next() -> None:
+    c = course()
+    c.imported(network(), [])
+    c.selected(3, 4)
+    c.started(3)
+    (load,) = [t for t in c.load().tasks if t.task == 3]
+    assert (load.stage_done, load.resources_now) == (False, ("host",))
+    assert (load.stage_next, load.resources_next) == ("profile", ("device:cpu",))
+    assert [t.stage_done for t in c.advanced(3).tasks] == [True]
 
 
 def test_compile_evaluate_complete() -> None:
@@ -155,7 +178,7 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
         elif rng.random() < 0.05:
             done = rng.randrange(c.allotted[task] + 1) if stage == "profile" else 0
             measured += done
-            load = c.failed(task, measured=done)
+            load = c.failed(task, measured=done, error="x")
         elif stage == "select":
             load = c.selected(task, rng.randrange(c.allotted[task] + 1))
         elif stage == "update":
@@ -168,5 +191,5 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
         assert not new.keys() & pending.keys(), "a task has two stages at once"
         pending |= new
         assert c.spent <= c.trials
-    assert c.complete
+    assert c.complete or c.failure is not None
     assert measured <= c.trials

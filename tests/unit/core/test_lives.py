@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from autosched.core.events import ClientAttached, DeadlineReached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.explain import explain_job
 from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, Scheduler
 from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
 from unit.core.story import (
@@ -213,6 +214,16 @@ def test_a_loss_after_progress_is_the_first_of_a_new_row() -> None:
         assert story.state.jobs[job].state is JobState.STARTING
         story.lose(job, progressed=progressed)
     assert story.state.jobs[job].losses == 2
+
+
+def test_failed_steps_are_remembered_with_the_last_reason() -> None:
+    story = Story()
+    job = story.running(wants(1))
+    story.end(1, wants(1), outcome=Outcome.FAILED)
+    story.end(2, wants(1))
+    assert story.state.jobs[job].failed_steps == 1
+    assert story.state.jobs[job].last_error.startswith("build: ")
+    assert "1 step failed as a whole, the last one: build: " in explain_job(story.state, job)[-1]
 
 
 def test_steps_without_a_record_are_no_progress() -> None:
