@@ -1,6 +1,7 @@
 """Whole jobs through a real daemon and real clients, with the backend that needs no compiler."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,3 +170,12 @@ def test_clients_leave_nothing_in_the_temporary_folder(tmp_path: Path, monkeypat
         there.cancel(job)
         while list(scratch.iterdir()):
             assert time.monotonic() - started < 30, list(scratch.iterdir())
+
+
+def test_an_ended_job_leaves_only_its_logs(there: Lab) -> None:
+    job = there.submit(trials=4, tasks=1)
+    assert there.wait(job).state == "done"
+    folder, deadline = there.folder / "jobs" / str(job), time.monotonic() + 20
+    while sorted(path.name for path in folder.iterdir()) != ["client.log"]:
+        assert time.monotonic() < deadline, sorted(folder.rglob("*"))
+        threading.Event().wait(0.02)
