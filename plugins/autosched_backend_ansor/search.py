@@ -92,18 +92,16 @@ class Search:
     def select(self, count: int) -> list[bytes]:
         """Up to `count` candidates that were neither measured nor selected before; empty when there are no more."""
         self._start()
-        chosen: list[Any] = []
+        chosen = self._take_spare(count)
         for _ in range(SELECT_ATTEMPTS * -(-count // self._batch)):
-            while self._spare and len(chosen) < count:
-                chosen.append(self._spare.pop())
-            if len(chosen) == count:
+            if len(chosen) == count or (found := self._context.generate_measure_candidates()) is None:
                 break
-            found = self._context.generate_measure_candidates()
-            if found is None:
-                break
-            fresh = [candidate for candidate in found if self._remember(candidate)]
-            self._spare = fresh[::-1]
+            self._spare = [candidate for candidate in found if self._remember(candidate)][::-1]
+            chosen += self._take_spare(count - len(chosen))
         return [self._encode(candidate) for candidate in chosen]
+
+    def _take_spare(self, count: int) -> list[Any]:
+        return [self._spare.pop() for _ in range(min(count, len(self._spare)))]
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Learn from (candidate, latencies in seconds; empty for a failure)."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LOADED_RATIO = 6.0
 """A build may take so much longer than its processor time where other load shares the core."""
+TAKEN = ("evaluation.json", "report.json")
+"""Files that lie beside the network's own in the user's folder."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
@@ -119,12 +121,14 @@ class AnsorSession:
         """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
         path = self._reference_file(task)
         if not path.exists():
+            part = path.with_suffix(".part")  # a linker that is killed leaves a broken file
             try:
-                self._build(task, b"", path, lease, 4 * self.options.build_timeout_s)
+                self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
             except WorkerError as error:
                 if isinstance(error, Killed):
                     raise
                 raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
+            part.rename(path)
 
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
         """Leave a shared library at `artifact`. Raises a WorkerError."""
@@ -140,7 +144,13 @@ class AnsorSession:
         plan = orders.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
         arguments = (self._task_file(task), str(self._reference_file(task)))
         call = self._workers.call
-        call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+        try:
+            call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+        except TimedOut as error:
+            raise StepFailed(
+                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
+                " checked against it. Tune the model with a smaller batch or input"
+            ) from error
         latency_s = call(
             "profile",
             lease.cores,
@@ -156,11 +166,12 @@ class AnsorSession:
 
     @property
     def _prepared(self) -> Path:
-        return self._workdir / "prepared.onnx"
+        return self._tasks_dir / "prepared.onnx"  # not beside the model, which may have this name
 
     @property
     def _stem(self) -> str:
-        return re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
+        stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
+        return f"{stem}_" if f"{stem}.json" in TAKEN else stem
 
     def _task_file(self, task: TaskInfo) -> str:
         return str(self._tasks_dir / f"{task.task}.json")

@@ -48,15 +48,24 @@ class AnsorTuner:
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate in the warm worker of the lane."""
         self._session.reference(self._task, lease)
-        return [self._build_one(candidate, lease) for candidate in candidates]
+        built: list[Built] = []
+        try:
+            built.extend(self._build_one(candidate, lease) for candidate in candidates)
+        except StepFailed:
+            _discard(built)
+            raise
+        return built
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each in the warm worker of the device."""
-        for one in built:
-            measured = self._profile_one(one, lease)
-            if measured.latency_s:
-                self._note_best([sorted(measured.latency_s)[len(measured.latency_s) // 2]])
-            yield measured
+        try:
+            for one in built:
+                measured = self._profile_one(one, lease)
+                if measured.latency_s:
+                    self._note_best([sorted(measured.latency_s)[len(measured.latency_s) // 2]])
+                yield measured
+        finally:
+            _discard(built)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Feed search, cost model and database."""
@@ -85,6 +94,8 @@ class AnsorTuner:
         try:
             self._session.build(self._task, candidate, artifact, lease)
         except WorkerError as error:
+            for left in (artifact, artifact.with_name(f"{artifact.name}.o")):
+                left.unlink(missing_ok=True)
             failure, detail = _build_failure(error, self._session.options.build_timeout_s)
         spent_s = time.monotonic() - started
         return Built(candidate, None if failure else artifact, failure, detail, spent_s)
@@ -100,8 +111,15 @@ class AnsorTuner:
         except WorkerError as error:
             failure, detail = _run_failure(error, self._session.options.run_timeout_s)
         finally:
-            built.artifact.unlink(missing_ok=True)
+            _discard([built])
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)
+
+
+def _discard(built: Iterable[Built]) -> None:
+    """Delete what nobody will measure any more."""
+    for one in built:
+        if one.artifact is not None:
+            one.artifact.unlink(missing_ok=True)
 
 
 def _build_failure(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:

@@ -52,12 +52,12 @@ class Course:
 
     # What happened ------------------------------------------------------------------------------------------
 
-    def imported(self, network: Network, records: Sequence[Record]) -> JobLoad:
-        """The network is known, and what earlier clients of this job measured."""
+    def imported(self, network: Network, records: Sequence[Record], borrowed: int = 0) -> JobLoad:
+        """The network is known, and what was measured; the first `borrowed` records cost this job no trials."""
         self.running.discard(NETWORK_TASK)
         self.network = network
         self.trials = network.default_trials if self.spec.trials is None else self.spec.trials
-        self.spent = min(len(records), self.trials)
+        self.spent = min(len(records) - borrowed, self.trials)
         for info in network.tasks:
             self.shares[info.task] = Share(info.task, info.weight, info.flops)
         self._replay(records, network.batch)
@@ -95,7 +95,7 @@ class Course:
         share = self.shares[task]
         known = [s for s in (share.best_s[-1] if share.best_s else None, best_s) if s is not None]
         share.best_s.append(min(known, default=None))
-        share.strikes = 0 if known else share.strikes + 1
+        share.strikes = 0 if best_s is not None else share.strikes + 1
         return self._round_over(task)
 
     def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:

@@ -15,7 +15,7 @@ from autosched import backend, blobs
 from autosched.backend import Lease
 from autosched.client.course import HOST, Course
 from autosched.client.worker import Worker, pin
-from autosched.errors import AutoschedError, ModelRejected, RequestError, WireError
+from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, JobSpec, Outcome, Record, StepId
 from autosched.protocol import (
@@ -43,7 +43,8 @@ KILL_GRACE_S = 5.0
 """A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
 END_STEP_TIMEOUT_S = 600.0
 """The daemon acknowledges what is durable: with a full disk, only when there is room again."""
-THREADS_MAX = 64
+THREADS_MAX = 4_096
+"""More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 T = TypeVar("T")
 
 
@@ -57,6 +58,7 @@ class Host:
         self._course: asyncio.Future[Course] = asyncio.get_running_loop().create_future()
         self._worker: Worker | None = None
         self._records: list[Record] = []
+        self._borrowed = 0  # the first so many are those of another job
         self._leases: dict[StepId, Lease] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(THREADS_MAX, "step")
@@ -77,14 +79,15 @@ class Host:
                 )
             )
         except AutoschedError as error:
-            course.broken(JobFailure(error.code, str(error)))
+            course.broken(JobFailure(error.code, str(error)[:4_000]))
         else:
             self._worker = Worker(session, order.spec, self._keep)
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
+                self._borrowed = len(self._records)
             own = await self._fetch_records(order.job)
             self._records += own
-            self._worker.trials = len(own)
+            self._worker.trials = max((record.trial for record in own), default=-1) + 1
         self._course.set_result(course)
 
     async def beat(self) -> None:
@@ -195,7 +198,7 @@ class Host:
         match stage:
             case "import":
                 network = await self._in_thread(lease, lambda: worker.import_network(lease, self._records))
-                load = course.imported(network, self._records)
+                load = course.imported(network, self._records, self._borrowed)
                 await self._daemon.call(PlanNetwork(network=network, trials=course.trials), Done)
                 return load
             case "select":
@@ -220,11 +223,11 @@ class Host:
         raise RequestError(f"no stage is named {stage!r}")
 
     def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
+        said = str(error) if isinstance(error, AutoschedError) else f"{type(error).__name__}: {error}"
         if task != NETWORK_TASK:
             measured = self._worker.give_up(task) if self._worker is not None else 0
-            return course.failed(task, measured, f"{stage}: {type(error).__name__}: {error}"[:2_000])
-        known = isinstance(error, ModelRejected | RequestError)
-        message = str(error) if known else f"{stage} failed: {type(error).__name__}: {error}"
+            return course.failed(task, measured, f"{stage}: {said}"[:2_000])
+        message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
         return course.broken(
             JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000])
         )

@@ -1,6 +1,7 @@
 """Runs the backend's stages: each step in a thread of its own, pinned to the cores of its lease."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -28,6 +29,7 @@ class Worker:
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._rounds: dict[TaskIndex, Round] = {}
         self.trials = 0  # numbers the records of the job
+        self._numbering = threading.Lock()
 
     def import_network(self, lease: Lease, records: Sequence[Record]) -> Network:
         """Import the model and make a tuner for each task, as far as earlier records brought it."""
@@ -58,29 +60,31 @@ class Worker:
         current = self._rounds[task]
         for measured in self._tuners[task].profile(current.built, lease):
             current.measured.append(measured)
+            self._record(task, measured, lease.units[0])
+
+    def _record(self, task: TaskIndex, measured: Measured, device: str) -> None:
+        """Number a trial and hand it on, alone: the daemon refuses numbers that arrive out of order."""
+        with self._numbering:
             self._keep(
                 Record(
                     task=task,
-                    trial=self._next_trial(),
+                    trial=self.trials,
                     candidate=measured.candidate,
                     latency_s=measured.latency_s,
                     failure=measured.failure,
                     detail=measured.detail[:4_000],
-                    device=lease.units[0],
+                    device=device,
                     build_s=measured.build_s,
                     profile_s=measured.profile_s,
                 )
             )
-
-    def _next_trial(self) -> int:
-        self.trials += 1
-        return self.trials - 1
+            self.trials += 1
 
     def update(self, task: TaskIndex, lease: Lease) -> float | None:
         """Learn from the round; returns the best latency it measured, in seconds."""
         measured = self._rounds[task].measured
         self._tuners[task].update(measured, lease)
-        del self._rounds[task]  # not before: a failed update must not give measured trials back
+        del self._rounds[task]  # not before: a failed update must still tell how many trials were measured
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
 
     def give_up(self, task: TaskIndex) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientLost, Event
 from autosched.daemon.client_session import ClientSession
-from autosched.daemon.process import JOB_DIR, Process, kill_strays
+from autosched.daemon.process import JOB_DIR, Process, kill_strays, sweep
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.errors import AutoschedError, NotFound, Refused
@@ -150,6 +150,8 @@ class Clients:
         if strays:
             log.warning("killed what the client of job %d left behind: %s", client.job, strays)
         self._lose(client, f"{client.why} ({how})" if client.why else how)
+        if self._runtime.state.jobs[client.job].state.ended:
+            await asyncio.to_thread(sweep, folder)
 
     def _kill(self, client: Client, reason: str) -> None:
         if client.lost:

@@ -74,6 +74,16 @@ def _die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def sweep(folder: Path) -> None:
+    """Delete what the client of an ended job worked with, several copies of the network; logs stay."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder comes before the folder
+        with contextlib.suppress(OSError):  # a folder with logs is not empty
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            elif path.suffix != ".log":
+                path.unlink()
+
+
 def kill_strays(folder: Path) -> list[int]:
     """Kill the processes that were started for a job folder, or for one below it, and are still there.
 

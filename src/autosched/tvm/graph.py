@@ -188,7 +188,7 @@ def _modernise(prepared: Prepared) -> None:
     if prepared.opset < OPSET_MIN:
         from onnx import version_converter
 
-        with contextlib.suppress(RuntimeError, ValueError):
+        with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
             prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
             prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
 

@@ -222,12 +222,15 @@ def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Ma
 
 
 def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:
-    said = []
+    said: list[dict[str, Any]] = []
     for tensor, array in zip(module.info.outputs, outputs, strict=True):
         file = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            file = folder / f"{''.join(c if c.isalnum() else '_' for c in tensor.name)}.npy"
+            stem = "".join(c if c.isalnum() else "_" for c in tensor.name)
+            file = folder / f"{stem}.npy"
+            if str(file) in (one["file"] for one in said):  # "a:0" and "a/0" are two outputs
+                file = folder / f"{stem}_{len(said)}.npy"
             np.save(file, array)
         said.append({
             "name": tensor.name, "shape": list(array.shape), "dtype": str(array.dtype),

@@ -12,7 +12,9 @@ _SAME_VALUES = {
     "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Concat", "Split",
     "Tile",
 }  # fmt: skip
-_INDEX_OF = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0}
+_INDEX_OF = {
+    "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
+}  # fmt: skip
 
 
 def highs(model: Any) -> dict[str, int]:
@@ -32,12 +34,14 @@ def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
             bounds = [b for b in bounds if b != PLAIN_HIGH] + [_table(node, dims)]
         elif node.op_type in _SAME_VALUES and any(i in same for i in node.input):
             same.update(node.output)
-    return max(2, min(bounds))
+    return max(1, min(bounds))
 
 
 def _table(node: Any, dims: dict[str, list[int]]) -> int:
     if node.op_type == "OneHot":
         return PLAIN_HIGH
+    if node.op_type in ("GatherND", "ScatterND"):  # an index is a row of coordinates, one for each dimension
+        return min(dims.get(node.input[0], []), default=2)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     table = dims.get(node.input[0], [])
     return table[axis] if -len(table) <= axis < len(table) else 2

@@ -25,6 +25,10 @@ PRELOAD = "autosched.tvm.preload"
 JOIN_S = 5.0
 LOG_TAIL_BYTES = 4_000
 PR_SET_PDEATHSIG = 1
+MEANINGS: dict[int, str] = {
+    signal.SIGKILL: " (what the system sends when memory runs out)",
+    signal.SIGILL: " (this CPU lacks an instruction that the target has; try another, for example --target x86-64-v2)",
+}
 
 
 class WorkerError(Exception):
@@ -124,6 +128,7 @@ class Worker:
         how = f"exit code {code}"
         if code is not None and code < 0:
             how = signal.Signals(-code).name
+            how += MEANINGS.get(-code, "")
         return f"the process ended with {how}{self._complaint()}"
 
     def _complaint(self) -> str:
@@ -257,6 +262,7 @@ def _settle(cores: tuple[int, ...], log: str) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # candidates crash; each core file would be half a gigabyte
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -193,3 +193,20 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
         assert c.spent <= c.trials
     assert c.complete or c.failure is not None
     assert measured <= c.trials
+
+
+def test_rounds_without_a_valid_measurement_close_a_task_that_once_had_one() -> None:
+    c = course(trials=1000)
+    c.imported(network(tasks=1), [])
+    for best_s in (1e-3, None, None, None):
+        assert c.shares[1].open
+        load = c.updated(1, best_s)
+    assert not c.shares[1].open
+    assert wants(load) == {NETWORK_TASK: "compile"}
+
+
+def test_records_of_another_job_cost_no_trials() -> None:
+    c = course(trials=8)
+    c.imported(network(tasks=1), [record(1, i, 1e-3) for i in range(5)], borrowed=4)
+    assert c.spent == 1 + c.allotted[1]
+    assert c.shares[1].best_s == [1e-3, 1e-3]

@@ -1,14 +1,21 @@
+"""What a client takes up from its daemon, that it is heard from, and how it says that the network cannot be made."""
+
 import asyncio
+import hashlib
 import time
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec import Struct
 
 from autosched.backend import Lease
 from autosched.client import host
+from autosched.client.host import Host
+from autosched.errors import ModelRejected, StepFailed
 from autosched.link import Link
-from autosched.protocol import Heartbeat, Method
+from autosched.model import NETWORK_TASK, JobSpec, Record
+from autosched.protocol import AskLoad, GetOrder, GetRecords, Heartbeat, JobOrder, Method, RecordPage
 
 BUSY_S = 0.5
 
@@ -41,3 +48,56 @@ def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch:
         assert line.told.count(Heartbeat()) >= 3
 
     asyncio.run(work())
+
+
+OWN, OTHER = 2, 1
+MODEL = b"any bytes"
+
+
+class FakeDaemon:
+    """Has an order and records for the client; the numbers of the job's own have a gap."""
+
+    def __init__(self, trials: dict[int, list[int]]) -> None:
+        self._trials = trials
+
+    async def call(self, method: Method, kind: type[Struct]) -> Struct:
+        if isinstance(method, GetOrder):
+            spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), backend="mock", records_from=OTHER)
+            return JobOrder(
+                job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1
+            )  # fmt: skip
+        assert isinstance(method, GetRecords)
+        found = (Record(task=1, trial=trial, candidate=b"") for trial in self._trials[method.job])
+        return RecordPage(tuple(found), False)
+
+
+async def begun(folder: Path, trials: dict[int, list[int]]) -> Host:
+    (folder / "net.onnx").write_bytes(MODEL)
+    begun = Host(folder)
+    await begun.begin(cast(Link, FakeDaemon(trials)))
+    return begun
+
+
+def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
+    made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
+    assert made._worker is not None
+    assert (made._worker.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StepFailed("the disk is full"), "compile failed: the disk is full"),
+        (ModelRejected("cut the model"), "cut the model"),
+        (KeyError("x"), "compile failed: KeyError: 'x'"),
+    ],
+)
+def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: str, tmp_path: Path) -> None:
+    async def said() -> str:
+        made = await begun(tmp_path, {OTHER: [], OWN: []})
+        await made.handle(AskLoad())
+        failure = made._after_failure(made._course.result(), NETWORK_TASK, "compile", error).failure
+        assert failure is not None
+        return failure.message
+
+    assert asyncio.run(said()) == message

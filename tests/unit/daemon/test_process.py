@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.process import JOB_DIR, Process, kill_strays
+from autosched.daemon.process import JOB_DIR, Process, kill_strays, sweep
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -128,3 +128,15 @@ def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
             Process(["/nowhere/python"], {}, tmp_path / "log")
 
     run(work)
+
+
+def test_of_an_ended_job_the_logs_stay(tmp_path: Path) -> None:
+    for name in ("net.onnx", "client.log", "builds/tuned.so", "logs/build-1.log", "out/net.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == [
+        "client.log",
+        "logs",
+        "logs/build-1.log",
+    ]

@@ -83,3 +83,17 @@ def test_a_model_that_onnx_runtime_refuses_is_compared_with_the_untuned_build(tm
     notes: list[str] = []
     assert _runtime(tmp_path / "net.onnx", 1, {}, notes) is None
     assert notes[0].startswith("ONNX Runtime cannot run the model: ")
+
+
+def test_large_whole_numbers_are_told_apart() -> None:
+    assert not compare([np.array([2**62])], [np.array([2**62 + 1])]).equal
+
+
+def test_a_runtime_that_fails_without_a_word_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(evaluate, "Runtime", fail)
+    notes: list[str] = []
+    assert _runtime(tmp_path, 1, {}, notes) is None
+    assert "MemoryError" in notes[0]

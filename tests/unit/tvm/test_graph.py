@@ -4,7 +4,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, version_converter
 
 from autosched.errors import ModelRejected, RequestError
 from autosched.tvm import graph
@@ -97,3 +97,14 @@ def test_unsupported_operators_are_named(kind: str, domain: str, words: str, tmp
         net.opset_import.append(helper.make_opsetid(domain, 1))
     with pytest.raises(ModelRejected, match=words):
         graph.prepare(write(net, tmp_path), {}, lambda nodes: [n for n in nodes if n.op_type == kind])
+
+
+def test_an_old_model_that_cannot_be_converted_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise version_converter.ConvertError("no adapter")
+
+    monkeypatch.setattr(version_converter, "convert_version", refuse)
+    net = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 2]}, ["y"], {}, opset=6)
+    assert graph.prepare(write(net, tmp_path), {}, nothing).opset == 6

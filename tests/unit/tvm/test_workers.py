@@ -1,6 +1,7 @@
 """Workers with functions of the standard library: what happens to processes, not to kernels."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -137,3 +138,10 @@ def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path) -> None:
 
 def test_a_process_for_one_call_ends_with_it(tmp_path: Path) -> None:
     assert gone(Workers(tmp_path, recycle_after=9).once(CORE, "os:getpid", timeout_s=LONG_S))
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "memory"), (signal.SIGILL, "--target")])
+def test_a_crash_leaves_no_core_file_and_says_what_may_be_meant(worker: Worker, number: int, words: str) -> None:
+    assert worker.call("resource:getrlimit", resource.RLIMIT_CORE, timeout_s=LONG_S) == (0, 0)
+    with pytest.raises(Died, match=words):
+        worker.call("signal:raise_signal", number, timeout_s=LONG_S)

@@ -1,0 +1,110 @@
+"""What a round of the ansor backend leaves on disk when it breaks off. Needs no TVM: the session is made up."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from autosched.backend import Built, Lease
+from autosched.errors import StepFailed
+from autosched.model import Failure, JobSpec, TaskInfo
+from autosched.tvm import orders
+from autosched.tvm.workers import Killed, Raised, TimedOut
+from autosched_backend_ansor.session import AnsorSession
+from autosched_backend_ansor.tuner import AnsorTuner
+
+LEASE = Lease("any", ("host/0",), (0,), 60.0)
+TASK = TaskInfo(task=1, name="op", workload="0")
+
+
+class FakeSession:
+    """Builds by writing a file; what candidates hold, it raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self.artifacts = folder
+        self.options = SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0)
+        self.errors: dict[bytes, Exception] = {}
+
+    def reference(self, task: TaskInfo, lease: Lease) -> None:
+        pass
+
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        artifact.with_name(f"{artifact.name}.o").touch()
+        if error := self.errors.get(candidate):
+            raise error
+        artifact.with_name(f"{artifact.name}.o").rename(artifact)
+
+    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+        raise Killed("killed")
+
+
+def made(folder: Path, **errors: Exception) -> AnsorTuner:
+    session = FakeSession(folder)
+    session.errors = {name.encode(): error for name, error in errors.items()}
+    return AnsorTuner(cast(Any, session), TASK, 0)
+
+
+def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
+    built = made(tmp_path, b=TimedOut("late")).build([b"a", b"b"], LEASE)
+    assert [one.failure for one in built] == [None, Failure.BUILD_TIMEOUT]
+    assert list(tmp_path.iterdir()) == [built[0].artifact]
+
+
+@pytest.mark.parametrize("error", [Killed("killed"), Raised("OSError", "No space left on device")])
+def test_a_build_that_breaks_off_leaves_nothing(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(StepFailed):
+        made(tmp_path, b=error).build([b"a", b"b"], LEASE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.so", "b.so")]
+    for file in files:
+        file.touch()
+    with pytest.raises(StepFailed):
+        list(made(tmp_path).profile([Built(file.name.encode(), file) for file in files], LEASE))
+    assert list(tmp_path.iterdir()) == []
+
+
+class FakeWorkers:
+    """Writes half of what it is to build, or takes too long to run it."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def call(self, role: str, cores: object, function: str, *arguments: Any, **_: object) -> None:
+        if function == orders.BUILD:
+            Path(arguments[3]).touch()
+        if self._error is not None:
+            raise self._error
+
+
+def session_of(folder: Path, error: Exception | None, name: str = "net") -> AnsorSession:
+    session = AnsorSession.__new__(AnsorSession)
+    session._tasks_dir = session._workdir = folder
+    session._job = JobSpec(name=name, model="0" * 64)
+    session._workers = cast(Any, FakeWorkers(error))
+    session.target = "{}"
+    session.options = cast(Any, SimpleNamespace(build_timeout_s=1.0, repeat=3, min_repeat_ms=1.0))
+    return session
+
+
+def test_half_a_reference_is_none(tmp_path: Path) -> None:
+    session = session_of(tmp_path, Killed("killed"))
+    with pytest.raises(Killed):
+        session.reference(TASK, LEASE)
+    assert not session._reference_file(TASK).exists()
+    session._workers = cast(Any, FakeWorkers(None))
+    session.reference(TASK, LEASE)
+    assert [path.name for path in tmp_path.iterdir()] == ["1.so"]
+
+
+def test_a_reference_that_is_too_slow_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StepFailed, match="op runs longer than 120 s without a schedule"):
+        session_of(tmp_path, TimedOut("late")).profile(TASK, tmp_path / "a.so", None, LEASE)
+
+
+@pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
+def test_the_networks_side_file_has_a_name_of_its_own(name: str, stem: str, tmp_path: Path) -> None:
+    assert session_of(tmp_path, None, name)._stem == stem
