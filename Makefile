@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
-export PIP_CONSTRAINT := etc/constraints.txt
+export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 
 .PHONY: demo test lint bench clean help
 

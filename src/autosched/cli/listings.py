@@ -249,5 +249,6 @@ def stop(host: str | None) -> None:
     with caller(host) as daemon:
         active = daemon.call(Info(), DaemonInfo).jobs_active
         daemon.call(Shutdown(), Done)
-    left = f"; {units.count(active, 'unfinished job')} will go on when it starts again" if active else ""
-    say(f"the daemon stops{left}:  autosched serve")
+    say("The daemon stops. Start it again:  autosched serve")
+    if active:
+        say(f"{units.count(active, 'unfinished job')} will go on then.")
