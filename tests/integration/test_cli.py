@@ -279,13 +279,13 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Pa
 
 def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(MODEL)
-    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "40", "--option", "build_s=0.2"]
+    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "240", "--option", "build_s=0.2"]
     with subprocess.Popen(
         command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         line = ""
-        while "/40 trials" not in line:
+        while "/240 trials" not in line:
             line = process.stderr.readline()
             assert line, "it ended by itself"
         told = subprocess.run(
@@ -295,7 +295,7 @@ def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(tmp_path: 
         said = process.stderr.read()
         assert process.wait(60) == 0, said
     assert "Trying to reach it again" in said
-    assert "done, 40/40 trials" in said
+    assert "done, 240/240 trials" in said
     assert (tmp_path / "net-tuned/report.html").exists()
     assert subprocess.run(command(tmp_path, "stop"), env=environment(tmp_path), check=False).returncode == 0
 

@@ -11,7 +11,7 @@ import msgspec
 from autosched import address, units
 from autosched.blocking import Caller
 from autosched.cli.output import data, document, format_option, say, table
-from autosched.cli.selectors import select, select_one
+from autosched.cli.selectors import select, select_one, up_to
 from autosched.errors import NotFound
 from autosched.model import JobState
 from autosched.protocol import (
@@ -40,9 +40,9 @@ def caller(host: str | None) -> Caller:
     return Caller(address.named(host) or address.default())
 
 
-def job_ids(daemon: Caller) -> list[int]:
+def job_ids(daemon: Caller) -> Sequence[int]:
     """The daemon's jobs, oldest first."""
-    return [job.job for job in daemon.call(ListJobs(limit=500), JobList).jobs]
+    return up_to(daemon.call(ListJobs(limit=1), JobList).jobs)
 
 
 @click.command()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from autosched.errors import NotFound, RequestError
+from autosched.protocol import JobView
 
 _RANGE_MAX = 10_000
 
@@ -15,6 +16,11 @@ def select(words: Iterable[str], known: Callable[[], Sequence[int]]) -> list[int
         for job in _ids(word.strip(), known):
             chosen[job] = None
     return list(chosen)
+
+
+def up_to(newest: Sequence[JobView]) -> Sequence[int]:
+    """All jobs there are, given the newest: ids are counters without holes."""
+    return range(1, newest[-1].job + 1) if newest else ()
 
 
 def select_one(word: str, known: Callable[[], Sequence[int]]) -> int:

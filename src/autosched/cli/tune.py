@@ -13,7 +13,7 @@ from autosched.api import Option, Settings, connected
 from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say
 from autosched.cli.progress import progress
-from autosched.cli.selectors import select_one
+from autosched.cli.selectors import select_one, up_to
 from autosched.errors import DaemonUnreachable, RequestError
 from autosched.model import JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs
@@ -214,7 +214,7 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
 
 
 async def _view(daemon: Daemon, which: str) -> JobView:
-    known = [job.job for job in (await daemon.link.call(ListJobs(limit=500), JobList)).jobs]
+    known = up_to((await daemon.link.call(ListJobs(limit=1), JobList)).jobs)
     return await daemon.job(select_one(which, lambda: known))
 
 

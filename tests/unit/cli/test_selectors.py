@@ -2,8 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from autosched.cli.selectors import select, select_one
+from autosched.cli.selectors import select, select_one, up_to
 from autosched.errors import NotFound, RequestError
+from samples import job_view
 
 
 def known() -> Sequence[int]:
@@ -43,3 +44,8 @@ def test_one_job_means_one() -> None:
     assert select_one("last", known) == 20
     with pytest.raises(RequestError, match="names 3 jobs"):
         select_one("12-14", known)
+
+
+def test_all_counts_up_to_the_newest_job() -> None:
+    assert select(["all"], lambda: up_to([job_view()])) == list(range(1, 8))
+    assert list(up_to([])) == []
