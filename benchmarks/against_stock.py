@@ -46,15 +46,30 @@ class Tuned:
     spans: list[Span]
 
 
-def main() -> None:
-    """Run everything and tell."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs=2, default=["rnet", "magika"])
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
-    first, second = (api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes) for name in args.networks)
+    parser.add_argument(
+        "--quality", action="store_true", help="only the latencies, stock's builder spared its slow import"
+    )
+    return parser.parse_args()
+
+
+def load(name: str) -> api.Model:
+    """A model of the zoo."""
+    return api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes)
+
+
+def main() -> None:
+    """Run everything and tell."""
+    args = arguments()
+    if args.quality:
+        return quality()
+    first, second = (load(name) for name in args.networks)
     told: dict[str, Any] = {"networks": args.networks, "trials": args.trials, "batch": args.batch, "seeds": []}
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
         work = Path(folder)
@@ -143,7 +158,7 @@ def own_state(folder: Path) -> Iterator[None]:
             os.environ["AUTOSCHED_STATE_DIR"] = before
 
 
-def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Path) -> dict[str, Any]:
+def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Path, *words: str) -> dict[str, Any]:
     """Stock TVM in a process of its own."""
     command = [
         sys.executable,
@@ -154,7 +169,7 @@ def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Pat
         "--seed",
         str(seed),
     ]
-    command += ["--batch", str(args.batch), "--output", str(output)]
+    command += ["--batch", str(args.batch), "--output", str(output), *words]
     for name, shape in model.shapes.items():
         command += ["--shape", f"{name}={','.join(map(str, shape))}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7_200)
@@ -218,6 +233,31 @@ def first_record_s(tuned: Tuned) -> float:
     """From submit to the end of the first profile step, which ends after its records: an upper bound."""
     ends = [s.ended_at for s in tuned.spans if s.job == tuned.view.job and s.stage == "profile" and s.ended_at]
     return min(ends) - tuned.view.submitted_at
+
+
+def quality() -> None:
+    """Only the latencies that both find, over more seeds than there is time for with stock's builder as it is."""
+    args = arguments()
+    first = load(args.networks[0])
+    pairs = []
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
+        for seed in range(args.seeds):
+            work = Path(folder) / str(seed)
+            ours = asyncio.run(tune([first], args, seed, work / "ours"))[0]
+            run_stock(first, args, seed, work / "stock", "--helped-builder")
+            pairs.append(remeasure([ours.module, work / "stock" / "stock.so"]))
+            say({"seed": seed, "ours_latency_s": pairs[-1][0], "stock_latency_s": pairs[-1][1]})
+    medians = [statistics.median(pair[side] for pair in pairs) for side in (0, 1)]
+    ratios = [ours_s / stock_s for ours_s, stock_s in pairs]
+    say(
+        {
+            "network": args.networks[0],
+            "trials": args.trials,
+            "pairs_s": pairs,
+            "median_of_ratios": statistics.median(ratios),
+            "ratio_of_medians": medians[0] / medians[1],
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -148,8 +148,9 @@ class Course:
             share = next_share(s for s in self.shares.values() if s.task not in self.stage)
             if share is None:
                 break
-            fair = max(1, self.trials // max(1, len(self.shares)))
-            count = min(self.network.batch, self.trials - self.spent, fair if not share.best_s else self.network.batch)
+            count = min(self.network.batch, self.trials - self.spent)
+            if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
+                count = min(count, max(1, self.trials // (2 * len(self.shares))))
             self.stage[share.task], self.allotted[share.task] = "select", count
             self.spent += count
             chosen.append(share.task)

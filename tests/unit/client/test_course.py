@@ -72,6 +72,13 @@ def test_fewer_trials_than_tasks_go_to_the_heaviest() -> None:
     assert c.allotted == {3: 1, 2: 1}
 
 
+def test_half_of_a_small_budget_is_kept_for_what_is_worth_it() -> None:
+    c = course(trials=24)
+    c.imported(network(tasks=3, batch=8), [])
+    assert c.allotted == {3: 4, 2: 4, 1: 4}
+    assert c.spent == 12
+
+
 def test_zero_trials_compile_at_once() -> None:
     assert wants(course(trials=0).imported(network(), [])) == {NETWORK_TASK: "compile"}
 
