@@ -1,5 +1,6 @@
 """The ansor backend without daemon and client: a whole job in this process, and all that can befall a candidate."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -119,10 +120,17 @@ def _says_what_onnxruntime_says(folder: Path, shapes: dict[str, tuple[int, ...]]
 
 def _children_left() -> list[psutil.Process]:
     """Processes of this test that a worker could be; the fork server itself stays."""
-    found = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     servers = {p.pid for p in psutil.Process().children()}
-    psutil.wait_procs([p for p in found if p.pid not in servers], timeout=10)
-    return [p for p in found if p.pid not in servers and p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    found = [p for p in psutil.Process().children(recursive=True) if p.pid not in servers]
+    _, alive = psutil.wait_procs(found, timeout=10)
+    return [p for p in alive if not _is_zombie(p)]
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 # One task -------------------------------------------------------------------------------------------------------------
@@ -252,7 +260,8 @@ def test_a_worker_killed_from_outside_costs_one_candidate(session: AnsorSession,
     pid = session._workers.call("build", lane("build").cores, "os:getpid", timeout_s=60)
     os.kill(pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(timeout=10)
     built = tuner.build(candidates, lane("build"))
     assert built[-1].failure is None
 

@@ -32,7 +32,15 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def gone(pid: int) -> bool:
-    return eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    return eventually(lambda: dead(pid))
+
+
+def dead(pid: int) -> bool:
+    """It may vanish while it is looked at."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def eventually(fact: Callable[[], bool], within_s: float = 20.0) -> bool:
