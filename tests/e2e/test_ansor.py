@@ -22,6 +22,7 @@ from autosched.backend import Built, Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record, TaskInfo
 from nets import conv_net, model, small_net
+from processes import is_dead
 
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
@@ -123,14 +124,7 @@ def _children_left() -> list[psutil.Process]:
     servers = {p.pid for p in psutil.Process().children()}
     found = [p for p in psutil.Process().children(recursive=True) if p.pid not in servers]
     _, alive = psutil.wait_procs(found, timeout=10)
-    return [p for p in alive if not _is_zombie(p)]
-
-
-def _is_zombie(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return [p for p in alive if not is_dead(p.pid)]
 
 
 # One task -------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The daemon as a process: what it takes, how it dies, and what it refuses to start with."""
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from autosched.errors import AutoschedError
 from autosched.protocol import DaemonInfo
 from integration.lab import Lab, lab
 from integration.served import Puppet, load, record, run, spec, user
+from processes import dies
 
 RSS_BYTES_MAX = 80_000_000
 PROFILE = load(1, "device:cpu", "profile")
@@ -130,6 +130,5 @@ def test_clients_die_with_it(there: Lab) -> None:
         assert there.wait(job, until="trials", trials=0).state != "failed"
     there.end(signal.SIGKILL)
     for pid in clients:
-        while os.path.exists(f"/proc/{pid}") and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-            pass
+        assert dies(pid)
     assert there.clients(job) == []

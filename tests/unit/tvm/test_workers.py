@@ -13,6 +13,7 @@ import pytest
 
 from autosched.errors import StepFailed
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, Worker, Workers, prepare
+from processes import dies
 
 pytestmark = pytest.mark.tvm
 LONG_S = 60.0
@@ -29,18 +30,6 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     made = Worker(CORE, tmp_path / "log")
     yield made
     made.close()
-
-
-def gone(pid: int) -> bool:
-    return eventually(lambda: dead(pid))
-
-
-def dead(pid: int) -> bool:
-    """It may vanish while it is looked at."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def eventually(fact: Callable[[], bool], within_s: float = 20.0) -> bool:
@@ -80,7 +69,7 @@ def test_an_exit_is_noticed(worker: Worker) -> None:
 def test_a_stuck_worker_is_killed(worker: Worker) -> None:
     with pytest.raises(TimedOut, match="within 0 s"):
         worker.call("time:sleep", LONG_S, timeout_s=0.2)
-    assert gone(worker.pid)
+    assert dies(worker.pid)
 
 
 def test_a_frozen_worker_is_noticed_by_the_parent(worker: Worker) -> None:
@@ -88,7 +77,7 @@ def test_a_frozen_worker_is_noticed_by_the_parent(worker: Worker) -> None:
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(TimedOut):
         worker.call("os:getpid", timeout_s=0.2)
-    assert gone(worker.pid)
+    assert dies(worker.pid)
 
 
 def test_processor_time_is_limited_and_given_back(worker: Worker) -> None:
@@ -109,7 +98,7 @@ def test_a_killed_worker_ends_the_step(worker: Worker) -> None:
 def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
     with pytest.raises(TimedOut):
         worker.call("os:system", f"sleep {LONG_S}", timeout_s=0.5)
-    assert gone(worker.pid)
+    assert dies(worker.pid)
     assert eventually(
         lambda: not any(p.info["cmdline"] == ["sleep", str(LONG_S)] for p in psutil.process_iter(["cmdline"]))
     )
@@ -120,7 +109,7 @@ def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
     pids = [workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) for _ in range(5)]
     workers.kill()
     assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
-    assert all(gone(pid) for pid in pids)
+    assert all(dies(pid) for pid in pids)
 
 
 def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
@@ -129,7 +118,7 @@ def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
         workers.call("build", CORE, "os:abort", timeout_s=LONG_S)
     pid = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
     os.kill(pid, signal.SIGKILL)
-    assert gone(pid)
+    assert dies(pid)
     assert workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) != pid
     workers.kill()
 
@@ -139,13 +128,13 @@ def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path) -> None:
     here = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
     unpinned = workers.call("build", (), "os:getpid", timeout_s=LONG_S)
     workers.kill(CORE)
-    assert gone(here)
+    assert dies(here)
     assert workers.call("build", (), "os:getpid", timeout_s=LONG_S) == unpinned
     workers.kill()
 
 
 def test_a_process_for_one_call_ends_with_it(tmp_path: Path) -> None:
-    assert gone(Workers(tmp_path, recycle_after=9).once(CORE, "os:getpid", timeout_s=LONG_S))
+    assert dies(Workers(tmp_path, recycle_after=9).once(CORE, "os:getpid", timeout_s=LONG_S))
 
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "memory"), (signal.SIGILL, "--target")])

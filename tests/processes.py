@@ -1,0 +1,24 @@
+"""What became of a process, asked so that it may vanish while it is looked at."""
+
+import threading
+import time
+
+import psutil
+
+
+def is_dead(pid: int) -> bool:
+    """Gone, or a zombie that only waits for its parent."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def dies(pid: int, within_s: float = 20.0) -> bool:
+    """Whether it is dead before the deadline: a signal takes a moment to arrive."""
+    deadline = time.monotonic() + within_s
+    while not is_dead(pid):
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.01)
+    return True
