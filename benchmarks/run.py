@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
+    "mock_load": ["mock_load.py"],
     "squeezenet": ["whole_network.py", "squeezenet"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
@@ -175,12 +176,42 @@ def _costs(told: dict[str, Any]) -> list[str]:
     ]
 
 
+def _load(told: dict[str, Any]) -> list[str]:
+    steady, machine = told["steady"], told["machine"]
+    lines = [
+        f"## Between two steps on a resource, with {told['clients']} clients",
+        "",
+        f"`python benchmarks/mock_load.py`: {told['clients']} processes of the mock backend with {told['tasks']} tasks each on one lane"
+        f" and one device, {1e3 * told['stage_s']:.0f} ms a stage, {steady['steps_per_s']:.0f} steps/s in the steady state. From the end of",
+        "a stage to the begin of the next one on the same unit, by the clocks of the two clients, where the second had been waiting.",
+        "",
+        "| ms | p50 | p90 | p99 | max |",
+        "|---|---|---|---|---|",
+    ]
+    for name, part in (
+        ("steady state (bar: p99 <= 10)", steady["between_ms"]),
+        ("- of it until the daemon has heard", steady["report_ms"]),
+        ("- of it from there", steady["order_ms"]),
+        (f"while the clients start, {told['startup']['took_s']:.0f} s", told["startup"]["between_ms"]),
+        ("meanwhile: a thread that only sleeps wakes late by", machine["late_ms"]),
+        ("meanwhile: a few bytes reach the disk in", machine["fsync_ms"]),
+    ):
+        lines.append(f"| {name} | " + " | ".join(f"{part[q]:.1f}" for q in ("p50", "p90", "p99", "max")) + " |")
+    lines += [
+        "",
+        f"Processor time per step: daemon {steady['daemon_cpu_ms_per_step']:.1f} ms, client"
+        f" {steady['clients_cpu_ms_per_step']:.1f} ms. Each order waits for a commit to disk.",
+    ]
+    return lines
+
+
 PAGES = {
     "against_stock": _stock,
     "quality": _quality,
     "quality_128": _quality,
     "squeezenet": _network,
     "daemon_costs": _costs,
+    "mock_load": _load,
 }
 """Sections of the page in their order."""
 

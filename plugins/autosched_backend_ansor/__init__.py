@@ -9,7 +9,7 @@ from autosched.model import JobSpec
 class AnsorBackend:
     """The entry point."""
 
-    api = (1, 0)
+    api = (1, 1)
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
         """Check options and target, and start a session. Raises RequestError."""

@@ -1,5 +1,6 @@
 """One job: its model, its workers, and what its tuners share."""
 
+import itertools
 import re
 import shutil
 import threading
@@ -16,7 +17,7 @@ from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched_backend_ansor import options as option_table
-from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, AnsorTuner, gist
+from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, UNTUNED, AnsorTuner, gist
 
 if TYPE_CHECKING:
     from autosched_backend_ansor.search import Search, SharedModel
@@ -27,6 +28,8 @@ TAKEN = ("evaluation.json", "report.json")
 """Files that lie beside the network's own in the user's folder."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
+FINAL_REPEAT = 2
+"""So many times the usual samples when the best are compared: their median decides."""
 
 
 class AnsorSession:
@@ -130,6 +133,10 @@ class AnsorSession:
                 raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
             part.rename(path)
 
+    def untuned(self, task: TaskInfo, artifact: Path) -> None:
+        """Leave the kernel that is built without a schedule at `artifact`."""
+        shutil.copyfile(self._reference_file(task), artifact)
+
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
         """Leave a shared library at `artifact`. Raises a WorkerError."""
         self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
@@ -142,6 +149,22 @@ class AnsorSession:
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""
         plan = orders.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        latency_s = self._measure(task, orders.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
+        return tuple(latency_s)
+
+    def compare(
+        self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
+    ) -> list[tuple[float, ...] | str]:
+        """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
+        plan = orders.Plan(FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        names = [str(artifact) for artifact in artifacts]
+        timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
+        found: list[tuple[float, ...] | str] = self._measure(task, orders.COMPARE, names, plan, lease, timeout_s)
+        return found
+
+    def _measure(
+        self, task: TaskInfo, function: str, what: str | list[str], plan: orders.Plan, lease: Lease, timeout_s: float
+    ) -> Any:
         arguments = (self._task_file(task), str(self._reference_file(task)))
         call = self._workers.call
         try:
@@ -151,16 +174,7 @@ class AnsorSession:
                 f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error
-        latency_s = call(
-            "profile",
-            lease.cores,
-            orders.PROFILE,
-            *arguments,
-            str(artifact),
-            plan,
-            timeout_s=self.options.run_timeout_s,
-        )
-        return tuple(latency_s)
+        return call("profile", lease.cores, function, *arguments, what, plan, timeout_s=timeout_s)
 
     # Files --------------------------------------------------------------------------------------------------
 
@@ -188,7 +202,8 @@ class AnsorSession:
         for task, measured in sorted(by_task.items()):
             file = self._tasks_dir / f"{task}.json"
             best = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
-            if file.exists():
+            best = list(itertools.takewhile(lambda record: record.candidate != UNTUNED, best))  # it beats the others
+            if file.exists() and best:
                 choices.append(
                     orders.Choice(
                         task, str(file), tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)

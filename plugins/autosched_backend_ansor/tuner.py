@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autosched.backend import Built, Lease, Measured
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
 DETAIL_MAX = 1_000
+UNTUNED = b""
+"""The candidate that is the workload as it is (autosched.tvm.building)."""
+KEPT = 3
+"""Kernels of the best candidates are kept, so that the finals need not build them again."""
 
 
 class AnsorTuner:
@@ -32,6 +37,7 @@ class AnsorTuner:
         self._lock = threading.Lock()
         self._best_s: float | None = None
         self._numbers = itertools.count()
+        self._kept: dict[bytes, tuple[float, Path]] = {}
 
     # The four stages ----------------------------------------------------------------------------------------
 
@@ -52,7 +58,7 @@ class AnsorTuner:
         try:
             built.extend(self._build_one(candidate, lease) for candidate in candidates)
         except StepFailed:
-            _discard(built)
+            self._discard(built)
             raise
         return built
 
@@ -62,10 +68,41 @@ class AnsorTuner:
             for one in built:
                 measured = self._profile_one(one, lease)
                 if measured.latency_s:
-                    self._note_best([sorted(measured.latency_s)[len(measured.latency_s) // 2]])
+                    median_s = sorted(measured.latency_s)[len(measured.latency_s) // 2]
+                    self._note_best([median_s])
+                    self._keep(one, median_s)
                 yield measured
         finally:
-            _discard(built)
+            self._discard(built)
+
+    def default(self) -> bytes | None:
+        """The workload as it is."""
+        return UNTUNED
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure all in turn, in one call of the device's warm worker."""
+        whole = [(one.candidate, one.artifact) for one in built if one.artifact is not None]
+        started = time.monotonic()
+        try:
+            answers = self._session.compare(self._task, [artifact for _, artifact in whole], self._best_s, lease)
+        except Killed:
+            raise
+        except WorkerError as error:
+            raise StepFailed(f"the best candidates cannot be compared: {gist(error)}") from error
+        finally:
+            kept = [Built(candidate, path) for candidate, (_, path) in self._kept.items()]
+            self._kept.clear()
+            self._discard([*built, *kept])
+        spent_s = (time.monotonic() - started) / max(1, len(whole))
+        found = {candidate: answer for (candidate, _), answer in zip(whole, answers, strict=True)}
+        for one in built:
+            answer = found.get(one.candidate)
+            if answer is None:
+                yield Measured(one.candidate, (), one.failure, one.detail, one.build_s)
+            elif isinstance(answer, str):
+                yield Measured(one.candidate, (), Failure.WRONG_RESULT, answer, one.build_s, spent_s)
+            else:
+                yield Measured(one.candidate, answer, None, "", one.build_s, spent_s)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Feed search, cost model and database."""
@@ -87,12 +124,33 @@ class AnsorTuner:
             if latency_s is not None and (self._best_s is None or latency_s < self._best_s):
                 self._best_s = latency_s
 
+    def _keep(self, built: Built, median_s: float) -> None:
+        """Keep the kernels of the best."""
+        if built.artifact is None:
+            return
+        self._kept[built.candidate] = median_s, built.artifact
+        if len(self._kept) > KEPT:
+            worst = max(self._kept, key=lambda candidate: self._kept[candidate][0])
+            self._kept.pop(worst)[1].unlink(missing_ok=True)
+
+    def _discard(self, built: Iterable[Built]) -> None:
+        """Delete what nobody will measure any more."""
+        kept = {path for _, path in self._kept.values()}
+        for one in built:
+            if one.artifact is not None and one.artifact not in kept:
+                one.artifact.unlink(missing_ok=True)
+
     def _build_one(self, candidate: bytes, lease: Lease) -> Built:
+        if candidate in self._kept and self._kept[candidate][1].exists():
+            return Built(candidate, self._kept[candidate][1])
         artifact = self._session.artifacts / f"{self._task.task}-{next(self._numbers)}.so"
         started = time.monotonic()
         failure, detail = None, ""
         try:
-            self._session.build(self._task, candidate, artifact, lease)
+            if candidate == UNTUNED:
+                self._session.untuned(self._task, artifact)
+            else:
+                self._session.build(self._task, candidate, artifact, lease)
         except WorkerError as error:
             for left in (artifact, artifact.with_name(f"{artifact.name}.o")):
                 left.unlink(missing_ok=True)
@@ -110,16 +168,7 @@ class AnsorTuner:
             latency_s = self._session.profile(self._task, built.artifact, self._best_s, lease)
         except WorkerError as error:
             failure, detail = _run_failure(error, self._session.options.run_timeout_s)
-        finally:
-            _discard([built])
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)
-
-
-def _discard(built: Iterable[Built]) -> None:
-    """Delete what nobody will measure any more."""
-    for one in built:
-        if one.artifact is not None:
-            one.artifact.unlink(missing_ok=True)
 
 
 def _build_failure(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.version import __version__
 
-__all__ = ["Model", "Module", "TunedModel", "__version__", "load_model", "load_module"]
+__all__ = ["Model", "Module", "TunedModel", "__version__", "load_model", "load_module", "policy"]
 
 if TYPE_CHECKING:
-    from autosched.api import Model, Module, TunedModel, load_model, load_module
+    from autosched.api import Model, Module, TunedModel, load_model, load_module, policy
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,8 @@ def named(host: str | None) -> str | None:
 
 
 def tcp(address: str) -> tuple[str, int]:
-    """Host and port of a TCP address as `named` returns it."""
+    """Host and port of "tcp://host:port" or "host:port", without the brackets of an IPv6 host. Raises RequestError."""
     host, _, port = address.removeprefix(TCP).rpartition(":")
-    return host.strip("[]"), int(port)
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise RequestError(f"{address!r} is no address of a daemon. Write tcp://HOST:PORT or unix:/path/to/socket")
+    return host.removeprefix("[").removesuffix("]"), int(port)

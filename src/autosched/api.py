@@ -29,8 +29,8 @@ from autosched.backend import Evaluation, Timing
 from autosched.client import visitor
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.model import NETWORK_TASK, JobId, JobSpec, Record, TaskLoad
-from autosched.protocol import JobView
+from autosched.model import NETWORK_TASK, Goal, JobId, JobSpec, Record, TaskLoad
+from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon
 
 if TYPE_CHECKING:
@@ -87,6 +87,23 @@ def load_module(path: str | Path) -> "Module":
     return Module(path.absolute())
 
 
+def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:
+    """Who goes next in a daemon. With a name or a goal, let that decide until the daemon starts again."""
+    return _wait(policy_async(name, goal=goal, daemon=daemon))
+
+
+async def policy_async(
+    name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None
+) -> PolicyView:
+    """The same for coroutines."""
+    if goal is not None and goal not in list(Goal):
+        raise RequestError(f"no goal is named {goal!r}; there are: {', '.join(Goal)}")
+    async with connected(daemon, start=False) as connection:
+        if name is None and goal is None:
+            return await connection.policy()
+        return await connection.choose_policy(name, Goal(goal) if goal is not None else None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How to tune; `None` for `trials` is the backend's default."""
@@ -98,13 +115,17 @@ class Settings:
     seed: int = 0
     options: Mapping[str, Option] = field(default_factory=dict)
     output: Path | None = None
+    priority: int = 0
+    """-100 to 100; higher goes first."""
+    deadline_s: float | None = None
+    """The job should be done so long after its submission."""
 
     def spec(self, model: "Model", sha256: str) -> JobSpec:
         """The job to submit."""
         return JobSpec(
             name=model.name, model=sha256, shapes=dict(model.shapes), target=self.target, device=self.device,
             backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
-            output=str(self.output or ""),
+            output=str(self.output or ""), priority=self.priority, deadline_s=self.deadline_s,
         )  # fmt: skip
 
 
@@ -368,9 +389,12 @@ def _loaded(path: Path) -> Any:
 
 @asynccontextmanager
 async def connected(
-    daemon: str | None = None, *, start: bool = True, told: Told | None = None
+    daemon: str | None = None, *, start: bool = True, told: Told | None = None, serve: Sequence[str] = ()
 ) -> AsyncIterator[Daemon]:
-    """A connection to the daemon that is meant; this user's own is started if it does not run and `start` is true."""
+    """A connection to the daemon that is meant; this user's own is started if it does not run and `start` is true.
+
+    `serve`: options of `autosched serve` for the one that is started.
+    """
     chosen = address.named(daemon)
     try:
         connection = await Daemon.connect(chosen or address.default())
@@ -379,7 +403,7 @@ async def connected(
             raise
         if told is not None:
             told(f"No daemon at {address.default()}: starting a private one; it ends when it has nothing to do.")
-        connection = await remote.start_on_demand(address.default(), Config().state_dir)
+        connection = await remote.start_on_demand(address.default(), Config().state_dir, serve)
     try:
         yield connection
     finally:
@@ -401,6 +425,10 @@ def _settings(words: Mapping[str, Any]) -> Settings:
         raise RequestError(f"there is no setting {unknown}; there are: {known}") from None
     if settings.trials is not None and settings.trials < 1:
         raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
+    if not -100 <= settings.priority <= 100:
+        raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
+    if settings.deadline_s is not None and settings.deadline_s <= 0:
+        raise RequestError(f"deadline_s is {settings.deadline_s}: it counts from now, so it must be more than 0")
     if settings.output is not None:
         settings = Settings(**{**words, "output": Path(settings.output)})
     return settings

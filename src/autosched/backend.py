@@ -18,7 +18,7 @@ from autosched.model import Failure, JobSpec, Record, TaskInfo
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 0)
+BACKEND_API = (1, 1)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater."""
 
 GROUP = "autosched.backends"
@@ -103,7 +103,7 @@ class Tuner(Protocol):
     """The search of one task: a fold over its records."""
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Take over what an earlier client measured, in the order in which it was measured."""
+        """Take over what an earlier client measured, one record per candidate, in the order of their selection."""
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
         """Up to `count` new candidates; empty when the space is exhausted. Must not change what the tuner knows."""
@@ -115,7 +115,19 @@ class Tuner(Protocol):
         """Measure each on the lease's device, yielding as results arrive; failed builds are passed on as they are."""
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
-        """Learn from a round."""
+        """Learn from a round; from a candidate a second time when its first measurement was disturbed."""
+
+    def default(self) -> bytes | None:
+        """The candidate that is the task without any tuning; None: candidates of this task are never compared.
+
+        Since 1.1, like `compare`; a tuner of an older backend has neither.
+        """
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure all of them side by side, taking turns, so that whatever disturbs the device disturbs all alike.
+
+        The default candidate is the last one, in `built` and in what is yielded.
+        """
 
 
 class Session(Protocol):
@@ -128,7 +140,11 @@ class Session(Protocol):
         """The search for one task; cheap, since a resumed job makes all of them."""
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile the whole network with the best schedule of each task, and once without any."""
+        """Compile the whole network with the best schedule of each task, and once without any.
+
+        `records` are those that count, one per candidate: the fastest of a task is to be used, also when it is the
+        default candidate.
+        """
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check the outputs and measure default, tuned and reference builds side by side on the lease's cores.

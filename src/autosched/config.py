@@ -6,14 +6,15 @@ Nothing else reads the file: `daemon.main` hands these values on.
 import os
 import re
 from collections.abc import Iterable, Iterator
+from enum import EnumType
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from autosched.errors import ConfigError
-from autosched.model import Name, Pool, Unit
+from autosched.errors import ConfigError, RequestError
+from autosched.model import Goal, Name, Pool, Unit
 
 HOST_POOL = "host"
 DEVICE_POOL = "device:"
@@ -49,9 +50,18 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Who goes next, and for how long."""
 
-    policy: Literal["interleaved", "sequential", "build-first"] = "interleaved"
+    policy: Name = "predictive"
+    goal: Goal = Goal.BALANCED
+    policy_budget_s: Period = 0.05
+    allow_interference: bool = False
     step_timeout_s: Period = 600.0
     attach_timeout_s: Period = 60.0
+
+
+class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How devices are watched."""
+
+    sentinel_interval_s: Period = 30.0
 
 
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +79,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     resources: ResourcesConfig = ResourcesConfig()
     device: Annotated[tuple[DeviceConfig, ...], Meta(max_length=1_000)] = ()
     scheduler: SchedulerConfig = SchedulerConfig()
+    guard: GuardConfig = GuardConfig()
     limits: LimitsConfig = LimitsConfig()
 
     @property
@@ -140,7 +151,34 @@ def parse(text: str, where: str) -> Config:
         config.listen()
     except ConfigError as error:
         raise ConfigError(f"{where}:{_line_of(text, ['daemon', 'listen'])}: {error}") from None
+    try:
+        check_policy(config.scheduler)
+    except ConfigError as error:
+        raise ConfigError(f"{where}:{_line_of(text, ['scheduler', 'policy'])}: scheduler.policy: {error}") from None
     return config
+
+
+def check_policy(scheduler: SchedulerConfig) -> None:
+    """Raise ConfigError for a policy that is not installed or not allowed; those of other packages are not loaded."""
+    # Here, because commands that only want the default paths must start fast.
+    from autosched import policies
+    from autosched.core.policy import POLICIES
+
+    try:
+        policies.check_name(scheduler.policy)
+        if scheduler.policy in POLICIES:
+            policies.check_allowed(POLICIES[scheduler.policy], scheduler.allow_interference)
+    except RequestError as error:
+        raise ConfigError(str(error)) from None
+
+
+def with_policy(config: Config, policy: str | None, goal: Goal | None) -> Config:
+    """The same with another policy or goal, as the command line may say. Raises ConfigError."""
+    scheduler = msgspec.structs.replace(
+        config.scheduler, policy=policy or config.scheduler.policy, goal=goal or config.scheduler.goal
+    )
+    check_policy(scheduler)
+    return msgspec.structs.replace(config, scheduler=scheduler)
 
 
 # Resources --------------------------------------------------------------------------------------------------------
@@ -252,6 +290,8 @@ def _fields(kind: Any, path: list[str]) -> tuple[msgspec.structs.FieldInfo, ...]
 
 def _choices(kind: Any) -> Iterator[str]:
     """The words that a setting of this type may have."""
+    if isinstance(kind, EnumType):
+        yield from kind
     for part in get_args(kind):
         if isinstance(part, str):
             yield part

@@ -15,6 +15,8 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
+from autosched import address as addresses
+from autosched.address import TCP, UNIX
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError, from_wire
 from autosched.protocol import FRAME_BYTES, Method
 from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
@@ -30,15 +32,6 @@ UNREAD_BYTES_HIGH = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
 MESSAGES_PER_TURN = 128
-UNIX, TCP = "unix:", "tcp://"
-
-
-def split_tcp(address: str) -> tuple[str, int]:
-    """Host and port of "host:port" or "tcp://host:port"; brackets around IPv6 hosts are taken off."""
-    host, _, port = address.removeprefix(TCP).rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise RequestError(f"{address!r} is not an address: write unix:/path/to/socket or tcp://host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class Link(asyncio.Protocol):
@@ -89,7 +82,7 @@ class Link(asyncio.Protocol):
                 if address.startswith(UNIX):
                     _, opened = await loop.create_unix_connection(link, address.removeprefix(UNIX))
                 else:
-                    host, port = split_tcp(address)
+                    host, port = addresses.tcp(address)
                     _, opened = await loop.create_connection(link, host, port)
         except TimeoutError:
             raise _unreachable(address, f"no answer in {timeout_s:g} s") from None

@@ -22,6 +22,11 @@ Text = Annotated[str, Meta(max_length=4_000)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 TASKS_MAX = 4_096
+FOREIGN_SHARE = 0.05
+"""Others may use so much of a core before what was measured meanwhile is called disturbed: timer ticks and kernel
+threads stay below it, and a latency that is a median of samples is not moved by less."""
+FOREIGN_MIN_S = 0.05
+"""Processor time is counted in ticks of 10 ms, for the cores and for each process: less than five mean nothing."""
 
 NETWORK_TASK: TaskIndex = 0
 """Task 0 of each job is the network itself: its stages import, compile and evaluate the whole model."""
@@ -64,6 +69,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the submitting user wants the results; used by `attach`, never by the daemon."""
     external: bool = False
     """The client is started by the user, not by the daemon."""
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    """Higher goes first; whoever waits rises, so that nothing starves."""
+    deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """The user wants the job done so long after its submission; it is hurried when that becomes tight."""
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,12 +102,21 @@ class Failure(StrEnum):
     WRONG_RESULT = "wrong result"
 
 
+class Purpose(StrEnum):
+    """Why a candidate was measured. Only trials spend budget."""
+
+    TRIAL = "trial"
+    AGAIN = "again"  # something disturbed an earlier measurement of the candidate
+    FINAL = "final"  # side by side with the other good candidates of its task
+    DEFAULT = "default"  # the task without any tuning, the last of the finals
+
+
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a trial left behind; immutable, a failure included."""
+    """What a measurement left behind; immutable, a failure included."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     trial: Annotated[int, Meta(ge=0)]
-    """Counts the trials of this job from 0; (job, trial) names the record for ever."""
+    """Counts the records of this job from 0; (job, trial) names the record for ever."""
     candidate: Annotated[bytes, Meta(max_length=200_000)]
     """The schedule, in the backend's own encoding."""
     latency_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e6)], ...], Meta(max_length=1_000)] = ()
@@ -109,15 +127,41 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     device: Annotated[str, Meta(max_length=200)] = ""
     build_s: Seconds = 0.0
     profile_s: Seconds = 0.0
+    purpose: Purpose = Purpose.TRIAL
+    disturbed: Text = ""
+    """What made it slower than it is, as found out later: kept beside the record and filled in by whoever reads it."""
 
     @property
     def best_s(self) -> float | None:
-        """Median of the repeats, in seconds; None for a failure."""
+        """Median of the repeats, in seconds; the fastest of a disturbed one, since a disturbance only slows down.
+
+        None for a failure.
+        """
         if not self.latency_s:
             return None
+        if self.disturbed:
+            return min(self.latency_s)
         ordered = sorted(self.latency_s)
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class DeviceNote(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client saw of the device during a step, apart from what it measured for its job."""
+
+    core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """How long fixed work that needs only the core took, at best; None: it was not to be run."""
+    memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """The same for fixed work that needs the memory."""
+    foreign_s: Seconds | None = None
+    """Processor time that others used on the device's cores; None: it cannot be seen."""
+    watched_s: Seconds = 0.0
+    """For so long the cores were watched."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether what others did is more than noise."""
+        return self.foreign_s is not None and self.foreign_s >= max(FOREIGN_MIN_S, FOREIGN_SHARE * self.watched_s)
 
 
 class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,6 +199,8 @@ class JobLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tasks: Annotated[tuple[TaskLoad, ...], Meta(max_length=TASKS_MAX + 1)] = ()
     complete: bool = False
     failure: JobFailure | None = None
+    rounds_left: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    """Rounds that no task of the job has begun yet; None: the client cannot tell."""
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,6 +214,23 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     started_at: float
     """Scheduler clock, seconds."""
     deadline_at: float
+
+
+class StageHistory(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the store knows of one stage of one task from earlier jobs: the same workload, target and stage."""
+
+    task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
+    stage: Annotated[str, Meta(max_length=40)]
+    mean_s: Seconds
+    count: Annotated[int, Meta(ge=1)]
+
+
+class Goal(StrEnum):
+    """What `predictive` is to achieve."""
+
+    BALANCED = "balanced"  # short jobs soon, and the last one no later than it must be
+    MAKESPAN = "makespan"  # the last job as early as possible
+    LATENCY = "latency"  # the mean job as early as possible
 
 
 class Outcome(StrEnum):

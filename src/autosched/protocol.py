@@ -10,10 +10,13 @@ from msgspec import Meta, Struct
 
 from autosched.backend import Network
 from autosched.model import (
+    DeviceNote,
+    Goal,
     JobFailure,
     JobId,
     JobLoad,
     JobSpec,
+    Name,
     Outcome,
     Record,
     Seconds,
@@ -23,7 +26,7 @@ from autosched.model import (
     Text,
 )
 
-PROTOCOL = (1, 0)
+PROTOCOL = (1, 1)
 """(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
 
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024
@@ -70,6 +73,17 @@ class Hello(Method, frozen=True):
     token: Annotated[str, Meta(max_length=200)] = ""
 
 
+class Calibration(Struct, frozen=True):
+    """How well the daemon has foreseen how long steps take."""
+
+    steps: int
+    """Ended steps of which it had said beforehand how long they would take."""
+    mape: float
+    """Mean of |foreseen - taken| / taken."""
+    coverage_p90: float | None
+    """Share of steps that took no longer than their 90 % quantile, 0.9 when all is well; None before there are any."""
+
+
 class DaemonInfo(Struct, frozen=True):
     """Who answers."""
 
@@ -85,6 +99,8 @@ class DaemonInfo(Struct, frozen=True):
     steps_started: int
     rss_bytes: int
     warnings: tuple[str, ...] = ()
+    goal: str = ""
+    calibration: Calibration | None = None
 
 
 class Info(Method, frozen=True):
@@ -171,6 +187,10 @@ class TaskView(Struct, frozen=True):
     best_s: float | None
     first_s: float | None
     stage: str = ""
+    left_s: float | None = None
+    """Until its running step is killed."""
+    default_s: float | None = None
+    """Without tuning, measured side by side with the best candidates; equal to `best_s` where it won."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -189,6 +209,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     failed: int
     failures: dict[str, int]
     """Failed trials by reason."""
+    disturbed_records: int = 0
+    """Records, trials or not, that something slowed down while they were measured."""
     failed_steps: int = 0
     """Steps that failed as a whole, and with them the trials they were to make."""
     last_error: str = ""
@@ -207,6 +229,11 @@ class JobView(Struct, frozen=True, kw_only=True):
     skipped: tuple[tuple[str, str], ...] = ()
     spec: JobSpec | None = None
     """As submitted, so that it can be submitted again with other words; in the answer to GetJob only."""
+    priority: int = 0
+    deadline_at: float | None = None
+    """When its user wants it to be done."""
+    shared_units: bool = False
+    """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
 
 
 class JobList(Struct, frozen=True):
@@ -252,6 +279,36 @@ class ExplainJob(Method, frozen=True):
     job: JobId
 
 
+class PolicyView(Struct, frozen=True):
+    """Who goes next, by whose word, and how good the estimates are that it is decided on."""
+
+    policy: str
+    goal: str
+    rule: str
+    """What `predictive` follows at present; empty for other policies."""
+    installed: tuple[str, ...]
+    """All policies by name."""
+    configured: str
+    """The policy of the next start."""
+    replaced: str
+    """Why the chosen policy does not decide; empty while it does."""
+    calibration: Calibration | None
+
+
+class GetPolicy(Method, frozen=True):
+    """Ask who goes next, and why so."""
+
+    result = PolicyView
+
+
+class ChoosePolicy(Method, frozen=True):
+    """Let another policy decide, or for another goal, until the daemon starts again. What is not named stays."""
+
+    result = PolicyView
+    policy: Name | None = None
+    goal: Goal | None = None
+
+
 class UnitView(Struct, frozen=True):
     """One lane or device."""
 
@@ -267,6 +324,8 @@ class UnitView(Struct, frozen=True):
     waiting: int = 0
     busy_ratio: float = 0.0
     """Share of the daemon's uptime in which it was leased."""
+    health: str = ""
+    """Of a device: whether its measurements can be trusted, and why not."""
 
 
 class UnitList(Struct, frozen=True):
@@ -355,6 +414,8 @@ class JobOrder(Struct, frozen=True):
     devices: int
     device_cores: int
     """CPU cores of one of the devices."""
+    host_cores: tuple[int, ...] = ()
+    """Where a client on the daemon's own machine may run, so that devices stay quiet."""
 
 
 class GetOrder(Method, frozen=True):
@@ -378,6 +439,14 @@ class AddRecord(Method, frozen=True):
     record: Record
 
 
+class TagRecords(Method, frozen=True):
+    """Notification, both ways: these trials of the client's job were disturbed. To a client: measure them again."""
+
+    result = Done
+    trials: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
+    reason: Text
+
+
 class EndStep(Method, frozen=True):
     """A step ended; `load` says what the client can do now."""
 
@@ -388,6 +457,8 @@ class EndStep(Method, frozen=True):
     error: Text = ""
     worked_s: Seconds | None = None
     """How long the stage itself ran, by the client's clock."""
+    device: DeviceNote | None = None
+    """Of a step on a device with cores."""
 
 
 class AddArtifact(Method, frozen=True):
@@ -420,6 +491,8 @@ class StartStep(Method, frozen=True):
     step: Step
     cores: tuple[int, ...]
     timeout_s: float
+    sentinel: bool = False
+    """Run the fixed work first that tells how fast the device is at present (DeviceNote)."""
 
 
 class RevokeStep(Method, frozen=True):
@@ -456,6 +529,8 @@ USER_METHODS = _table(
     GetJob,
     CancelJob,
     ExplainJob,
+    GetPolicy,
+    ChoosePolicy,
     ListDevices,
     ListSpans,
     ListArtifacts,
@@ -463,10 +538,12 @@ USER_METHODS = _table(
 )
 """What a user may ask of the daemon."""
 
-CLIENT_METHODS = _table(GetOrder, PlanNetwork, AddRecord, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords)
+CLIENT_METHODS = _table(
+    GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords
+)
 """What a client may ask of the daemon."""
 
-DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, Stop)
+DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Stop)
 """What the daemon may ask of a client."""
 
 HELLO = _table(Hello)

@@ -1,35 +1,44 @@
 """A daemon as its users see it: async access over a link, and the start of a private one when none runs."""
 
 import asyncio
+import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from autosched import blobs, blocking
+from autosched.config import DEVICE_POOL
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
-from autosched.model import JobId, JobSpec, JobState, Record
+from autosched.model import Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
     PROTOCOL,
     WAIT_MAX_S,
     Artifact,
     ArtifactList,
     CancelJob,
+    ChoosePolicy,
     DaemonInfo,
     Done,
     GetJob,
+    GetPolicy,
     GetRecords,
     Hello,
     Info,
     JobView,
     ListArtifacts,
+    ListDevices,
     ListSpans,
+    PolicyView,
     RecordPage,
     Span,
     SpanList,
     Submit,
     Submitted,
+    UnitList,
+    UnitView,
     Welcome,
 )
 from autosched.version import __version__
@@ -79,6 +88,14 @@ class Daemon:
         """Who answers."""
         return await self.link.call(Info(), DaemonInfo)
 
+    async def policy(self) -> PolicyView:
+        """Who goes next, and why so."""
+        return await self.link.call(GetPolicy(), PolicyView)
+
+    async def choose_policy(self, policy: str | None = None, goal: Goal | None = None) -> PolicyView:
+        """Let another policy or goal hold until the daemon starts again. Raises NotFound or Refused."""
+        return await self.link.call(ChoosePolicy(policy=policy, goal=goal), PolicyView)
+
     async def upload(self, path: Path, progress: blobs.Progress | None = None) -> str:
         """Put a file into the blob store; returns its hash."""
         return await blobs.upload(self.link, path, progress)
@@ -124,6 +141,10 @@ class Daemon:
             more = page.more and bool(page.spans)
         return spans
 
+    async def units(self) -> tuple[UnitView, ...]:
+        """All lanes and devices."""
+        return (await self.link.call(ListDevices(), UnitList)).units
+
     async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
         """Result files of a job."""
         return (await self.link.call(ListArtifacts(job=job), ArtifactList)).artifacts
@@ -135,15 +156,40 @@ class Daemon:
         return path
 
 
-async def start_on_demand(address: str, state_dir: Path, *, timeout_s: float = ON_DEMAND_START_S) -> Daemon:
-    """Start a private daemon that outlives this process, and wait until it answers.
+@asynccontextmanager
+async def off_devices(daemon: Daemon) -> AsyncIterator[None]:
+    """Keep this process off the cores that a daemon on this machine measures on: even a progress bar disturbs."""
+    home = os.sched_getaffinity(0)
+    units = await daemon.units()
+    devices = {c for unit in units if any(pool.startswith(DEVICE_POOL) for pool in unit.pools) for c in unit.cores}
+    elsewhere = home - devices
+    if not elsewhere or not daemon.address.startswith("unix:"):
+        yield
+        return
+    _move_to(elsewhere)
+    try:
+        yield
+    finally:
+        _move_to(home)  # what is started next, a daemon perhaps, may need them all
+
+
+def _move_to(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
+
+
+async def start_on_demand(
+    address: str, state_dir: Path, words: Sequence[str] = (), *, timeout_s: float = ON_DEMAND_START_S
+) -> Daemon:
+    """Start a private daemon that outlives this process, and wait until it answers. `words`: options of `serve`.
 
     It ends by itself when it has nothing to do. Its output goes to a log file in the state folder, and the last lines
     of that go into the DaemonUnreachable that is raised when it does not answer.
     """
     log = state_dir / LOG_NAME
     try:
-        process = _spawn(log)
+        process = _spawn(log, words)
     except OSError as error:
         raise DaemonUnreachable(
             f"no daemon runs, and none can be started: {error.filename or state_dir}: {error.strerror}."
@@ -167,10 +213,11 @@ async def start_on_demand(address: str, state_dir: Path, *, timeout_s: float = O
         ) from None
 
 
-def _spawn(log: Path) -> subprocess.Popen[bytes]:
+def _spawn(log: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [*COMMAND, *words]
     with log.open("ab") as out:
-        process = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
     _started.append(process)
     return process
 

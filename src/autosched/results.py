@@ -70,7 +70,8 @@ async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
         if artifact.name == EVALUATION:
             evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
     records = await daemon.records(_source(job))
-    gathered = report.gather(job, evaluation, records, await daemon.spans())
+    health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
+    gathered = report.gather(job, evaluation, records, await daemon.spans(), health)
     try:
         prepare(folder)
         files = [await daemon.download(artifact, folder) for artifact in artifacts if artifact.name != EVALUATION]

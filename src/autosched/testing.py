@@ -17,28 +17,32 @@ A transcript is a text of which a reader sees why the scheduler did what it did.
 Lines that begin with `>` are events, with `?` questions; `<` are the actions and `=` the answers, which `play` writes.
 An event is its time, its name, its job or step, then words, then what each task says after a `|`:
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
-`job complete` and `job failed CODE MESSAGE`. Every event and action goes through the journal's codec on its way.
+`job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
+`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events. Every event and action goes through the journal's codec on its way.
 """
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
     DeadlineReached,
     Event,
+    HistoryRecalled,
     JobCancelRequested,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
+    RuleChosen,
     StepEnded,
 )
 from autosched.core.explain import explain_job
 from autosched.core.policy import POLICIES
 from autosched.core.scheduler import Scheduler
-from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, Pool, TaskLoad, Unit
+from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, Pool, StageHistory, TaskLoad, Unit
 
 _EVENTS = msgspec.msgpack.Decoder(Event)
 _ACTIONS = msgspec.msgpack.Decoder(Action)
@@ -115,7 +119,15 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             pools = tuple(Pool(k, tuple(Unit(u) for u in v.split(","))) for k, v in settings.items())
             return ResourcesDeclared(pools, step_timeout_s, attach_timeout_s)
         case ["JobSubmitted", job, *kind]:
-            return JobSubmitted(int(job), JobSpec(name=f"job {job}", model="0" * 64, external="external" in kind))
+            settings = dict(word.split("=", 1) for word in kind if "=" in word)
+            spec = JobSpec(
+                name=f"job {job}",
+                model="0" * 64,
+                external="external" in kind,
+                priority=int(settings.get("priority", "0")),
+                deadline_s=float(settings["deadline"]) if "deadline" in settings else None,
+            )
+            return JobSubmitted(int(job), spec)
         case ["ClientAttached", job]:
             return ClientAttached(int(job), _load(says))
         case ["ClientLost", job, "progressed", *reason]:
@@ -126,6 +138,13 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return StepEnded(int(step), Outcome(outcome), _load(says) if says else None, " ".join(error))
         case ["JobCancelRequested", job, by]:
             return JobCancelRequested(int(job), by)
+        case ["PolicyChosen", policy, goal, by, *reason]:
+            return PolicyChosen(policy, Goal(goal), by, " ".join(reason))
+        case ["RuleChosen", *rule]:
+            return RuleChosen(" ".join(rule))
+        case ["HistoryRecalled", job, *stages]:
+            parts = [stage.split(":") for stage in stages]
+            return HistoryRecalled(int(job), tuple(StageHistory(int(t), s, float(m), int(n)) for t, s, m, n in parts))
         case ["DeadlineReached"]:
             return DeadlineReached()
         case _:
@@ -134,13 +153,15 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
 
 def _load(says: Sequence[Sequence[str]]) -> JobLoad:
     tasks: list[TaskLoad] = []
-    complete, failure = False, None
+    complete, failure, rounds_left = False, None, None
     for words in says:
         match words:
             case []:
                 pass  # a lone "|": a client that has nothing to say
             case ["job", "complete"]:
                 complete = True
+            case ["rounds", left]:
+                rounds_left = float(left)
             case ["job", "failed", code, *message]:
                 failure = JobFailure(code, " ".join(message))
             case [task, "complete"]:
@@ -163,7 +184,7 @@ def _load(says: Sequence[Sequence[str]]) -> JobLoad:
                 )
             case _:
                 raise ValueError(f"not a load: {' '.join(words)!r}")
-    return JobLoad(tasks=tuple(tasks), complete=complete, failure=failure)
+    return JobLoad(tasks=tuple(tasks), complete=complete, failure=failure, rounds_left=rounds_left)
 
 
 def _written(action: Action) -> str:
@@ -183,3 +204,5 @@ def _written(action: Action) -> str:
         case EndJob(job=job, state=state, failure=failure):
             why = f": {failure.code}: {failure.message}" if failure is not None else ""
             return f"EndJob {job}: {state.value}{why}"
+        case ReplacePolicy(policy=policy, instead=instead, reason=reason):
+            return f"ReplacePolicy {policy} by {instead}: {reason}"

@@ -1,6 +1,10 @@
 """How numbers are written for people: latencies, durations, sizes, ratios. One place, so that all outputs agree."""
 
+import re
 from collections.abc import Mapping
+
+SHARED_UNITS = "steps of this job shared units with others: its latencies are disturbed and no measure of the network"
+"""Of a job that ran under a policy with which that happens."""
 
 
 def latency(seconds: float | None) -> str:
@@ -27,6 +31,14 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def seconds(text: str) -> float:
+    """What a duration as people write it comes to: "90", "45s", "4m10s", "1h30m", "2d". Raises ValueError."""
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    if found is None or not any(found.groups()):
+        raise ValueError(f"{text!r} is no duration. Write seconds or for example 45s, 30m, 1h30m, 2d")
+    return sum(float(part or 0) * each for part, each in zip(found.groups(), (86_400, 3_600, 60, 1), strict=True))
 
 
 def size(count: float) -> str:
@@ -72,3 +84,8 @@ def failed_steps(number: int, last: str) -> str:
 def count(number: int, noun: str) -> str:
     """ "1 task", "2 tasks"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def disturbed(records: int) -> str:
+    """How many records something slowed down, for people."""
+    return f"{count(records, 'measurement')} disturbed by other load or by a slower device" if records else ""

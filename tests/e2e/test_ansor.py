@@ -20,7 +20,7 @@ from onnx import helper
 from autosched import zoo
 from autosched.backend import Built, Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import Failure, JobSpec, Record, TaskInfo
+from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 from nets import conv_net, model, small_net
 from processes import is_dead
 
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.tvm
 from autosched.tvm.module import Module, random_inputs  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
 from autosched_backend_ansor.session import AnsorSession  # noqa: E402
+from autosched_backend_ansor.tuner import KEPT, UNTUNED  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {
@@ -171,7 +172,38 @@ def test_nothing_is_selected_twice_even_after_a_restart(session: AnsorSession, t
                 for i, m in enumerate(measured)
             ]
     assert len(seen) == len(set(seen)) == 16
-    assert len(list(session.artifacts.iterdir())) == 0
+    assert len(list(session.artifacts.iterdir())) <= 2 * KEPT
+
+
+def test_the_best_and_the_default_are_measured_side_by_side(session: AnsorSession, task: TaskInfo) -> None:
+    tuner = session.tuner(task, 21)
+    measured = list(tuner.profile(tuner.build(tuner.select(4, lane("select")), lane("build")), device("profile")))
+    valid = sorted((m for m in measured if m.latency_s), key=lambda m: statistics.median(m.latency_s))
+    default = tuner.default()
+    assert default is not None
+    entrants = [valid[0].candidate, valid[1].candidate, default]
+    built = tuner.build(entrants, lane("build"))
+    assert [b.build_s for b in built[:2]] == [0.0, 0.0], "kernels of the best are kept"
+    before = set(session.artifacts.iterdir())
+    compared = list(tuner.compare(built, device("profile")))
+    assert [m.candidate for m in compared] == entrants
+    assert all(m.failure is None for m in compared)
+    assert {len(m.latency_s) for m in compared} == {2 * session.options.repeat}
+    assert {b.artifact for b in built} <= before - set(session.artifacts.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="makes a kernel with a C compiler")
+def test_a_wrong_kernel_does_not_spoil_the_comparison(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+    tuner = session.tuner(task, 22)
+    default = tuner.default()
+    assert default is not None
+    (right,) = tuner.build([default], lane("build"))
+    assert right.artifact is not None
+    source, wrong = tmp_path / "wrong.c", tmp_path / "wrong.so"
+    source.write_text("int __tvm_ffi_main(void *a, const void *b, int c, void *d) { return 0; }")
+    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", wrong, source], check=True, timeout=60)
+    first, second = tuner.compare([Built(b"wrong", wrong), right], device("profile"))
+    assert (first.failure, second.failure) == (Failure.WRONG_RESULT, None)
 
 
 def test_a_small_space_ends(tmp_path: Path) -> None:
@@ -289,6 +321,15 @@ def test_a_dynamic_shape_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("words", "told"), [({"options": {"popsize": 3}}, "popsize"), ({"target": "cuda"}, "cuda")])
 def test_wishes_that_cannot_be_met(words: dict[str, object], told: str, tmp_path: Path) -> None:
     assert told in rejected(saved(conv_net(), tmp_path), tmp_path, **words)
+
+
+def test_where_the_default_won_no_schedule_is_compiled(session: AnsorSession, task: TaskInfo) -> None:
+    fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
+    tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
+    default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
+    assert session._choices([tuned, default]) == []
+    (choice,) = session._choices([tuned, msgspec.structs.replace(default, latency_s=(3e-3,))])
+    assert choice.candidates == (b"[]",)
 
 
 def test_without_records_the_untuned_build_is_published(tmp_path: Path) -> None:

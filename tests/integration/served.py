@@ -9,13 +9,15 @@ from pathlib import Path
 
 import uvloop
 from msgspec import Struct
+from msgspec.structs import replace
 
 from autosched import config
+from autosched.backend import Network
 from autosched.daemon import ground
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
-from autosched.model import JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskLoad
+from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
     PROTOCOL,
@@ -24,10 +26,12 @@ from autosched.protocol import (
     Done,
     EndStep,
     Hello,
+    JobView,
     Method,
     RevokeStep,
     StartStep,
     Stop,
+    TagRecords,
     Welcome,
 )
 from autosched.remote import Daemon
@@ -109,6 +113,7 @@ class Puppet:
         self.orders: dict[int, StartStep] = {}
         self.revoked: asyncio.Queue[int] = asyncio.Queue()
         self.stopped: asyncio.Queue[str] = asyncio.Queue()
+        self.tags: asyncio.Queue[TagRecords] = asyncio.Queue()
         self.link: Link | None = None
         self.takes_orders = True
 
@@ -130,6 +135,8 @@ class Puppet:
                 self.steps.put_nowait(step)
             case RevokeStep(step=step_id):
                 self.revoked.put_nowait(step_id)
+            case TagRecords():
+                self.tags.put_nowait(method)
             case Stop(reason=reason):
                 self.stopped.put_nowait(reason)
         return Done()
@@ -139,11 +146,37 @@ class Puppet:
         assert self.link is not None
         return await self.link.call(method, kind)
 
-    def measure(self, trial: int) -> None:
+    def measure(self, trial: int, device: str = "") -> None:
         """Report a record."""
         assert self.link is not None
-        self.link.notify(AddRecord(record=record(trial)))
+        self.link.notify(AddRecord(record=replace(record(trial), device=device)))
 
-    async def end(self, step: Step, load: JobLoad | None = None, outcome: Outcome = Outcome.DONE) -> None:
+    async def end(
+        self,
+        step: Step,
+        load: JobLoad | None = None,
+        outcome: Outcome = Outcome.DONE,
+        device: DeviceNote | None = None,
+    ) -> None:
         """End a step; by default there is nothing more to do for its task."""
-        await self.ask(EndStep(step=step.id, outcome=outcome, load=load or JobLoad(tasks=(TaskLoad(task=step.task),))))
+        load = load or JobLoad(tasks=(TaskLoad(task=step.task),))
+        await self.ask(EndStep(step=step.id, outcome=outcome, load=load, device=device))
+
+
+BUILD, PROFILE = load(1, "host", "build"), load(1, "device:cpu", "profile")
+NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=2),))
+
+
+async def attached(daemon: Daemon, folder: Path, first: JobLoad = BUILD, **words: object) -> tuple[int, Puppet]:
+    """A job with its client."""
+    submitted = await daemon.submit(spec(**words))
+    puppet = await Puppet(first).connect(f"unix:{folder}/api.sock", submitted.job, submitted.token)
+    return submitted.job, puppet
+
+
+async def until(daemon: Daemon, job: int, holds: Callable[[JobView], bool]) -> JobView:
+    """Wait for a change after which this holds."""
+    view = await daemon.job(job)
+    while not holds(view):
+        view = await daemon.job(job, since=view.version, wait_s=10.0)
+    return view

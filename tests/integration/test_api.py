@@ -11,6 +11,7 @@ import autosched
 from autosched import address
 from autosched.blocking import Caller
 from autosched.errors import JobCancelled, JobFailed, RequestError
+from autosched.model import Purpose
 from autosched.protocol import DaemonInfo, Done, Info, Shutdown
 from integration.lab import MODEL, Lab, lab
 
@@ -36,9 +37,22 @@ def test_tuning_blocks_until_it_is_done(there: Lab, model: autosched.Model) -> N
     tuned = model.tune(**words(there, watch=lambda view: seen.append(view.trials)))
     assert tuned.job.state == "done"
     assert seen[-1] == 16
-    assert len(tuned.records) == 16
+    assert sum(record.purpose is Purpose.TRIAL for record in tuned.records) == 16
     assert tuned.evaluation is not None
     assert tuned.evaluation.published == "tuned"
+
+
+def test_the_policy_is_shown_and_changed(there: Lab) -> None:
+    before = autosched.policy(daemon=there.address)
+    assert autosched.policy("sequential", goal="latency", daemon=there.address).policy == "sequential"
+    after = autosched.policy(before.policy, goal=before.goal, daemon=there.address)
+    assert (after.policy, after.goal) == (before.policy, before.goal)
+
+
+def test_a_job_has_the_priority_and_deadline_that_were_asked_for(there: Lab, model: autosched.Model) -> None:
+    view = model.submit(**words(there, priority=3, deadline_s=60.0)).view()
+    assert view.priority == 3
+    assert view.deadline_at == pytest.approx(view.submitted_at + 60.0)
 
 
 def test_results_go_where_they_should(there: Lab, model: autosched.Model, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_tune_leaves_a_folder_and_says_what_came_of_it(cli: Callable[..., Said],
     assert "done, 16/16 trials" in err
     there = {path.name for path in (tmp_path / "net-tuned").iterdir()}
     assert there == {"net.json", "records.jsonl", "report.json", "report.html"}
-    assert len((tmp_path / "net-tuned/records.jsonl").read_text().splitlines()) == 16
+    assert (tmp_path / "net-tuned/records.jsonl").read_text().count('"purpose":"trial"') == 16
 
 
 def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> 
     assert f"compiled with the trials of job {job}" in out
     first, second = (json.loads((tmp_path / name / "net.json").read_text()) for name in ("first", "second"))
     assert first == second, "the same trials give the same network"
-    assert len((tmp_path / "second/records.jsonl").read_text().splitlines()) == 16
+    assert (tmp_path / "second/records.jsonl").read_text().count('"purpose":"trial"') == 16
     code, out, _ = cli("compile", "last", "-o", "third")  # of a job that made no trials itself
     assert f"compiled with the trials of job {job}" in out
 
@@ -120,6 +121,28 @@ def test_a_failed_job(cli: Callable[..., Said]) -> None:
     assert "LSTM is not supported" in err
 
 
+def test_the_policy_is_shown_and_changed(cli: Callable[..., Said]) -> None:
+    before = json.loads(cli("policy", "-o", "json")[1])["policy"]
+    code, out, err = cli("policy", "sequential", "--goal", "latency")
+    assert code == 0
+    assert out.startswith(" policy sequential, goal latency\n")
+    assert f"at the next start: {before['policy']}, as configured" in out
+    assert "until the daemon starts again" in err
+    assert "policy sequential for latency" in cli("status")[1]
+    assert cli("policy", before["policy"], "--goal", before["goal"])[0] == 0
+    assert max(map(len, cli("policy")[1].splitlines())) <= 100
+
+
+def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Said]) -> None:
+    words = ("--priority", 7, "--deadline", "1h30m", "--option", "hang_stage=import")
+    cli("submit", "net.onnx", "--backend", "mock", *words)
+    assert "priority 7, wanted within 1h30m: 1h" in cli("job", "last")[1]
+    told = json.loads(cli("job", "last", "-o", "json")[1])["job"]
+    assert (told["priority"], told["spec"]["deadline_s"]) == (7, 5400.0)
+    assert "priority 7" in cli("jobs")[1]
+    cli("cancel", "last")
+
+
 def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     holder = cli("jobs", "-o", "id")[1].split()[-1]
@@ -139,6 +162,14 @@ BAD = [
     (["tune", "net.onnx", "--trials", "0"], 2, "0 trials tune nothing"),
     (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials tune nothing"),
     (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),
+    (["tune", "net.onnx", "--deadline", "soon"], 2, "'soon' is no duration. Write seconds or for example 45s"),
+    (["tune", "net.onnx", "--deadline", "0s"], 2, "must be more than 0"),
+    (["tune", "net.onnx", "--priority", "101"], 2, "101 is not in the range"),
+    (["tune", "net.onnx", "--policy", "sequential"], 5, "Change it:  autosched policy sequential"),
+    (["policy", "typo"], 4, "no policy is named 'typo'; there are: predictive"),
+    (["policy", "synchronous"], 5, "allow_interference = true"),
+    (["policy", "--goal", "fun"], 2, "'fun' is not one of"),
+    (["serve", "--policy", "typo"], 2, "no policy is named 'typo'"),
     (["tune", "net.onnx", "--shape", "x"], 2, "Write NAME=D1,D2,..."),
     (["tune", "net.onnx", "--shape", "x=1,0"], 2, "Write NAME=D1,D2,..."),
     (["tune", "net.onnx", "--option", "k"], 2, "Write KEY=VALUE"),
@@ -218,12 +249,31 @@ def test_a_wrong_pair_of_tvm_packages_is_named(
 # In processes of their own --------------------------------------------------------------------------------------------
 
 
-def command(_folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "autosched", *words]
-
-
 def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "XDG_STATE_HOME": str(folder), "XDG_RUNTIME_DIR": "", "AUTOSCHED_HOST": ""}
+
+
+def autosched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in this folder, to its end."""
+    command = [sys.executable, "-m", "autosched", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@contextmanager
+def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[str]]:
+    """A `tune` with a daemon of its own, after it has said this; the daemon is stopped at the end."""
+    (folder / "net.onnx").write_bytes(MODEL)
+    command = [sys.executable, "-m", "autosched", "tune", "net.onnx", "--backend", "mock", *words]
+    with subprocess.Popen(command, cwd=folder, env=environment(folder), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = ""
+        while said not in line:
+            line = process.stderr.readline()
+            assert line, "it ended by itself"
+        yield process
+    assert autosched(folder, "stop").returncode == 0
 
 
 def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
@@ -247,81 +297,46 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
 
 def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(MODEL)
-
-    def autosched(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(tmp_path, *words),
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    silent = autosched("jobs")
+    silent = autosched(tmp_path, "jobs")
     assert (silent.returncode, silent.stdout) == (3, "")
     assert "no daemon runs here" in silent.stderr
     assert "autosched serve" in silent.stderr
-    tuned = autosched("tune", "net.onnx", "--backend", "mock", "--trials", "8")
+    chosen = ("--policy", "sequential", "--goal", "makespan")
+    tuned = autosched(tmp_path, "tune", "net.onnx", "--backend", "mock", "--trials", "8", *chosen)
     assert tuned.returncode == 0, tuned.stderr
     assert "starting a private one" in tuned.stderr
-    daemon = json.loads(autosched("status", "-o", "json").stdout)["daemon"]
+    assert " policy sequential, goal makespan\n" in autosched(tmp_path, "policy").stdout
+    daemon = json.loads(autosched(tmp_path, "status", "-o", "json").stdout)["daemon"]
     assert daemon["on_demand"]
     os.kill(daemon["pid"], signal.SIGKILL)
-    dead = autosched("jobs")
+    dead = autosched(tmp_path, "jobs")
     while dead.returncode == 0:  # the kill is under way
-        dead = autosched("jobs")
+        dead = autosched(tmp_path, "jobs")
     assert dead.returncode == 3
-    again = autosched("attach", "1")
+    again = autosched(tmp_path, "attach", "1")
     assert again.returncode == 0, again.stderr
-    assert autosched("stop").returncode == 0
+    assert autosched(tmp_path, "stop").returncode == 0
 
 
 def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(MODEL)
-    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "240", "--option", "build_s=0.2"]
-    with subprocess.Popen(
-        command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    ) as process:
+    with tuning(tmp_path, "--trials", "240", "--option", "build_s=0.2", said="/240 trials") as process:
+        told = autosched(tmp_path, "status", "-o", "json").stdout
+        os.kill(json.loads(told)["daemon"]["pid"], signal.SIGKILL)
         assert process.stderr is not None
-        line = ""
-        while "/240 trials" not in line:
-            line = process.stderr.readline()
-            assert line, "it ended by itself"
-        told = subprocess.run(
-            command(tmp_path, "status", "-o", "json"), env=environment(tmp_path), capture_output=True, check=True
-        )
-        os.kill(json.loads(told.stdout)["daemon"]["pid"], signal.SIGKILL)
         said = process.stderr.read()
         assert process.wait(60) == 0, said
     assert "Trying to reach it again" in said
     assert "done, 240/240 trials" in said
     assert (tmp_path / "net-tuned/report.html").exists()
-    assert subprocess.run(command(tmp_path, "stop"), env=environment(tmp_path), check=False).returncode == 0
 
 
 def test_interrupting_detaches_and_the_job_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(MODEL)
-    words = ["tune", "net.onnx", "--backend", "mock", "--trials", "8", "--option", "hang_stage=build"]
-    with subprocess.Popen(
-        command(tmp_path, *words), cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        line = ""
-        while "job 1 net: running" not in line:
-            line = process.stderr.readline()
-            assert line, "it ended by itself"
+    with tuning(tmp_path, "--trials", "8", "--option", "hang_stage=build", said="job 1 net: running") as process:
         process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
         said = process.stderr.read()
         assert process.wait(30) == 130
-    assert "autosched attach 1" in said
-    assert "autosched cancel 1" in said
-
-    def autosched(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(tmp_path, *words), env=environment(tmp_path), capture_output=True, text=True, timeout=60
-        )
-
-    assert json.loads(autosched("job", "1", "-o", "json").stdout)["job"]["state"] == "running"
-    assert autosched("cancel", "1").returncode == 0
-    assert autosched("stop").returncode == 0
+        assert "autosched attach 1" in said
+        assert "autosched cancel 1" in said
+        assert json.loads(autosched(tmp_path, "job", "1", "-o", "json").stdout)["job"]["state"] == "running"
+        assert autosched(tmp_path, "cancel", "1").returncode == 0

@@ -12,11 +12,12 @@ import sys
 import msgspec
 import pytest
 
-from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL, Policy
+from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
 from autosched.model import JobState
-from autosched.sim.__main__ import check, finish, main
+from autosched.sim.__main__ import main
+from autosched.sim.faults import check, finish
 from autosched.sim.scenario import Faults, random_scenario
 from autosched.sim.world import Entry, World
 
@@ -47,7 +48,7 @@ def watch(scheduler: Scheduler) -> None:
     check_nothing_waits_that_could_start(scheduler)
 
 
-@pytest.mark.parametrize("policy", [INTERLEAVED, BUILD_FIRST, SEQUENTIAL], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [INTERLEAVED, PREDICTIVE, SEQUENTIAL], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("chunk", range(10))
 def test_safety_and_liveness_under_faults(chunk: int, policy: Policy) -> None:
     for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
@@ -136,6 +137,14 @@ def test_the_command_shows_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_names_the_seed_that_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autosched.sim.world.EVENTS_MAX", 20)
-    assert main(["--seed", "3"]) == 1
-    assert "--seed 3 --print" in capsys.readouterr().out
+    monkeypatch.setattr("autosched.sim.world.events_max", lambda scenario: 20)
+    assert main(["--seed", "3", "--policy", "sequential", "--goal", "latency"]) == 1
+    assert "--policy sequential --goal latency --seed 3 --print" in capsys.readouterr().out
+
+
+def test_processes_change_nothing_but_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for processes in ("1", "2"):
+        assert main(["--seeds", "120", "--processes", processes]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]

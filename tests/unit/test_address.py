@@ -36,3 +36,9 @@ def test_the_default_is_this_users_socket(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_brackets_are_no_part_of_a_host() -> None:
     assert address.tcp("tcp://[::1]:80") == ("::1", 80)
+
+
+@pytest.mark.parametrize("text", ["lab7", "tcp://lab7", "tcp://lab7:x", "tcp://lab7:65536", ":80"])
+def test_what_has_no_host_and_port_is_no_tcp_address(text: str) -> None:
+    with pytest.raises(RequestError, match="is no address of a daemon"):
+        address.tcp(text)

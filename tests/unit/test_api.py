@@ -49,6 +49,12 @@ def test_settings_are_checked_before_anything_is_started(model: autosched.Model,
             model.tune(trials=trials, daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="there is no setting colour; there are: trials, target"):
         model.tune(colour="red", daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="goes from -100 to 100"):
+        model.tune(priority=101, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="must be more than 0"):
+        model.submit(deadline_s=0, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="no goal is named 'fun'; there are: balanced, makespan, latency"):
+        autosched.policy("sequential", goal="fun")
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="cannot be written"):
         model.tune(output=tmp_path / "file", daemon="tcp://127.0.0.1:1")

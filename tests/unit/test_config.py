@@ -10,7 +10,7 @@ import pytest
 from autosched import config
 from autosched.config import Config, DeviceConfig, ResourcesConfig
 from autosched.errors import ConfigError
-from autosched.model import Unit
+from autosched.model import Goal, Unit
 
 REFERENCE = Path(__file__).parents[2] / "etc" / "autosched.toml"
 
@@ -54,8 +54,17 @@ def test_the_example_of_a_device_can_be_used() -> None:
     [
         ("[daemon]\n\nsockte = 'x'", "f.toml:3: daemon.sockte: no such setting; did you mean 'socket'?"),
         ("[deamon]\nsocket = 'x'", "f.toml:1: deamon: no such setting; did you mean 'daemon'?"),
-        ("colour = 1", "f.toml:1: colour: no such setting; there are: daemon, resources, device, scheduler, limits"),
-        ("[scheduler]\npolicy = 'random'", "f.toml:2: scheduler.policy: Invalid enum value 'random'; choose from:"),
+        (
+            "colour = 1",
+            "f.toml:1: colour: no such setting; there are: daemon, resources, device, scheduler, guard, limits",
+        ),
+        ("[scheduler]\npolicy = 'random'", "f.toml:2: scheduler.policy: no policy is named 'random'; there are: "),
+        ("[scheduler]\n\npolicy = 'synchronous'", "f.toml:3: scheduler.policy: under 'synchronous' steps share a unit"),
+        (
+            "[scheduler]\ngoal = 'fun'",
+            "f.toml:2: scheduler.goal: Invalid enum value 'fun'; choose from: balanced, makespan,",
+        ),
+        ("[scheduler]\npolicy_budget_s = 0", "f.toml:2: scheduler.policy_budget_s: Expected `float` > 0"),
         ("[daemon]\nstate_dir = 'x'\nidle_exit_s = '5'", "f.toml:3: daemon.idle_exit_s: Expected `float`, got `str`"),
         ("[daemon]\nidle_exit_s = 0", "f.toml:2: daemon.idle_exit_s: Expected `float` > 0"),
         ("[daemon]\nidle_exit_s = nan", "f.toml:2: daemon.idle_exit_s: Expected `float`"),
@@ -84,6 +93,22 @@ def test_a_mistake_is_named_with_file_line_and_key(text: str, message: str) -> N
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
         config.load(tmp_path / "none.toml")
+
+
+def test_interference_must_be_allowed_in_so_many_words() -> None:
+    made = config.parse("[scheduler]\npolicy = 'synchronous'\nallow_interference = true", "f.toml")
+    assert made.scheduler.policy == "synchronous"
+
+
+def test_the_command_line_goes_before_the_file() -> None:
+    made = config.parse("[scheduler]\npolicy = 'sequential'\ngoal = 'latency'\nstep_timeout_s = 5", "f.toml")
+    assert config.with_policy(made, None, None) == made
+    changed = config.with_policy(made, "interleaved", Goal.MAKESPAN).scheduler
+    assert (changed.policy, changed.goal, changed.step_timeout_s) == ("interleaved", Goal.MAKESPAN, 5.0)
+    with pytest.raises(ConfigError, match="no policy is named 'random'"):
+        config.with_policy(made, "random", None)
+    with pytest.raises(ConfigError, match="allow_interference = true"):
+        config.with_policy(made, "synchronous", None)
 
 
 # Paths ---------------------------------------------------------------------------------------------------------------

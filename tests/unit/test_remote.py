@@ -29,6 +29,14 @@ def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeyp
         process.wait()
 
 
+def test_a_private_daemon_is_started_with_the_options_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts(monkeypatch, "import sys; sys.exit(' '.join(sys.argv[1:]))")
+    with pytest.raises(DaemonUnreachable, match="--policy lifo"):
+        asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", ["--policy", "lifo"]))
+
+
 def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DaemonUnreachable, match=r"none can be started.*XDG_STATE_HOME"):

@@ -22,16 +22,22 @@ from autosched.protocol import (
     GetRecords,
     JobView,
     ListArtifacts,
+    ListDevices,
     ListSpans,
     Method,
     RecordPage,
     SpanList,
+    UnitList,
+    UnitView,
 )
 from fake import fake_daemon
 from samples import evaluation, job_view, records, spans
 
 MODULE = b"\x7fELF"
 FILES = {"net.so": MODULE, "net.json": b"{}", "evaluation.json": msgspec.json.encode(evaluation())}
+
+
+HEALTHY = UnitView("cpu0", ("device:cpu",), (1,), "free", health="steady")
 
 
 class Finished:
@@ -57,6 +63,8 @@ class Finished:
             case ListSpans(after=after):
                 left = [span for span in spans() if span.step > after]
                 return SpanList(tuple(left[:3]), 1100.0, len(left) > 3)
+            case ListDevices():
+                return UnitList((UnitView("host/0", ("host",), (0,), "free"), HEALTHY))
         raise AssertionError(method)
 
 

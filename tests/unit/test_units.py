@@ -19,6 +19,21 @@ def test_durations_name_the_two_largest_units(seconds: float | None, text: str) 
     assert units.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("45s", 45.0), ("0.5s", 0.5), ("30m", 1800.0), ("4m10s", 250.0), ("1h30m", 5400.0),
+     (" 2d ", 172_800.0)],
+)  # fmt: skip
+def test_durations_are_read_as_they_are_written(text: str, seconds: float) -> None:
+    assert units.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5", "1.5h", "5 minutes", "10s4m", "inf"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration\. Write seconds or for example 45s, 30m"):
+        units.seconds(text)
+
+
 def test_failures_are_told_the_most_frequent_first() -> None:
     assert units.reasons({"wrong result": 6, "build timeout": 21, "run error": 0}) == "21 build timeout, 6 wrong result"
 

@@ -18,12 +18,13 @@ import click
 
 from autosched import api, units, zoo
 from autosched.cli.output import colours, data, say
+from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import line
 from autosched.errors import AutoschedError
 from autosched.gantt import ansi, busy_s, gantt, speaks_unicode
-from autosched.model import JobState
+from autosched.model import Goal, JobState
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
-from autosched.remote import Daemon
+from autosched.remote import Daemon, off_devices
 from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
 from autosched.sim import thesis
@@ -38,12 +39,13 @@ GANTT_S = 30.0
 
 
 @click.command()
-def demo() -> int:
+@policy_options("in the demo's private daemon")
+def demo(policy: str | None, goal: Goal | None) -> int:
     """Show what autosched does: a simulated lab, then two real networks tuned at the same time."""
     started = time.monotonic()
     _simulate()
     with _private_state():
-        failed = asyncio.run(_tune_both())
+        failed = asyncio.run(_tune_both(serve_words(policy, goal)))
     data("")
     data(f" {units.duration(time.monotonic() - started)} in all. Next:")
     data("   autosched model check model.onnx     can my network be tuned?")
@@ -68,18 +70,19 @@ def _simulate() -> None:
         data(f"      {text}")
 
 
-async def _tune_both() -> bool:
+async def _tune_both(serve: list[str]) -> bool:
     """Parts 2 and 3: two networks at once, and what came out; returns whether one failed."""
     data("")
     data(" 2/3  tuning two real networks at the same time, on this CPU, with a private daemon")
     models = await asyncio.to_thread(_networks)
-    async with api.connected(None) as daemon:
+    async with api.connected(None, serve=serve) as daemon:
         try:
             jobs = []
             for model, trials in models:
                 output = (Path(OUTPUT) / model.name).absolute()
                 jobs.append(await api.submit(daemon, model, api.Settings(trials=trials, output=output)))
-            views = await _watch(daemon, jobs)
+            async with off_devices(daemon):
+                views = await _watch(daemon, jobs)
             return await _tell(daemon, views)
         finally:
             await daemon.link.call(Shutdown(), Done)

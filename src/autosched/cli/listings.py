@@ -70,6 +70,10 @@ def job_row(job: JobView) -> Sequence[str]:
     ended = JobState(job.state).ended
     eta = "" if ended else units.duration(job.eta_s)
     reason = job.failure.message if job.failure is not None else "" if ended else job.reason
+    if (wishes := wanted(job)) and not ended:
+        reason = f"{reason}; {wishes}"
+    if job.shared_units:
+        reason = f"DISTURBED; {reason}".removesuffix("; ")
     name = job.name if len(job.name) <= 20 else job.name[:19] + "…"
     best = units.latency(job.estimate_s).replace(" ", "")
     return (str(job.job), name, job.state, trials(job), best, eta, reason.replace("\n", " "))
@@ -109,6 +113,12 @@ def facts(view: JobView) -> list[str]:
         f" {view.backend} on {view.device}, target {view.target}",
         f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
     ]
+    if (wishes := wanted(view)) != "":
+        lines.append(f" {wishes}")
+    if view.shared_units:
+        lines.append(f" ! {units.SHARED_UNITS}")
+    if view.disturbed_records:
+        lines.append(f" {units.disturbed(view.disturbed_records)}")
     if view.failed_steps:
         lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
     if view.estimate_s is not None:
@@ -118,6 +128,18 @@ def facts(view: JobView) -> list[str]:
     if view.failure is not None:
         lines.append(f" failed: {view.failure.message}")
     return lines
+
+
+def wanted(view: JobView) -> str:
+    """Priority and deadline, where the user named them."""
+    parts = [f"priority {view.priority}"] if view.priority else []
+    if view.deadline_at is not None:
+        left_s = view.deadline_at - (view.now if view.ended_at is None else view.ended_at)
+        within = units.duration(view.deadline_at - view.submitted_at)
+        how = "met" if view.ended_at is not None else f"{units.duration(left_s)} left"
+        late = f"{units.duration(-left_s)} late"
+        parts.append(f"wanted within {within}: {how if left_s >= 0 else late}")
+    return ", ".join(parts)
 
 
 def task_table(view: JobView, shown: int = TASKS_SHOWN) -> str:
@@ -131,7 +153,7 @@ def task_table(view: JobView, shown: int = TASKS_SHOWN) -> str:
             str(task.failed) if task.failed else "",
             units.latency(task.best_s),
             units.gflops(task.flops, task.best_s),
-            task.stage,
+            task.stage if task.left_s is None else f"{task.stage}, {units.duration(task.left_s)} left",
         )
         for task, part in ordered[:shown]
     ]
@@ -194,6 +216,9 @@ def devices(host: str | None, style: str) -> None:
         return data("\n".join(unit.unit for unit in found))
     headers = ("UNIT", "POOL", "CORES", "STATE", "HELD BY", "FOR", "LEFT", "QUEUE", "BUSY")
     data(table(headers, [_unit_row(unit) for unit in found], right=(5, 6, 7, 8), give=4))
+    for unit in found:
+        if unit.health:
+            data(f" {unit.unit}: {unit.health}")
 
 
 def _unit_row(unit: UnitView) -> Sequence[str]:
@@ -237,7 +262,8 @@ def status(host: str | None, style: str) -> None:
     data(f" at {where}" + (f" and {info.address}" if info.address not in ("", where) else ""))
     data(f" state and log in {info.state_dir}" + ("; ends when it has nothing to do" if info.on_demand else ""))
     active = f"{info.jobs_active} of {units.count(info.jobs_total, 'job')} active"
-    data(f" {active}, policy {info.policy}, {units.count(info.steps_started, 'step')}")
+    policy = info.policy + (f" for {info.goal}" if info.goal else "")
+    data(f" {active}, policy {policy}, {units.count(info.steps_started, 'step')}")
     for warning in info.warnings:
         data(f" ! {warning}")
 

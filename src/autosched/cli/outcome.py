@@ -24,6 +24,13 @@ def outcome(result: Result) -> Iterator[str]:
         yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
     if job.failed:
         yield f" failed trials {job.failed} of {job.trials}: {units.reasons(job.failures)}"
+    if finals := result.report.finals:
+        others, defaults = (sum(final.winner == who for final in finals) for who in ("another", "default"))
+        yield f" finals of {units.count(len(finals), 'task')} changed the best of {others}, the default won {defaults}"
+    if job.disturbed_records:
+        yield f" {units.disturbed(job.disturbed_records)}"
+    if job.shared_units:
+        yield f" ! {units.SHARED_UNITS}"
     if job.failed_steps:
         yield f" ! {units.failed_steps(job.failed_steps, job.last_error)}"
     folder = shown(result.folder)

@@ -4,15 +4,19 @@ from pathlib import Path
 
 import click
 
+from autosched.cli.policy import policy_options
+from autosched.model import Goal
+
 
 @click.command()
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; etc/autosched.toml explains all."
 )
 @click.option("--on-demand", is_flag=True, help="End when there has been nothing to do for a while.")
-def serve(config: Path | None, on_demand: bool) -> int:
+@policy_options("instead of what the settings say")
+def serve(config: Path | None, on_demand: bool, policy: str | None, goal: Goal | None) -> int:
     """Run the daemon until it is stopped: SIGTERM, SIGINT or `autosched stop`."""
-    from autosched.config import load
+    from autosched.config import load, with_policy
     from autosched.daemon import main
 
-    return main.run(load(config), on_demand=on_demand)
+    return main.run(with_policy(load(config), policy, goal), on_demand=on_demand)

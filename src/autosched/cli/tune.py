@@ -12,12 +12,13 @@ from autosched import api, results, units
 from autosched.api import Option, Settings, connected
 from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say
+from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import progress
 from autosched.cli.selectors import select_one, up_to
-from autosched.errors import DaemonUnreachable, RequestError
-from autosched.model import JobId, JobSpec, JobState
+from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.model import Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs
-from autosched.remote import Daemon
+from autosched.remote import Daemon, off_devices
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -56,6 +57,17 @@ def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) 
     return value
 
 
+def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    """ "30m" becomes 1800.0."""
+    try:
+        seconds = None if value is None else units.seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if seconds == 0:
+        raise click.BadParameter("a deadline counts from now, so it must be more than 0")
+    return seconds
+
+
 def _value(text: str) -> Option:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -84,6 +96,14 @@ _SETTINGS = (
         "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
         help="Option of the backend; repeatable.",
     ),
+    click.option(
+        "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
+        help="Higher goes first; who waits rises, so that nothing starves.",
+    ),
+    click.option(
+        "--deadline", "deadline_s", callback=seconds_of, metavar="TIME",
+        help="Be done within 45s, 30m, 2h: the job is hurried when that becomes tight.",
+    ),
 )  # fmt: skip
 
 
@@ -101,8 +121,12 @@ def settings_options(command: F) -> F:
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: ./MODEL-tuned"
 )
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the job's number, and do not wait.")
+@policy_options("in the private daemon")
 @click.pass_obj
-def tune(host: str | None, /, model: Path, output: Path | None, detach: bool, **words: Any) -> int:
+def tune(
+    host: str | None, /, model: Path, output: Path | None, detach: bool, policy: str | None, goal: Goal | None,
+    **words: Any,
+) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
     Starts a private daemon when none runs. Ctrl-C detaches: the job goes on and can be attached again or cancelled.
@@ -112,7 +136,8 @@ def tune(host: str | None, /, model: Path, output: Path | None, detach: bool, **
     settings = Settings(options=words.pop("options"), output=folder, **words)
 
     async def begin() -> JobId:
-        async with connected(host, told=say) as daemon:
+        async with connected(host, told=say, serve=serve_words(policy, goal)) as daemon:
+            await _check_policy(daemon, policy, goal)
             return await api.submit(daemon, net, settings, _uploading())
 
     job = _interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
@@ -123,6 +148,19 @@ def tune(host: str | None, /, model: Path, output: Path | None, detach: bool, **
         say(f"Follow it:  autosched attach {job}     stop it:  autosched cancel {job}")
         return 0
     return follow(host, job, folder)
+
+
+async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -> None:
+    """A daemon that ran before is not changed for one job."""
+    if policy is None and goal is None:
+        return
+    there = await daemon.policy()
+    if there.policy != (policy or there.policy) or there.goal != (goal or there.goal):
+        words = " ".join(word for word in (policy, f"--goal {goal}" if goal else "") if word)
+        raise Refused(
+            f"a daemon runs already, with policy {there.policy} and goal {there.goal} for all its jobs; nothing was"
+            f" submitted. Change it:  autosched policy {words}     or leave the option out"
+        )
 
 
 @click.command()
@@ -235,7 +273,7 @@ async def _follow(host: str | None, job: JobId, folder: Path) -> results.Result:
     with progress() as screen:
         while True:
             try:
-                async with connected(host) as daemon:
+                async with connected(host) as daemon, off_devices(daemon):
                     async for view in daemon.follow(job):
                         failures = 0
                         screen.show(view)

@@ -30,6 +30,11 @@ class Share:
         """Whether another round may be given to it."""
         return not self.exhausted and self.strikes < STRIKES_MAX
 
+    @property
+    def tuned(self) -> bool:
+        """Whether it has a valid measurement."""
+        return bool(self.best_s) and self.best_s[-1] is not None
+
     def gain_s(self) -> float:
         """Expected saving in network latency per round, in seconds."""
         rounds = len(self.best_s)

@@ -3,19 +3,34 @@
 Task 0 is the network: import, then (when all trials are spent) compile, then evaluate. Every other task goes round
 select -> build -> profile -> update. Only as many tasks are under way as keep all lanes and devices fed: with more, the
 decision which task deserves the next round would be made on older news.
+
+Two kinds of rounds select nothing and cost no trials: what was disturbed is measured again (build -> profile ->
+update), and when no more trials are to come, the best candidates of each task meet in its finals (build -> profile).
 """
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import median
 
+import msgspec
+
+from autosched import standing
 from autosched.backend import Network
 from autosched.client.allocation import Share, next_share
-from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Record, TaskIndex, TaskLoad
+from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad
 
 HOST = "host"
-ROUND = ("select", "build", "profile", "update")
+STAGES = {
+    Purpose.TRIAL: ("select", "build", "profile", "update"),
+    Purpose.AGAIN: ("build", "profile", "update"),
+    Purpose.FINAL: ("build", "profile"),
+}
+AGAIN_SHARE = 0.25
+"""So much of the budget may be measured again, at least one batch: a device that never comes to rest costs no more."""
+FINALS_MAX = 2
+"""Finals that were disturbed, or failed, are held once more."""
 NETWORK_STAGES = ("import", "compile", "evaluate")
 NETWORK_TIMEOUT_S = 1800.0
 """Importing and compiling a large model, or timing a slow one, takes minutes."""
@@ -40,7 +55,22 @@ class Course:
     """Tasks whose step runs."""
     allotted: dict[TaskIndex, int] = field(default_factory=dict)
     """Trials of the round under way."""
+    purpose: dict[TaskIndex, Purpose] = field(default_factory=dict)
+    """Of rounds under way that select nothing."""
+    candidates: dict[TaskIndex, tuple[bytes, ...]] = field(default_factory=dict)
+    """What such a round measures."""
+    records: dict[TaskIndex, list[Record]] = field(default_factory=dict)
+    """Of each task, those of another job first."""
+    own: dict[int, tuple[TaskIndex, int]] = field(default_factory=dict)
+    """Where the job's own records stand, by trial."""
+    shaky: set[TaskIndex] = field(default_factory=set)
+    """Tasks with disturbed records."""
+    attempts: Counter[tuple[TaskIndex, bytes]] = field(default_factory=Counter)
+    """How often each candidate was measured again."""
+    finals: dict[TaskIndex, int] = field(default_factory=dict)
+    """Tasks that can have finals, and how many they had."""
     durations_s: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=9)))
+    """How long the last steps of each kind took."""
     last_error: str = ""
     """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
@@ -50,25 +80,63 @@ class Course:
         """A step of the task runs; the next call that names the task is its end."""
         self.running.add(task)
 
+    def kind(self, task: TaskIndex, stage: str) -> str:
+        """The kind of a step as far as its length goes: a final builds less and measures longer than a trial."""
+        return f"{self.purpose[task].value} {stage}" if task in self.purpose else stage
+
     # What happened ------------------------------------------------------------------------------------------
 
-    def imported(self, network: Network, records: Sequence[Record], borrowed: int = 0) -> JobLoad:
-        """The network is known, and what was measured; the first `borrowed` records cost this job no trials."""
+    def imported(
+        self, network: Network, records: Sequence[Record], borrowed: int = 0, finals: Collection[TaskIndex] = ()
+    ) -> JobLoad:
+        """The network is known, and what was measured; the first `borrowed` records cost this job no trials.
+
+        `finals`: tasks whose candidates can be compared with each other and with the default.
+        """
         self.running.discard(NETWORK_TASK)
         self.network = network
         self.trials = network.default_trials if self.spec.trials is None else self.spec.trials
-        self.spent = min(len(records) - borrowed, self.trials)
+        self.spent = min(sum(record.purpose is Purpose.TRIAL for record in records[borrowed:]), self.trials)
         for info in network.tasks:
             self.shares[info.task] = Share(info.task, info.weight, info.flops)
-        self._replay(records, network.batch)
+            self.records.setdefault(info.task, [])
+        self.finals = dict.fromkeys(finals, 0)
+        for record in records[:borrowed]:
+            self.records.setdefault(record.task, []).append(record)
+        for record in records[borrowed:]:
+            self.recorded(record)
+        self._replay(network.batch)
         del self.stage[NETWORK_TASK]
         return self._report(self._go_on())
 
-    def _replay(self, records: Sequence[Record], batch: int) -> None:
+    def recorded(self, record: Record) -> None:
+        """The job has another record."""
+        own = self.records.setdefault(record.task, [])
+        self.own[record.trial] = record.task, len(own)
+        own.append(record)
+        if record.disturbed:
+            self.shaky.add(record.task)
+        if record.purpose is Purpose.AGAIN and self.purpose.get(record.task) is not Purpose.AGAIN:
+            self.attempts[record.task, record.candidate] += 1  # by an earlier client
+
+    def tagged(self, trials: Iterable[int], reason: str) -> list[Record]:
+        """Something disturbed these records; each task measures its own again when its next round begins."""
+        changed = []
+        for trial in trials:
+            if (place := self.own.get(trial)) is None:
+                continue
+            task, index = place
+            if not (record := self.records[task][index]).disturbed:
+                self.records[task][index] = tagged = msgspec.structs.replace(record, disturbed=reason)
+                self.shaky.add(task)
+                changed.append(tagged)
+        return changed
+
+    def _replay(self, batch: int) -> None:
         """Count earlier records as rounds of a full batch each."""
         for share in self.shares.values():
             best: float | None = None
-            mine = [record.best_s for record in records if record.task == share.task]
+            mine = [record.best_s for record in standing.tried(self.records[share.task])]
             for start in range(0, len(mine), batch):
                 valid = [s for s in [best, *mine[start : start + batch]] if s is not None]
                 best = min(valid, default=None)
@@ -94,6 +162,9 @@ class Course:
         self.running.discard(task)
         share = self.shares[task]
         known = [s for s in (share.best_s[-1] if share.best_s else None, best_s) if s is not None]
+        if task in self.purpose:  # it was no round of the search
+            share.best_s[-1:] = [min(known, default=None)]
+            return self._round_over(task)
         share.best_s.append(min(known, default=None))
         share.strikes = 0 if best_s is not None else share.strikes + 1
         return self._round_over(task)
@@ -102,8 +173,9 @@ class Course:
         """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back."""
         self.running.discard(task)
         self.last_error = error
-        self.spent -= self.allotted.get(task, 0) - measured
-        self.shares[task].strikes += 1
+        if task not in self.purpose:
+            self.spent -= self.allotted.get(task, 0) - measured
+            self.shares[task].strikes += 1
         return self._round_over(task)
 
     def compiled(self) -> JobLoad:
@@ -130,30 +202,33 @@ class Course:
         """The load of all tasks, for a daemon that asks."""
         return self._report(sorted({NETWORK_TASK, *self.shares}))
 
+    def _after(self, task: TaskIndex) -> str:
+        """The stage that follows in the round under way; none at its end, or for the network."""
+        stages = STAGES[self.purpose.get(task, Purpose.TRIAL)]
+        stage = self.stage[task]
+        return stages[stages.index(stage) + 1] if stage in stages[:-1] else ""
+
     def _advance(self, task: TaskIndex) -> JobLoad:
-        self.stage[task] = ROUND[ROUND.index(self.stage[task]) + 1]
+        stage = self._after(task)
+        if not stage:
+            return self._round_over(task)
+        self.stage[task] = stage
         return self._report([task])
 
     def _round_over(self, task: TaskIndex) -> JobLoad:
         del self.stage[task]
         self.allotted.pop(task, None)
+        self.purpose.pop(task, None)
+        self.candidates.pop(task, None)
         return self._report([task, *(other for other in self._go_on() if other != task)])
 
     def _go_on(self) -> list[TaskIndex]:
         """Give rounds to the tasks that deserve them; when the budget is spent and all is quiet, compile."""
-        assert self.network is not None
         chosen: list[TaskIndex] = []
         under_way_max = self.lanes + self.devices + 1
-        while self.spent < self.trials and len(self.stage) < under_way_max:
-            share = next_share(s for s in self.shares.values() if s.task not in self.stage)
-            if share is None:
-                break
-            count = min(self.network.batch, self.trials - self.spent)
-            if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
-                count = min(count, max(1, self.trials // (2 * len(self.shares))))
-            self.stage[share.task], self.allotted[share.task] = "select", count
-            self.spent += count
-            chosen.append(share.task)
+        for begin in (self._measure_again, self._try, self._hold_finals):
+            while len(self.stage) < under_way_max and (task := begin()) is not None:
+                chosen.append(task)
         if not self.stage and self._nothing_worked():
             self.failure = JobFailure(
                 "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
@@ -163,14 +238,91 @@ class Course:
             chosen.append(NETWORK_TASK)
         return chosen
 
+    def _try(self) -> TaskIndex | None:
+        """A round of the search for the task that deserves it most."""
+        assert self.network is not None
+        share = next_share(s for s in self.shares.values() if s.task not in self.stage)
+        if share is None or self.spent >= self.trials:
+            return None
+        count = min(self.network.batch, self.trials - self.spent)
+        if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
+            count = min(count, max(1, self.trials // (2 * len(self.shares))))
+        self.stage[share.task], self.allotted[share.task] = "select", count
+        self.spent += count
+        return share.task
+
+    def _measure_again(self) -> TaskIndex | None:
+        """Another measurement for candidates of a task that were disturbed."""
+        assert self.network is not None
+        left = self._again_left()
+        for task in sorted(self.shaky - self.stage.keys()):
+            suspects = self._suspects(task)[: max(0, min(left, self.network.batch))]
+            if suspects:
+                self.attempts.update((task, candidate) for candidate in suspects)
+                return self._begin(task, Purpose.AGAIN, suspects)
+            self.shaky.discard(task)
+        return None
+
+    def _again_left(self) -> int:
+        assert self.network is not None
+        return max(self.network.batch, int(AGAIN_SHARE * self.trials)) - self.attempts.total()
+
+    def _suspects(self, task: TaskIndex) -> list[bytes]:
+        """What is to be measured again; nothing once finals have put the best side by side."""
+        if self._settled(task) or self.finals.get(task) == FINALS_MAX:
+            return []
+        found = standing.suspects(self.records[task])
+        return [candidate for candidate in found if self.attempts[task, candidate] < standing.ATTEMPTS_MAX]
+
+    def _hold_finals(self) -> TaskIndex | None:
+        """Finals for a task that gets no more trials, the one with the largest share of the latency first."""
+        if self.spent < self.trials and any(share.open for share in self.shares.values()):
+            return None
+        waiting = [
+            share for share in self.shares.values() if share.task not in self.stage and self._wants_finals(share)
+        ]
+        if not waiting:
+            return None
+        share = max(waiting, key=lambda s: (s.weight * (s.best_s[-1] or 0.0), -s.task))
+        self.finals[share.task] += 1
+        return self._begin(share.task, Purpose.FINAL, standing.finalists(self.records[share.task]))
+
+    def _wants_finals(self, share: Share) -> bool:
+        held = self.finals.get(share.task, FINALS_MAX)
+        return share.tuned and held < FINALS_MAX and not self._settled(share.task)
+
+    def _settled(self, task: TaskIndex) -> bool:
+        return standing.settled(self.records[task])
+
+    def _begin(self, task: TaskIndex, purpose: Purpose, candidates: Sequence[bytes]) -> TaskIndex:
+        self.stage[task], self.purpose[task], self.candidates[task] = STAGES[purpose][0], purpose, tuple(candidates)
+        return task
+
+    def _rounds_left(self) -> float | None:
+        """Rounds that no task has begun: of the search, of what must be measured again, and first finals."""
+        if self.network is None:
+            return None
+        batch = self.network.batch
+        searching = any(share.open for share in self.shares.values())
+        trials = ceil((self.trials - self.spent) / batch) if searching else 0
+        again = sum(ceil(len(self._suspects(task)) / batch) for task in self.shaky - self.stage.keys())
+        finals = sum(
+            not held and not self._settled(task) and (self.shares[task].tuned or task in self.stage or trials > 0)
+            for task, held in self.finals.items()
+        )
+        return trials + min(again, max(0, ceil(self._again_left() / batch))) + finals
+
     def _nothing_worked(self) -> bool:
         """Steps failed as a whole until every task was given up, and none has a schedule."""
-        valid = any(share.best_s and share.best_s[-1] is not None for share in self.shares.values())
+        valid = any(share.tuned for share in self.shares.values())
         return bool(self.last_error) and self.spent < self.trials and not valid
 
     def _report(self, tasks: Sequence[TaskIndex]) -> JobLoad:
         return JobLoad(
-            tasks=tuple(self._task_load(task) for task in tasks), complete=self.complete, failure=self.failure
+            tasks=tuple(self._task_load(task) for task in tasks),
+            complete=self.complete,
+            failure=self.failure,
+            rounds_left=self._rounds_left(),
         )
 
     def _task_load(self, task: TaskIndex) -> TaskLoad:
@@ -179,7 +331,7 @@ class Course:
             share = self.shares.get(task)
             return TaskLoad(task=task, complete=share is not None and not share.open)
         if task in self.running:
-            after = ROUND[ROUND.index(stage) + 1] if stage in ROUND[:-1] else ""
+            after = self._after(task)
             return TaskLoad(
                 task=task,
                 stage_done=False,
@@ -187,7 +339,7 @@ class Course:
                 resources_next=self._resources(after),
                 stage_next=after,
             )
-        past = self.durations_s[stage]
+        past = self.durations_s[self.kind(task, stage)]
         share = self.shares.get(task)
         return TaskLoad(
             task=task,

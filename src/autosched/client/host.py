@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +14,22 @@ from msgspec import Struct
 from autosched import backend, blobs
 from autosched.backend import Lease
 from autosched.client.course import HOST, Course
+from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.link import Link
-from autosched.model import NETWORK_TASK, JobFailure, JobId, JobLoad, JobSpec, Outcome, Record, StepId
+from autosched.model import (
+    NETWORK_TASK,
+    JobFailure,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Outcome,
+    Purpose,
+    Record,
+    StepId,
+    TaskIndex,
+)
 from autosched.protocol import (
     HEARTBEAT_S,
     AddArtifact,
@@ -35,6 +47,7 @@ from autosched.protocol import (
     RevokeStep,
     StartStep,
     Stop,
+    TagRecords,
 )
 
 log = logging.getLogger(__name__)
@@ -59,6 +72,7 @@ class Host:
         self._worker: Worker | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
+        self._pace = pace
         self._leases: dict[StepId, Lease] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(THREADS_MAX, "step")
@@ -69,6 +83,7 @@ class Host:
         """Fetch the job, its model and its records, and open the backend."""
         self._link = link
         order = await link.call(GetOrder(), JobOrder)
+        keep_to(order.host_cores)
         self._outdir.mkdir(parents=True, exist_ok=True)
         model = await self._fetch_model(order.spec)
         course = Course(order.spec, lanes=order.lanes, devices=order.devices)
@@ -133,6 +148,8 @@ class Host:
                 self._start(method)
             case RevokeStep():
                 self._revoke(method)
+            case TagRecords(trials=trials, reason=reason):
+                self._tag((await self._course), trials, reason)
             case Stop(reason=reason):
                 log.info("stopping: %s", reason)
                 self.kill()
@@ -178,49 +195,76 @@ class Host:
         """Run one step to its end and report it, whatever it ends in."""
         step, course = order.step, await self._course
         course.started(step.task)
-        outcome, error = Outcome.DONE, ""
+        kind, outcome, error = course.kind(step.task, step.stage), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
+        watch = Watch(() if self._on_lane(lease) else lease.cores)
         try:
-            load = await self._stage(course, step.task, step.stage, lease)
+            if watch.cores:
+                await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
+            load = await self._stage(course, step.task, step.stage, lease, watch)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
             load = self._after_failure(course, step.task, step.stage, exc)
         del self._leases[step.id]
         worked_s = asyncio.get_running_loop().time() - started_at
-        course.durations_s[step.stage].append(worked_s)
-        end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s)
+        course.durations_s[kind].append(worked_s)
+        end = EndStep(
+            step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=watch.note
+        )
         await self._daemon.call(end, Done, timeout_s=END_STEP_TIMEOUT_S)
 
-    async def _stage(self, course: Course, task: int, stage: str, lease: Lease) -> JobLoad:
+    async def _stage(self, course: Course, task: TaskIndex, stage: str, lease: Lease, watch: Watch) -> JobLoad:
         worker = self._worker
         assert worker is not None, "a job without a session reports no stage to run"
         match stage:
             case "import":
                 network = await self._in_thread(lease, lambda: worker.import_network(lease, self._records))
-                load = course.imported(network, self._records, self._borrowed)
+                load = course.imported(network, self._records, self._borrowed, worker.comparable())
                 await self._daemon.call(PlanNetwork(network=network, trials=course.trials), Done)
                 return load
             case "select":
                 count = course.allotted[task]
                 return course.selected(task, await self._in_thread(lease, lambda: worker.select(task, count, lease)))
             case "build":
+                if task in course.purpose:
+                    worker.begin(task, course.candidates[task], course.purpose[task])
                 await self._in_thread(lease, lambda: worker.build(task, lease))
                 return course.advanced(task)
             case "profile":
-                await self._in_thread(lease, lambda: worker.profile(task, lease))
+                await self._profile(course, task, lease, watch)
                 return course.advanced(task)
             case "update":
                 return course.updated(task, await self._in_thread(lease, lambda: worker.update(task, lease)))
             case "compile":
-                records = list(self._records)
+                records = [record for own in course.records.values() for record in own]
                 await self._in_thread(lease, lambda: worker.compile(records, lease))
                 return course.compiled()
             case "evaluate":
                 await self._in_thread(lease, lambda: worker.evaluate(lease))
+                await self._in_thread(lease, watch.end)
                 await self._hand_over()
                 return course.evaluated()
         raise RequestError(f"no stage is named {stage!r}")
+
+    async def _profile(self, course: Course, task: TaskIndex, lease: Lease, watch: Watch) -> None:
+        """Measure the round's candidates, and say of which records other load makes too much."""
+        worker = self._worker
+        assert worker is not None
+        try:
+            await self._in_thread(lease, lambda: worker.profile(task, lease))
+        finally:
+            await self._in_thread(lease, watch.end)
+            if watch.disturbed and (trials := tuple(worker.round_trials(task))):
+                self._tag(course, trials, watch.disturbed)
+                self._daemon.notify(TagRecords(trials=trials, reason=watch.disturbed))
+        if course.purpose.get(task) is Purpose.FINAL:
+            worker.give_up(task)  # finals teach the tuner nothing
+
+    def _tag(self, course: Course, trials: Iterable[int], reason: str) -> None:
+        tagged = course.tagged(trials, reason)
+        if tagged:
+            log.info("%d records were disturbed: %s", len(tagged), reason)
 
     def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
         said = str(error) if isinstance(error, AutoschedError) else f"{type(error).__name__}: {error}"
@@ -235,11 +279,10 @@ class Host:
     async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
         """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process
         that is pinned there itself, so it stays off the device's cores."""
-        quiet = lease.units[0].startswith(f"{HOST}/")
 
         def run() -> T:
             home = os.sched_getaffinity(0)
-            pin(lease.cores if quiet else ())
+            pin(lease.cores if self._on_lane(lease) else ())
             try:
                 return work()
             finally:
@@ -247,18 +290,29 @@ class Host:
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
+    @staticmethod
+    def _on_lane(lease: Lease) -> bool:
+        return lease.units[0].startswith(f"{HOST}/")
+
     def _keep(self, record: Record) -> None:
         """Called from worker threads for each trial."""
-        self._records.append(record)
-        loop = self._daemon_loop
-        loop.call_soon_threadsafe(self._daemon.notify, AddRecord(record=record))
+        self._course.get_loop().call_soon_threadsafe(self._note, record)
 
-    @property
-    def _daemon_loop(self) -> asyncio.AbstractEventLoop:
-        return self._course.get_loop()
+    def _note(self, record: Record) -> None:
+        self._course.result().recorded(record)
+        self._daemon.notify(AddRecord(record=record))
 
     async def _hand_over(self) -> None:
         """Upload the result files."""
         for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
             digest = await blobs.upload(self._daemon, path)
             await self._daemon.call(AddArtifact(name=path.name, sha256=digest), Done)
+
+
+def keep_to(cores: Sequence[int]) -> None:
+    """Keep this process on the host's cores: a client that its user started by hand is not there yet.
+
+    On another machine than the daemon's these numbers may mean nothing, and then nothing happens.
+    """
+    if wanted := set(cores) & os.sched_getaffinity(0):
+        os.sched_setaffinity(0, wanted)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from autosched import standing
 from autosched.backend import Built, Lease, Measured, Network, Session, Tuner
-from autosched.model import JobSpec, Record, TaskIndex, TaskInfo
+from autosched.model import JobSpec, Purpose, Record, TaskIndex, TaskInfo
 
 
 @dataclass
@@ -15,8 +16,11 @@ class Round:
     """What a task carries from stage to stage."""
 
     candidates: Sequence[bytes] = ()
+    purpose: Purpose = Purpose.TRIAL
     built: Sequence[Built] = ()
     measured: list[Measured] = field(default_factory=list)
+    trials: list[int] = field(default_factory=list)
+    """Numbers of its records."""
 
 
 class Worker:
@@ -34,9 +38,23 @@ class Worker:
     def import_network(self, lease: Lease, records: Sequence[Record]) -> Network:
         """Import the model and make a tuner for each task, as far as earlier records brought it."""
         network = self._session.import_network(lease)
+        tried = standing.tried(records)
         for info in network.tasks:
-            self._tuners[info.task] = self._tuner(info, [r for r in records if r.task == info.task])
+            self._tuners[info.task] = self._tuner(info, [r for r in tried if r.task == info.task])
         return network
+
+    def comparable(self) -> list[TaskIndex]:
+        """The tasks whose candidates can be compared with each other and with the default."""
+        return [task for task in self._tuners if self._default(task) is not None]
+
+    def _default(self, task: TaskIndex) -> bytes | None:
+        default = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have none
+        return default() if default is not None else None
+
+    def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
+        """A round that selects nothing: these candidates again, or finals among them and the default."""
+        default = self._default(task) if purpose is Purpose.FINAL else None
+        self._rounds[task] = Round([*candidates, *([] if default is None else [default])], purpose)
 
     def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:
         tuner = self._session.tuner(info, self._spec.seed)
@@ -57,12 +75,20 @@ class Worker:
 
     def profile(self, task: TaskIndex, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
-        current = self._rounds[task]
-        for measured in self._tuners[task].profile(current.built, lease):
+        current, tuner = self._rounds[task], self._tuners[task]
+        finals = current.purpose is Purpose.FINAL
+        for measured in tuner.compare(current.built, lease) if finals else tuner.profile(current.built, lease):
+            purpose = current.purpose
+            if finals and measured.candidate == current.candidates[-1]:
+                purpose = Purpose.DEFAULT
             current.measured.append(measured)
-            self._record(task, measured, lease.units[0])
+            current.trials.append(self._record(task, measured, lease.units[0], purpose))
 
-    def _record(self, task: TaskIndex, measured: Measured, device: str) -> None:
+    def round_trials(self, task: TaskIndex) -> Sequence[int]:
+        """The numbers of the records that the task's round has made."""
+        return self._rounds[task].trials if task in self._rounds else ()
+
+    def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose) -> int:
         """Number a trial and hand it on, alone: the daemon refuses numbers that arrive out of order."""
         with self._numbering:
             self._keep(
@@ -76,9 +102,11 @@ class Worker:
                     device=device,
                     build_s=measured.build_s,
                     profile_s=measured.profile_s,
+                    purpose=purpose,
                 )
             )
             self.trials += 1
+            return self.trials - 1
 
     def update(self, task: TaskIndex, lease: Lease) -> float | None:
         """Learn from the round; returns the best latency it measured, in seconds."""
@@ -94,7 +122,7 @@ class Worker:
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules."""
-        self._session.compile(records, lease)
+        self._session.compile(standing.counting(records), lease)
 
     def evaluate(self, lease: Lease) -> None:
         """Check and measure the compiled network."""

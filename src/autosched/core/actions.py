@@ -43,4 +43,12 @@ class EndJob(Struct, frozen=True, tag=True):
     failure: JobFailure | None = None
 
 
-Action = StartClient | StopClient | StartStep | RevokeStep | EndJob
+class ReplacePolicy(Struct, frozen=True, tag=True):
+    """The policy is broken and decides no more: say so loudly, and post PolicyChosen with what decides instead."""
+
+    policy: str
+    instead: str
+    reason: str
+
+
+Action = StartClient | StopClient | StartStep | RevokeStep | EndJob | ReplacePolicy

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, StepId
+from autosched.model import Goal, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId
 
 
 class ResourcesDeclared(Struct, frozen=True, tag=True):
@@ -12,7 +12,8 @@ class ResourcesDeclared(Struct, frozen=True, tag=True):
     step_timeout_s: float
     attach_timeout_s: float
     policy: str = ""
-    """By name, so that a replay decides as this life did; empty: the policy the scheduler was made with."""
+    """By name; empty: the policy the scheduler was made with."""
+    goal: Goal = Goal.BALANCED
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):
@@ -56,10 +57,41 @@ class JobCancelRequested(Struct, frozen=True, tag=True):
     by: str
 
 
+class PolicyChosen(Struct, frozen=True, tag=True):
+    """From now on this policy decides: an operator wants it, or the policy before it is broken."""
+
+    policy: str
+    goal: Goal
+    by: str
+    reason: str = ""
+
+
+class RuleChosen(Struct, frozen=True, tag=True):
+    """Looking ahead has shown which rule `predictive` does best to follow from now on."""
+
+    rule: str
+
+
+class HistoryRecalled(Struct, frozen=True, tag=True):
+    """What the store knows about the stage times of the job's tasks."""
+
+    job: JobId
+    stages: tuple[StageHistory, ...]
+
+
 class DeadlineReached(Struct, frozen=True, tag=True):
     """The time named by Scheduler.deadline() has come and nothing else happened."""
 
 
 Event = (
-    ResourcesDeclared | JobSubmitted | ClientAttached | ClientLost | StepEnded | JobCancelRequested | DeadlineReached
+    ResourcesDeclared
+    | JobSubmitted
+    | HistoryRecalled
+    | ClientAttached
+    | ClientLost
+    | StepEnded
+    | JobCancelRequested
+    | PolicyChosen
+    | RuleChosen
+    | DeadlineReached
 )

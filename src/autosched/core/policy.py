@@ -1,39 +1,41 @@
-"""Who goes next. A policy is data and two pure functions over the state; the scheduler does the rest.
+"""Who goes next. A policy is data and pure functions over the state; the scheduler does the rest.
 
 `key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first of a queue, and with it
-the queue, although units are free.
+the queue, although units are free. Other packages add policies by an entry point in the group ``autosched.policies``
+that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`, and everybody is told.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autosched.core.state import Key, State, Task
+from autosched.core.lookahead import Search
+from autosched.core.predictive import foreseen_key, plan
+from autosched.core.rules import Key
+from autosched.core.state import State, Task
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A named rule. `shares_units` lets several steps hold one unit: only to measure what that costs."""
+    """A named order."""
 
     name: str
     key: Callable[[State, Task], Key]
-    admits: Callable[[State, Task], bool]
+    admits: Callable[[State, Task], bool] | None = None
+    """Whether the first of a queue may go now; None: always."""
     shares_units: bool = False
+    """Several steps may hold one unit: only to measure what that costs."""
+    drifts: bool = False
+    """Keys change while their tasks wait, so the scheduler reckons them anew from time to time."""
+    plan: Callable[[State], Search | None] | None = None
+    """How it wants to look ahead now; None: not at all."""
 
 
 def _in_order_of_arrival(state: State, task: Task) -> Key:
     return (task.ready_at, task.job, task.index)
 
 
-def _builds_first(state: State, task: Task) -> Key:
-    return (0 if task.load.stage_next == "build" else 1, *_in_order_of_arrival(state, task))
-
-
 def _in_order_of_jobs(state: State, task: Task) -> Key:
     return (task.job, task.ready_at, task.index)
-
-
-def _always(state: State, task: Task) -> bool:
-    return True
 
 
 def _if_of_first_job(state: State, task: Task) -> bool:
@@ -41,8 +43,13 @@ def _if_of_first_job(state: State, task: Task) -> bool:
 
 
 def _if_all_in_step(state: State, task: Task) -> bool:
-    """Every active job waits for this very stage, or has started it at this very instant. O(jobs)."""
+    """Every active job waits for this very stage, or has started it at this very instant. O(jobs).
+
+    A job that has done nothing yet holds nobody up: it joins the others when they come round to its stage.
+    """
     for job in (state.jobs[job_id] for job_id in state.active):
+        if job.id != task.job and not job.done_s and not job.steps and state.jobs[task.job].done_s:
+            continue
         waits = [t.load.stage_next for t in job.tasks.values() if t.ticket]
         runs = [state.steps[step] for step in job.steps]
         if not waits and not runs:
@@ -54,7 +61,7 @@ def _if_all_in_step(state: State, task: Task) -> bool:
     return True
 
 
-INTERLEAVED = Policy("interleaved", _in_order_of_arrival, _always)
+INTERLEAVED = Policy("interleaved", _in_order_of_arrival)
 """Thesis, Listing 2: first in, first out per resource; ties by registration."""
 
 SEQUENTIAL = Policy("sequential", _in_order_of_jobs, _if_of_first_job)
@@ -64,7 +71,7 @@ SYNCHRONOUS = Policy("synchronous", _in_order_of_arrival, _if_all_in_step, share
 """Thesis, Listing 4: all jobs run the same stage at once on the same resource. The worst case of interference: only
 to measure what it costs."""
 
-BUILD_FIRST = Policy("build-first", _builds_first, _always)
-"""Builds before updates, since a build feeds the device: the thesis' own hint (future work), without any estimate."""
+PREDICTIVE = Policy("predictive", foreseen_key, drifts=True, plan=plan)
+"""Builds first, then what the learned stage times say is best for the goal: the thesis' future work."""
 
-POLICIES = {policy.name: policy for policy in (INTERLEAVED, SEQUENTIAL, SYNCHRONOUS, BUILD_FIRST)}
+POLICIES = {policy.name: policy for policy in (PREDICTIVE, INTERLEAVED, SEQUENTIAL, SYNCHRONOUS)}

@@ -1,23 +1,42 @@
 """The machine: apply one event, then start every waiting step whose units are free."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import assert_never
 
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core import lookahead, outlook
+from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
     DeadlineReached,
     Event,
+    HistoryRecalled,
     JobCancelRequested,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
+    RuleChosen,
     StepEnded,
 )
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task, one_of_each
-from autosched.model import JobFailure, JobId, JobLoad, JobState, Outcome, PoolName, Step, StepId, TaskLoad, UnitName
+from autosched.model import (
+    Goal,
+    JobFailure,
+    JobId,
+    JobLoad,
+    JobState,
+    Outcome,
+    PoolName,
+    Step,
+    StepId,
+    TaskIndex,
+    TaskLoad,
+    UnitName,
+)
 
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, none of which left a record, before it is given up."""
@@ -25,28 +44,101 @@ CLIENT_LOSSES_MAX = 3
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
 
+PLAN_EVERY = 4
+"""Steps started between two looks ahead."""
+
+RARE = 0.99
+OVERRUN = 10.0
+STEP_TIMEOUT_LEAST_S = 60.0
+"""A step is killed when it takes so many times longer than all but one in a hundred do, but never before this."""
+
 
 class Scheduler:
     """Decides what runs next. Holds no clock, no socket, no plugin: time arrives with each event."""
 
-    def __init__(self, policy: Policy = INTERLEAVED) -> None:
-        self.state = State()
-        self.policy = policy
+    def __init__(
+        self,
+        policy: Policy = INTERLEAVED,
+        goal: Goal = Goal.BALANCED,
+        *,
+        policies: Mapping[str, Policy] = POLICIES,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """`policies`: all that may be named; `guard` is entered around each call of a policy that is not built in."""
+        self.state = State(goal=goal)
+        self._ranking = Ranking(self.state, policy, guard)
+        self.state.shares_units = policy.shares_units
+        self._policies = policies
         self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is to speak
-        self._dirty: dict[PoolName, None] = {}  # pools in which something may be startable now
+        self._planned_for: list[JobId] = []
+        self._planned_at: StepId = 0
 
-    def handle(self, now: float, event: Event) -> list[Action]:
-        """Apply one event, then start every ready step that fits. Same history, same actions."""
-        state = self.state
+    @property
+    def policy(self) -> Policy:
+        """Who decides."""
+        return self._ranking.policy
+
+    def handle(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
+        """Apply one event, then start every ready step that fits. Same history, same actions.
+
+        `started`: the steps that this event started when it happened, by the journal; then these are started and no
+        policy is asked.
+        """
+        state, ranking = self.state, self._ranking
         assert now >= state.now, f"time went back from {state.now} to {now}"
         state.now = now
+        ranking.asleep = started is not None
         before = state.last_step
-        actions = [*self._apply(event), *self._expire(), *self._start()]
+        actions = [*self._apply(event), *self._expire()]
+        if started is None:
+            ranking.refresh()
+            actions += self._start()
+            actions += self._replaced()
+        else:
+            actions += self._start_again(started)
+        ranking.dirty.clear()
         for step in range(before + 1, state.last_step + 1):
             state.check_step(step)
         if isinstance(event, StepEnded):
             state.check_step(event.step)
         return actions
+
+    def _replaced(self) -> Iterator[Action]:
+        """A policy was found broken while it was asked; what it held back may start now."""
+        if self._stuck():
+            self._ranking.replace("it starts nothing, although nothing runs and units are free")
+        if reason := self._ranking.broken:
+            self._ranking.broken = ""
+            yield from self._start()
+            yield ReplacePolicy(reason.split("'")[1], self.policy.name, reason)
+
+    def _stuck(self) -> bool:
+        """Another package's policy holds everything back: nobody would ever ask again."""
+        state = self.state
+        return (
+            self.policy.name not in POLICIES
+            and not state.steps
+            and any(queue.waiting for queue in state.queues.values())
+            and all(state.jobs[job].attached for job in state.active)
+        )
+
+    def advice(self) -> Iterator[RuleChosen | None]:
+        """Look ahead, if the policy wants to and something is different: each item is a bounded piece of work.
+
+        The last one is the event to post; None: the rule stays.
+        """
+        state = self.state
+        search = self.policy.plan(state) if self.policy.plan is not None else None
+        if search is None:
+            if state.rule:
+                yield RuleChosen("")
+            return
+        anew = self._planned_for != list(state.active)
+        if not anew and state.last_step - self._planned_at < PLAN_EVERY:
+            return
+        self._planned_for, self._planned_at = list(state.active), state.last_step
+        for rule in lookahead.search(state, search, anew=anew):
+            yield RuleChosen(rule) if rule is not None and rule != state.rule else None
 
     def deadline(self) -> float | None:
         """When to send DeadlineReached if nothing else happens first; None: no need."""
@@ -67,6 +159,15 @@ class Scheduler:
                 yield from self._declare(event)
             case JobSubmitted():
                 yield from self._admit(event)
+            case HistoryRecalled(job=job_id, stages=stages):
+                self.state.estimates.recall(job_id, stages)
+                self._look(self.state.jobs[job_id])
+            case PolicyChosen(policy=name, goal=goal):
+                self.state.goal, self.state.rule = goal, ""
+                yield from self._adopt(name)
+            case RuleChosen(rule=rule):
+                self.state.rule = rule
+                self._ranking.reorder()
             case ClientAttached(job=job_id, load=load):
                 yield from self._attach(self.state.jobs[job_id], load)
             case ClientLost(job=job_id):
@@ -100,17 +201,29 @@ class Scheduler:
     def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
         """A new life of the daemon: new pools, no step running, every unfinished job needs a client."""
         state = self.state
-        if event.policy:
-            self.policy = POLICIES[event.policy]
         for step_id in list(state.steps):
             self._release(step_id)
+        for job in (state.jobs[job_id] for job_id in state.active):
+            self._forget_tasks(job)
         state.declare(event.pools)
-        self._dirty.clear()
+        state.shares_units = self.policy.shares_units
+        self._ranking.forget()
+        if event.policy:
+            state.goal, state.rule = event.goal, ""
+            yield from self._adopt(event.policy)
         state.step_timeout_s, state.attach_timeout_s = event.step_timeout_s, event.attach_timeout_s
         for job in (state.jobs[job_id] for job_id in state.active):
-            job.losses, job.waiting = 0, 0
-            job.tasks.clear()
+            job.losses = 0
             yield from self._await_client(job)
+
+    def _adopt(self, name: str) -> Iterator[Action]:
+        policy = self._policies.get(name)
+        for job in self.state.active:
+            self._look(self.state.jobs[job], always=True)
+        self._ranking.adopt(policy or INTERLEAVED)
+        if policy is None:
+            there = ", ".join(self._policies)
+            yield ReplacePolicy(name, INTERLEAVED.name, f"no policy {name!r} is installed; there are: {there}")
 
     def _admit(self, event: JobSubmitted) -> Iterator[Action]:
         state = self.state
@@ -142,9 +255,8 @@ class Scheduler:
         """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
         for step_id in list(job.steps):
             self._release(step_id)
-        for task in job.tasks.values():
-            self._withdraw(task)
-        job.tasks.clear()
+        self._forget_tasks(job)
+        self._look(job)
         job.attached, job.speak_deadline_at = False, None
         if job.state.ended:
             return
@@ -154,19 +266,34 @@ class Scheduler:
             return
         yield from self._await_client(job)
 
+    def _forget_tasks(self, job: Job) -> None:
+        for task in job.tasks.values():
+            self._ranking.leave(task)
+        job.tasks.clear()
+        job.at.clear()
+
     def _settle(self, event: StepEnded) -> Iterator[Action]:
         step = self.state.steps.get(event.step)
         if step is None:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
+        if event.outcome is Outcome.DONE:
+            self._learn(job, step)
         self._release(event.step)
         if event.outcome is Outcome.FAILED:
             job.failed_steps, job.last_error = job.failed_steps + 1, f"{step.stage}: {event.error}"
         if not job.state.ended:
             yield from self._take_load(job, event.load or JobLoad())
 
+    def _learn(self, job: Job, step: Step) -> None:
+        seconds = self.state.now - step.started_at
+        self.state.estimates.learn(job.id, step.task, step.stage, step.id, seconds)
+        job.done_s += seconds
+        job.rounds_seen += step.stage == outlook.HOME
+
     def _take_load(self, job: Job, load: JobLoad) -> Iterator[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
+        ready: dict[TaskIndex, Task] = {}
         for said in load.tasks:
             if (problem := self._impossible(said)) is not None:
                 yield from self._end(job, JobState.FAILED, JobFailure("not_found", problem))
@@ -176,15 +303,38 @@ class Scheduler:
             if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
                 task.load = said  # it goes on waiting where it stands
                 continue
-            self._withdraw(task)
+            self._ranking.leave(task)
+            ready.pop(task.index, None)
             task.load = said
-            if task.step is None and wanted:
-                self._enqueue(task)
+            if task.step is None:
+                self._move(job, task, said.stage_next if wanted else "")
+                if wanted:
+                    task.queued_in = wanted
+                    outlook.show_place(self.state, job, task.at, wanted)
+                    ready[task.index] = task
+        job.rounds_left = load.rounds_left
+        self._look(job)
+        for task in ready.values():
+            self._ranking.enter(task)
         if load.complete or load.failure is not None:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
             yield from self._end(job, state, load.failure)
         elif not job.steps and not job.waiting:
             self._await_word(job)
+
+    def _look(self, job: Job, *, always: bool = False) -> None:
+        """What the job has still to do is different now."""
+        if self.policy.drifts or always:
+            outlook.look(self.state, job)
+            self.state.bottleneck_s = outlook.bottleneck_s(self.state)
+
+    def _move(self, job: Job, task: Task, stage: str) -> None:
+        """The task is at another stage now, or at none."""
+        if task.at:
+            job.at[task.at] -= 1
+        if stage:
+            job.at[stage] = job.at.get(stage, 0) + 1
+        task.at = stage
 
     def _impossible(self, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
@@ -203,36 +353,15 @@ class Scheduler:
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
         """The job is over. Its running steps are killed; their units come free when that is known."""
         for task in job.tasks.values():
-            self._withdraw(task)
+            self._ranking.leave(task)
         job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
         del self.state.active[job.id]
-        for queue in self.state.queues:  # a policy may have waited for this job to end
-            self._dirty[queue] = None
+        self.state.estimates.forget(job.id)
+        self._look(job)
         yield EndJob(job=job.id, state=state, failure=failure)
         yield StopClient(job=job.id, reason=f"job {job.id} is {state.value}")
 
     # Queues and leases --------------------------------------------------------------------------------------
-
-    def _enqueue(self, task: Task) -> None:
-        state = self.state
-        state.last_ticket += 1
-        task.ticket, task.ready_at, task.queued_in = state.last_ticket, state.now, task.load.resources_next
-        state.jobs[task.job].waiting += 1
-        key = self.policy.key(state, task)
-        for pool in dict.fromkeys(task.queued_in):
-            queue = state.queues[pool]
-            heapq.heappush(queue.heap, (key, task.ticket, task.job, task.index))
-            queue.waiting += 1
-            self._dirty[pool] = None
-
-    def _withdraw(self, task: Task) -> None:
-        """Take a task out of its queues; its entries in the heaps go stale and are dropped when they come up."""
-        if task.ticket:
-            task.ticket = 0
-            self.state.jobs[task.job].waiting -= 1
-            for pool in dict.fromkeys(task.queued_in):
-                self.state.queues[pool].waiting -= 1
-                self._dirty[pool] = None
 
     def _start(self) -> Iterator[Action]:
         """Phase 2 of Listing 2: each resource with a free unit takes the first of its queue, again and again.
@@ -240,32 +369,38 @@ class Scheduler:
         Resources may have units in common, so whoever is first among the first of their queues goes first. Each start
         makes the queues that the task leaves dirty again, since somebody else is first there now.
         """
-        queues = self.state.queues
-        while heads := {name: head for name in self._dirty if (head := self._head(name)) is not None}:
+        queues, ranking = self.state.queues, self._ranking
+        if self.policy.admits is not None:  # what it held back for others may go now, wherever they are
+            ranking.dirty.update(dict.fromkeys(queues))
+        heads: dict[PoolName, Task] = {}
+        while True:
+            for pool in ranking.dirty:
+                heads.pop(pool, None)
+                if (head := ranking.head(pool)) is not None:
+                    heads[pool] = head
+            ranking.dirty.clear()
+            if not heads:
+                return
             pool = min(heads, key=lambda name: queues[name].heap[0])
-            task = heads[pool]
-            units = self._units_for(task)
+            units = self._units_for(heads[pool])
             if units is None:
-                del self._dirty[pool]
-                continue
-            yield StartStep(self._lease(task, units))
-        self._dirty.clear()
+                del heads[pool]
+            else:
+                yield StartStep(self._lease(heads[pool], units))
 
-    def _head(self, pool: PoolName) -> Task | None:
-        """The first waiting task of the pool, if the policy lets it go now."""
-        state, queue = self.state, self.state.queues[pool]
-        while queue.heap:
-            _, ticket, job, index = queue.heap[0]
-            if state.is_live(ticket, job, index):
-                task = state.jobs[job].tasks[index]
-                return task if self.policy.admits(state, task) else None
-            heapq.heappop(queue.heap)
-        return None
+    def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
+        """What the journal says was started."""
+        for step in steps:
+            task = self.state.jobs[step.job].tasks[step.task]
+            assert task.ticket, f"step {step.id} was started for a task that does not wait"
+            again = self._lease(task, step.units)
+            assert again.id == step.id, f"step {step.id} was started, and is now step {again.id}"
+            yield StartStep(again)
 
     def _units_for(self, task: Task) -> tuple[UnitName, ...] | None:
         """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
         a task that needs two pools cannot be overtaken for ever by tasks that need one."""
-        if any(self._head(pool) is not task for pool in task.queued_in):
+        if any(self._ranking.head(pool) is not task for pool in task.queued_in):
             return None
         if self.policy.shares_units:
             return tuple(self.state.queues[pool].pool.units[0].name for pool in task.queued_in)
@@ -273,40 +408,55 @@ class Scheduler:
 
     def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
         state = self.state
-        self._withdraw(task)
+        self._ranking.leave(task)
         state.last_step += 1
-        timeout_s = task.load.timeout_s or state.step_timeout_s
+        stage, claim_s = task.load.stage_next, task.load.expected_s
+        if state.oracle is not None:
+            claim_s = state.oracle(task.job, task.index)[0][2]
+        expected_s = claim_s if state.oracle else state.estimates.of_task(task.job, task.index, stage, claim_s)
+        state.estimates.begin(state.last_step, expected_s, stage)
         step = Step(
             id=state.last_step,
             job=task.job,
             task=task.index,
-            stage=task.load.stage_next,
+            stage=stage,
             units=units,
             started_at=state.now,
-            deadline_at=state.now + timeout_s,
+            deadline_at=state.now + self._timeout_s(task, expected_s),
         )
         state.steps[step.id] = step
         state.jobs[task.job].steps[step.id] = None
         task.step = step.id
         for unit in units:
-            assert self.policy.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
+            assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
             state.slots[unit].holder = step.id
         heapq.heappush(self._alarms, (step.deadline_at, step.id, step.job))
         return step
+
+    def _timeout_s(self, task: Task, expected_s: float | None) -> float:
+        """When a step is surely overdue: by its client's word or the configuration, earlier where enough was seen."""
+        limit_s = task.load.timeout_s or self.state.step_timeout_s
+        if expected_s is None:
+            return limit_s
+        rare_s = self.state.estimates.quantile_s(expected_s, task.load.stage_next, RARE)
+        return limit_s if rare_s is None else min(limit_s, max(STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s))
 
     def _release(self, step_id: StepId) -> None:
         """The step is known to be dead: its units are free."""
         state = self.state
         step = state.steps.pop(step_id)
         state.revoked.pop(step_id, None)
+        state.estimates.drop(step_id)
         job = state.jobs[step.job]
         del job.steps[step_id]
         if (task := job.tasks.get(step.task)) is not None and task.step == step_id:
             task.step = None
+            self._move(job, task, "")
         for unit in step.units:
             slot = state.slots[unit]
             if slot.holder == step_id:
-                slot.holder = None
+                others = state.steps.values() if state.shares_units else ()
+                slot.holder = next((other.id for other in others if unit in other.units), None)
             for pool, index in slot.places:
                 state.queues[pool].offer(index)
-                self._dirty[pool] = None
+                self._ranking.dirty[pool] = None

@@ -1,11 +1,15 @@
 """What the scheduler knows, and what must always be true of it."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from autosched.core.estimates import Estimates
+from autosched.core.outlook import Outlook, Totals
+from autosched.core.rules import Key
 from autosched.model import (
+    Goal,
     JobFailure,
     JobId,
     JobSpec,
@@ -20,7 +24,8 @@ from autosched.model import (
     UnitName,
 )
 
-Key = tuple[float | int | str, ...]
+Oracle = Callable[[JobId, TaskIndex], Sequence[tuple[str, tuple[PoolName, ...], float]]]
+"""Stage, pools and seconds of the steps that a task has still to make, the running one included: for simulations."""
 
 
 @dataclass(slots=True)
@@ -36,6 +41,10 @@ class Task:
     queued_in: tuple[PoolName, ...] = ()
     step: StepId | None = None
     """At most one step in flight."""
+    at: str = ""
+    """The stage for which it waits, or that runs; empty when it does neither."""
+    key: Key = ()
+    """Its place in the queues, as of when it was last reckoned."""
 
 
 @dataclass(slots=True)
@@ -61,6 +70,17 @@ class Job:
     """Running, in the order of their start."""
     waiting: int = 0
     """Tasks of this job that stand in a queue."""
+    at: dict[str, int] = field(default_factory=dict)
+    """How many of its tasks are at each stage."""
+    places: dict[str, tuple[PoolName, ...]] = field(default_factory=dict)
+    """Where its stages run, as far as its client has said."""
+    rounds_left: float | None = None
+    """Rounds that no task has begun, by its client's word."""
+    rounds_seen: int = 0
+    """Builds that are done."""
+    done_s: float = 0.0
+    """What its steps took so far."""
+    outlook: Outlook = field(default_factory=Outlook)
 
 
 @dataclass(slots=True)
@@ -108,13 +128,23 @@ class State:
     queues: dict[PoolName, Queue] = field(default_factory=dict)
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
+    shares_units: bool = False
+    """Whether a policy that lets steps share units has decided since the resources were declared."""
+    goal: Goal = Goal.BALANCED
+    rule: str = ""
+    """What looking ahead has found best, by name; empty: the goal's own rule."""
+    estimates: Estimates = field(default_factory=Estimates)
+    totals: Totals = field(default_factory=Totals)
+    bottleneck_s: float = 0.0
+    """What the busiest pool has still to do, per unit; as of this event."""
+    oracle: Oracle | None = None
     last_job: JobId = 0
     last_step: StepId = 0
     last_ticket: int = 0
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources by these; nothing is leased, nobody waits."""
-        self.slots, self.queues = {}, {}
+        self.slots, self.queues, self.shares_units = {}, {}, False
         for pool in pools:
             count = len(pool.units)
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)

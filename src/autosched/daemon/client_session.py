@@ -1,17 +1,19 @@
 """What an attached client may ask and tell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
 from autosched.daemon.blobs import Blobs
+from autosched.daemon.guard import Guard
+from autosched.daemon.history import History
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store, found
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import JobId, Outcome
+from autosched.model import JobId, Outcome, Purpose
 from autosched.protocol import (
     AddArtifact,
     AddRecord,
@@ -26,20 +28,31 @@ from autosched.protocol import (
     Method,
     PlanNetwork,
     PutBlob,
+    TagRecords,
 )
 
 TRIALS_MAX = 10_000_000
 
 
+class Parts(Struct, frozen=True):
+    """The parts of the daemon that clients speak to."""
+
+    runtime: Runtime
+    store: Store
+    past: History
+    blobs: Blobs
+    ledger: Ledger
+    guard: Guard
+
+
 class ClientSession:
     """One client's connection. `lost` tells whether it was given up meanwhile."""
 
-    def __init__(
-        self, job: JobId, lost: Callable[[], bool], runtime: Runtime, store: Store, blobs: Blobs, ledger: Ledger
-    ) -> None:
+    def __init__(self, job: JobId, lost: Callable[[], bool], parts: Parts) -> None:
         self._job = job
         self._lost = lost
-        self._runtime, self._store, self._blobs, self._ledger = runtime, store, blobs, ledger
+        self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
+        self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
 
     async def handle(self, method: Method) -> Struct:
         """Answer one call."""
@@ -48,6 +61,8 @@ class ClientSession:
                 return Done()
             case AddRecord():
                 return await self._add_record(method)
+            case TagRecords(trials=trials, reason=reason):
+                return self._tag(trials, reason)
             case EndStep():
                 return await self._end_step(method)
             case GetOrder():
@@ -75,10 +90,11 @@ class ClientSession:
             job=self._job,
             spec=spec,
             network=progress.network,
-            records=progress.trials,
+            records=progress.records,
             lanes=len(lanes.pool.units) if lanes is not None else 0,
             devices=len(devices.pool.units) if devices is not None else 0,
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
+            host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
         )
 
     async def _plan(self, method: PlanNetwork) -> Done:
@@ -89,6 +105,7 @@ class ClientSession:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
         self._ledger.of(self._job).plan(method.network, method.trials)
         await self._store.plan(self._job, method.network, method.trials)
+        await self._past.recall(self._job)
         self._ledger.changed(self._job)
         return Done()
 
@@ -99,11 +116,19 @@ class ClientSession:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
             raise Refused(f"trial {record.trial} of job {self._job} is stored already")
-        durable = self._store.add_record(self._job, progress.trials, record)
+        durable = self._store.add_record(self._job, progress.records, record)
         progress.add(found(self._job, record))
-        progress.recent.append(self._runtime.clock())
+        if record.purpose is Purpose.TRIAL:
+            progress.recent.append(self._runtime.clock())
+        if record.device in self._runtime.state.slots:
+            self._guard.recorded(record.device, self._job, record.trial)
         self._ledger.changed(self._job)
         await durable
+        return Done()
+
+    def _tag(self, trials: Sequence[int], reason: str) -> Done:
+        own = [trial for trial in trials if trial < self._ledger.of(self._job).next_trial]
+        self._guard.tag(self._job, own, reason)
         return Done()
 
     async def _end_step(self, method: EndStep) -> Done:
@@ -114,6 +139,8 @@ class ClientSession:
             step = self._runtime.state.steps.get(method.step)
             if step is None or step.job != self._job or self._lost():
                 raise Refused(f"stale step: {method.step} is not running for job {self._job}; its end was not counted")
+            if method.device is not None and len(step.units) == 1:  # before the next step on the device begins
+                self._guard.noted(step.units[0], method.device, self._runtime.clock())
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
         await self._runtime.post(ended)

@@ -6,6 +6,7 @@ connection, since nothing better can be known.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -14,6 +15,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +23,15 @@ from pathlib import Path
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientLost, Event
 from autosched.daemon.client_session import ClientSession
+from autosched.daemon.guard import Guard
+from autosched.daemon.history import History
 from autosched.daemon.process import JOB_DIR, Process, kill_strays, sweep
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.link import Link
 from autosched.model import JobId, JobLoad, Step
-from autosched.protocol import CLIENT_METHODS, SILENCE_S, AskLoad, Done, Hello, Method, Stop
+from autosched.protocol import CLIENT_METHODS, PROTOCOL, SILENCE_S, AskLoad, Done, Hello, Method, Stop, TagRecords
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
 
@@ -39,6 +43,10 @@ STOP_S = 0.7
 """Grace of a client that was told to stop."""
 HANG_UP_S = 1.0
 """Grace of a client that has closed its connection."""
+STARTING_S = 5.0
+"""A client that has not said hello after so long makes room for the next one to start."""
+TAGS_SINCE = (1, 1)
+"""Clients of an earlier protocol do not know what TagRecords is."""
 ASK_LOAD_S = 600.0
 """Bounds what only the scheduler's attach deadline should end."""
 
@@ -51,13 +59,16 @@ class Client:
     token: str
     process: Process | None = None
     link: Link | None = None
+    protocol: tuple[int, int] = PROTOCOL
     temporary: str = ""
     """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
-    trials_before: int = 0
+    records_before: int = 0
     """Records of the job when it began."""
     why: str = ""
     """Why the daemon ended it; empty when it ended by itself."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    """It has said hello, or is gone."""
 
     @property
     def lost(self) -> bool:
@@ -69,12 +80,20 @@ class Clients:
     """All clients of this life of the daemon."""
 
     def __init__(
-        self, runtime: Runtime, ledger: Ledger, folder: Path, session: Callable[["Client"], ClientSession]
+        self,
+        runtime: Runtime,
+        ledger: Ledger,
+        past: History,
+        guard: Guard,
+        folder: Path,
+        session: Callable[["Client"], ClientSession],
     ) -> None:
-        self._runtime, self._ledger = runtime, ledger
+        self._runtime, self._ledger, self._past, self._guard = runtime, ledger, past, guard
         self._folder = folder
         self._session = session
         self._of: dict[JobId, Client] = {}
+        self._to_start: deque[Client] = deque()
+        self._starting = 0
         self._secret = _secret(folder / "secret")
         self.address = ""
         """Where clients connect to; set before the first one is started."""
@@ -88,11 +107,34 @@ class Clients:
     # What the scheduler asks for --------------------------------------------------------------------------------------
 
     def start(self, job: JobId) -> None:
-        """Start the process that hosts the job."""
-        client = self._of[job] = Client(job, secrets.token_urlsafe(24), trials_before=self._ledger.of(job).trials)
-        folder = self._folder / str(job)
+        """Start the process that hosts the job, when its turn comes.
+
+        A hundred interpreters that start at once would keep the daemon from its work for half a minute, and none of
+        them would be ready before all are: one starts for each core that the daemon has.
+        """
+        client = self._of[job] = Client(job, secrets.token_urlsafe(24), records_before=self._ledger.of(job).records)
+        self._to_start.append(client)
+        self._start_next()
+
+    def _start_next(self) -> None:
+        while self._to_start and self._starting < len(os.sched_getaffinity(0)):
+            client = self._to_start.popleft()
+            if not client.lost:
+                self._starting += 1
+                self._start(client)
+                spawn(self._settle(client), f"start client of job {client.job}")
+
+    async def _settle(self, client: Client) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STARTING_S):
+                await client.up.wait()
+        self._starting -= 1
+        self._start_next()
+
+    def _start(self, client: Client) -> None:
+        folder = self._folder / str(client.job)
         environment = {**os.environ, JOB_DIR: str(folder), "AUTOSCHED_TOKEN": client.token}
-        command = [*self.command, "--connect", self.address, "--job", str(job)]
+        command = [*self.command, "--connect", self.address, "--job", str(client.job)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             client.temporary = environment["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-job-")
@@ -100,7 +142,7 @@ class Clients:
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
         else:
-            spawn(self._watch(client, client.process, folder), f"watch client of job {job}")
+            spawn(self._watch(client, client.process, folder), f"watch client of job {client.job}")
 
     def stop(self, job: JobId, reason: str) -> None:
         """End the job's client within a second."""
@@ -134,7 +176,15 @@ class Clients:
         slots = self._runtime.state.slots
         cores = tuple(core for unit in step.units for core in slots[unit].unit.cores)
         timeout_s = step.deadline_at - step.started_at
-        await self._tell(client, link, StartStepCall(step=step, cores=cores, timeout_s=timeout_s))
+        sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
+        call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
+        await self._tell(client, link, call)
+
+    def tag(self, job: JobId, tags: TagRecords) -> None:
+        """Tell the job's client which of its records were disturbed."""
+        client = self._of.get(job)
+        if client is not None and client.link is not None and not client.link.closed and client.protocol >= TAGS_SINCE:
+            client.link.notify(tags)
 
     async def _tell(self, client: Client, link: Link, method: Method) -> None:
         try:
@@ -161,12 +211,15 @@ class Clients:
             client.process.kill()
         elif client.link is not None:
             client.link.abort(reason)
+        else:  # its turn to start has not come
+            self._lose(client, reason)
 
     def _lose(self, client: Client, reason: str) -> None:
         """Nothing of it is left."""
         if client.lost:
             return
         client.gone.set()
+        client.up.set()
         if self._of.get(client.job) is client:
             del self._of[client.job]
         if client.temporary:
@@ -174,7 +227,7 @@ class Clients:
         if client.link is not None:
             client.link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # names of files need not be text
-        progressed = self._ledger.of(client.job).trials > client.trials_before
+        progressed = self._ledger.of(client.job).records > client.records_before
         self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
     def attach(self, link: Link, hello: Hello) -> None:
@@ -191,7 +244,8 @@ class Clients:
             raise Refused(f"job {job.id} has a client already")
         if job.state.ended:
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
-        self._of[job.id], client.link = client, link
+        self._of[job.id], client.link, client.protocol = client, link, hello.protocol
+        client.up.set()
         link.peer.serves, link.handler = CLIENT_METHODS, self._session(client).handle
         spawn(self._accompany(client, link), f"client of job {job.id}")
 
@@ -230,6 +284,7 @@ class Clients:
             progress.began_at = progress.began_at or self._runtime.clock()
             return ClientAttached(client.job, load)
 
+        await self._past.recall(client.job)
         await self._runtime.post(attached)
 
     async def close(self) -> None:

@@ -1,9 +1,12 @@
-"""The database: events in order, and in the same transactions whatever must be as durable as they are.
+"""The database: events in order, what was decided on each, and in the same transactions whatever must be as durable.
 
 One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
 not depend on how slow the disk flushes. A write is acknowledged after its commit (WAL, synchronous=FULL).
 
-SQLite does not notice flipped bits, so each event carries a CRC over its number, time and content, and numbers have
+A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
+version of a policy, or a policy that is not installed any more, cannot make it diverge.
+
+SQLite does not notice flipped bits, so each row carries a CRC over its number, time and content, and numbers have
 no gaps; both are checked when the journal is replayed.
 """
 
@@ -13,6 +16,7 @@ import queue
 import sqlite3
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,16 +28,26 @@ import msgspec
 
 from autosched.core.events import Event
 from autosched.errors import AutoschedError, ConfigError, Refused
+from autosched.model import Step
 
 log = logging.getLogger(__name__)
 
 Statement = tuple[str, tuple[object, ...]]
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-SCHEMA = "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER) STRICT"
+SCHEMA_VERSION = 2
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER, started BLOB)"
+    " STRICT"
+)
+MIGRATIONS = {1: "ALTER TABLE journal ADD COLUMN started BLOB"}
+"""From each earlier format to the next one."""
 RETRY_S = 0.5
 BATCH_MAX = 1_000
+LAZY_S = 0.01
+"""What nobody waits for lets so much time pass, in case that an event comes which would have to wait for its commit."""
+LAZY_MAX = 32
+"""So much of it waits for nothing: a connection takes no more while so many of its messages are under way."""
 TRANSIENT = {
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
@@ -43,6 +57,11 @@ FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
 """What a statement can raise: the last three for values that SQLite cannot hold."""
 
 _EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
+
+Decided = tuple[Step, ...]
+Row = tuple[float, bytes, bytes]
+"""When, the event, and the steps that were started on it, encoded."""
 
 
 class JournalDamaged(AutoschedError):
@@ -52,8 +71,9 @@ class JournalDamaged(AutoschedError):
 @dataclass(slots=True, eq=False)
 class _Entry:
     statements: tuple[Statement, ...]
-    event: tuple[float, bytes] | None
+    row: Row | None
     droppable: bool
+    lazy: bool
     done: asyncio.Future[None]
 
 
@@ -79,20 +99,25 @@ class Journal:
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
-    def replay(self) -> Iterator[tuple[float, Event]]:
-        """All events in order, each checked. Raises JournalDamaged. To be exhausted before `start`."""
+    def replay(self) -> Iterator[tuple[float, Event, Decided | None]]:
+        """All events in order, each checked, with the steps started on it; None: the row is older than that column.
+
+        Raises JournalDamaged. To be exhausted before `start`.
+        """
         try:
-            for seq, now, event, crc in self._db.execute("SELECT seq, now, event, crc FROM journal ORDER BY seq"):
+            rows = self._db.execute("SELECT seq, now, event, crc, started FROM journal ORDER BY seq")
+            for seq, now, event, crc, started in rows:
                 self.seq += 1
                 if seq != self.seq:
                     raise self._damaged(f"row {self.seq} is missing")
-                if crc != _crc(seq, now, event):
+                if crc != _crc(seq, now, event, started):
                     raise self._damaged(f"the checksum of row {seq} does not match")
                 try:
                     decoded = _EVENT.decode(event)
+                    steps = None if started is None else _STEPS.decode(started)
                 except msgspec.MsgspecError as error:
                     raise self._damaged(f"row {seq} is no event of this version: {error}") from None
-                yield now, decoded
+                yield now, decoded, steps
         except sqlite3.Error as error:
             raise _unreadable(self.path, error) from None
 
@@ -129,22 +154,31 @@ class Journal:
         self._thread.start()
 
     def append(
-        self, now: float, event: Event, also: tuple[Statement, ...] = (), *, droppable: bool = False
+        self,
+        now: float,
+        event: Event,
+        started: Decided = (),
+        also: tuple[Statement, ...] = (),
+        *,
+        droppable: bool = False,
     ) -> asyncio.Future[None]:
-        """Write an event and what belongs to it; done when durable. A droppable one is Refused when the disk is full,
-        any other waits until it is not."""
-        return self._put(also, (now, msgspec.msgpack.encode(event)), droppable)
+        """Write an event, the steps started on it and what belongs to them; done when durable. A droppable one is
+        Refused when the disk is full, any other waits until it is not."""
+        return self._put(also, (now, msgspec.msgpack.encode(event), msgspec.msgpack.encode(started)), droppable)
 
-    def write(self, *statements: Statement) -> asyncio.Future[None]:
-        """Write in one transaction; done when durable. Without statements: when everything before is durable."""
-        return self._put(statements, None, False)
+    def write(self, *statements: Statement, lazy: bool = False) -> asyncio.Future[None]:
+        """Write in one transaction; done when durable. Without statements: when everything before is durable.
+
+        A lazy write is for what only has to be durable together with the next event.
+        """
+        return self._put(statements, None, False, lazy)
 
     def _put(
-        self, statements: tuple[Statement, ...], event: tuple[float, bytes] | None, droppable: bool
+        self, statements: tuple[Statement, ...], row: Row | None, droppable: bool, lazy: bool = False
     ) -> asyncio.Future[None]:
         assert self._loop is not None, "the journal is not started"
         done = self._loop.create_future()
-        self._queue.put(_Entry(statements, event, droppable, done))
+        self._queue.put(_Entry(statements, row, droppable, lazy, done))
         return done
 
     def close(self) -> None:
@@ -182,6 +216,8 @@ class Journal:
         """Add what has arrived; wait for something to arrive, or after a failure for a moment."""
         retrying = bool(batch)
         timeout_s = RETRY_S if retrying else None
+        lazy = not retrying
+        until = 0.0
         while open_ and (retrying or len(batch) < BATCH_MAX):
             try:
                 entry = self._queue.get(timeout=timeout_s)
@@ -191,7 +227,9 @@ class Journal:
                 open_ = False
             else:
                 batch.append(entry)
-            timeout_s = 0.0
+                lazy = lazy and entry.lazy and len(batch) < LAZY_MAX
+            until = until or time.monotonic() + LAZY_S
+            timeout_s = max(0.0, until - time.monotonic()) if lazy else 0.0
         return batch, open_
 
     def _commit(self, batch: list[_Entry]) -> None:
@@ -199,10 +237,11 @@ class Journal:
         try:
             db.execute("BEGIN IMMEDIATE")
             for entry in batch:
-                if entry.event is not None:
+                if entry.row is not None:
                     seq += 1
-                    now, event = entry.event
-                    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", (seq, now, event, _crc(seq, now, event)))
+                    now, event, started = entry.row
+                    crc = _crc(seq, now, event, started)
+                    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, now, event, crc, started))
                 for sql, params in entry.statements:
                     db.execute(sql, params)
             db.execute("COMMIT")
@@ -259,7 +298,9 @@ def _connect(path: Path, schema: tuple[str, ...]) -> sqlite3.Connection:
             raise ConfigError(f"{path} was written by a newer autosched (format {version}); install that again")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
-        for statement in (*schema, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+        migrations = [MIGRATIONS[earlier] for earlier in range(version or SCHEMA_VERSION, SCHEMA_VERSION)]
+        set_version = f"PRAGMA user_version = {SCHEMA_VERSION}"
+        for statement in ("BEGIN IMMEDIATE", *migrations, *schema, set_version, "COMMIT"):
             db.execute(statement)
     except BaseException:
         db.close()
@@ -267,8 +308,9 @@ def _connect(path: Path, schema: tuple[str, ...]) -> sqlite3.Connection:
     return db
 
 
-def _crc(seq: int, now: float, event: bytes) -> int:
-    return zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
+def _crc(seq: int, now: float, event: bytes, started: bytes | None) -> int:
+    crc = zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
+    return crc if started is None else zlib.crc32(started, crc)
 
 
 def _code(error: Exception) -> int:

@@ -10,27 +10,33 @@ import sys
 
 import uvloop
 
-from autosched import config
+from autosched import config, policies
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
+from autosched.core.policy import Policy
 from autosched.core.scheduler import Scheduler
-from autosched.daemon import ground, store
+from autosched.daemon import ground, history, store
 from autosched.daemon.blobs import Blobs
-from autosched.daemon.client_session import ClientSession
+from autosched.daemon.budget import Budget
+from autosched.daemon.client_session import ClientSession, Parts
 from autosched.daemon.clients import Client, Clients
+from autosched.daemon.guard import Guard
+from autosched.daemon.history import History
 from autosched.daemon.journal import Journal
 from autosched.daemon.process import kill_strays
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.sessions import Door, Services, started_at
-from autosched.daemon.store import Store
+from autosched.daemon.store import Store, span_rows
+from autosched.errors import ConfigError, RequestError
 from autosched.model import JobId
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
 DATABASE = "autosched.db"
+TABLES = (*store.TABLES, *history.TABLES)
 STOP_S = 2.5
 """A stop takes no longer than this."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -50,6 +56,21 @@ def run(settings: Config, on_demand: bool = False) -> int:
         os.close(lock)
 
 
+def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
+    """The policy to begin with, and why it is not the configured one. Raises ConfigError.
+
+    An operator's mistake stops the start; a package that is broken must not: jobs wait.
+    """
+    try:
+        policy = policies.load(scheduler.policy)
+        policies.check_allowed(policy, scheduler.allow_interference)
+    except RequestError as error:
+        raise ConfigError(f"scheduler.policy: {error}") from None
+    except policies.PolicyBroken as error:
+        return policies.FALLBACK, f"{error}; {policies.FALLBACK.name} decides instead"
+    return policy, ""
+
+
 class Daemon:
     """All parts, and how they are tied together."""
 
@@ -65,6 +86,7 @@ class Daemon:
     async def serve(self) -> int:
         """Start, serve, stop."""
         resources = config.resources(self._settings)
+        policy, trouble = choose_policy(self._settings.scheduler)
         for warning in resources.warnings:
             log.warning("%s", warning)
         ground.stay_off_devices(resources.pools)
@@ -72,11 +94,14 @@ class Daemon:
             unix = held.enter_context(ground.bind_unix(self._settings.socket))
             held.callback(self._settings.socket.unlink, missing_ok=True)
             tcp = held.enter_context(ground.bind_tcp(self._settings))
-            journal = held.enter_context(contextlib.closing(Journal(self._folder / DATABASE, *store.TABLES)))
-            self._wire(journal, resources.warnings, (f"unix:{self._settings.socket}", ground.tcp_address(tcp)))
+            journal = held.enter_context(contextlib.closing(Journal(self._folder / DATABASE, *TABLES)))
+            self._wire(journal, policy, resources.warnings, (f"unix:{self._settings.socket}", ground.tcp_address(tcp)))
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
-            await self._runtime.post(lambda: self._declaration(resources))
+            await self._runtime.post(lambda: self._declaration(resources, policy))
+            if trouble:
+                log.error("%s", trouble)
+                self._runtime.replaced = trouble
             await self._listen(unix, tcp)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             await self._stop.wait()
@@ -86,28 +111,35 @@ class Daemon:
             await self._end()
         return self._exit_code
 
-    def _declaration(self, resources: config.Resources) -> ResourcesDeclared:
+    def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler
         return ResourcesDeclared(
-            resources.pools, scheduler.step_timeout_s, scheduler.attach_timeout_s, scheduler.policy
+            resources.pools, scheduler.step_timeout_s, scheduler.attach_timeout_s, policy.name, scheduler.goal
         )
 
-    def _wire(self, journal: Journal, warnings: tuple[str, ...], addresses: tuple[str, ...]) -> None:
+    def _wire(self, journal: Journal, policy: Policy, warnings: tuple[str, ...], addresses: tuple[str, ...]) -> None:
         jobs = self._folder / "jobs"
         jobs.mkdir(exist_ok=True)
         if strays := kill_strays(jobs):
             log.warning("killed what clients of an earlier life left behind: %s", strays)
-        self._runtime = runtime = Runtime(journal, Scheduler())
+        budget = Budget(self._settings.scheduler.policy_budget_s)
+        self._runtime = runtime = Runtime(journal, Scheduler(policies=policies.Installed(), guard=budget), budget)
         records = Store(journal)
         self._ledger = ledger = Ledger()
         ledger.load(records)
         log.info("replayed %d events", runtime.replay())
+        past = History(runtime, ledger)
+        runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
+        interval_s = self._settings.guard.sentinel_interval_s
+        guard = Guard(records, ledger, lambda job, tags: self._clients.tag(job, tags), interval_s)
+
+        parts = Parts(runtime, records, past, blobs, ledger, guard)
 
         def session(client: Client) -> ClientSession:
-            return ClientSession(client.job, lambda: client.lost, runtime, records, blobs, ledger)
+            return ClientSession(client.job, lambda: client.lost, parts)
 
-        self._clients = Clients(runtime, ledger, jobs, session)
+        self._clients = Clients(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[1]
         services = Services(
             self._settings,
@@ -115,6 +147,7 @@ class Daemon:
             records,
             blobs,
             ledger,
+            guard,
             self._clients,
             self.stop,
             self._on_demand,

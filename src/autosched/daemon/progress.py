@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autosched.backend import Network
 from autosched.daemon.store import Found, Store
-from autosched.model import JobId, TaskIndex, TaskInfo
+from autosched.model import JobId, Purpose, TaskIndex, TaskInfo
 
 RECENT_TRIALS = 256
 """The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""
@@ -24,6 +25,10 @@ class TaskProgress:
     best_s: float | None = None
     first_s: float | None = None
     """Latency of its first valid trial."""
+    default_s: float | None = None
+    """Latency without tuning, when it had its finals."""
+    finals: list[Found] = field(default_factory=list)
+    """The last ones; they are over when the last of them is the default."""
 
 
 @dataclass(slots=True)
@@ -32,7 +37,11 @@ class JobProgress:
 
     network: Network | None = None
     trials_total: int | None = None
+    records: int = 0
+    """All of them; trials are those that spend budget."""
     trials: int = 0
+    disturbed: set[int] = field(default_factory=set)
+    """Numbers of the records that something slowed down."""
     failures: Counter[str] = field(default_factory=Counter)
     tasks: dict[TaskIndex, TaskProgress] = field(default_factory=dict)
     next_trial: int = 0
@@ -56,9 +65,15 @@ class JobProgress:
             task.info = info
 
     def add(self, record: Found) -> None:
-        """Count a trial."""
-        self.trials += 1
+        """Count a record."""
+        self.records += 1
         self.next_trial = max(self.next_trial, record.trial + 1)
+        if record.disturbed:
+            self.disturbed.add(record.trial)
+        if record.purpose is not Purpose.TRIAL:
+            self._add_retake(record)
+            return
+        self.trials += 1
         if record.failure is not None:
             self.failures[record.failure] += 1
         if (task := self.tasks.get(record.task)) is None:
@@ -69,6 +84,32 @@ class JobProgress:
         else:
             task.best_s = record.best_s if task.best_s is None else min(task.best_s, record.best_s)
             task.first_s = task.first_s if task.first_s is not None else record.best_s
+
+    def _add_retake(self, record: Found) -> None:
+        """A candidate measured again may lower the best; when the finals are over, they alone decide."""
+        if (task := self.tasks.get(record.task)) is None:
+            return
+        if record.purpose is Purpose.AGAIN:
+            task.best_s = min((s for s in (task.best_s, record.best_s) if s is not None), default=None)
+            return
+        if task.finals and task.finals[-1].purpose is Purpose.DEFAULT:
+            task.finals.clear()  # they are held again
+        task.finals.append(record)
+        self._decide(task)
+
+    def tag(self, trials: Iterable[int]) -> None:
+        """Something disturbed these records, which may change who has won finals."""
+        self.disturbed.update(trials)
+        for task in self.tasks.values():
+            if any(record.trial in self.disturbed for record in task.finals):
+                self._decide(task)
+
+    def _decide(self, task: TaskProgress) -> None:
+        if not task.finals or task.finals[-1].purpose is not Purpose.DEFAULT:
+            return
+        latencies_s = [r.fastest_s if r.trial in self.disturbed else r.best_s for r in task.finals]
+        task.default_s = latencies_s[-1]
+        task.best_s = min((s for s in latencies_s if s is not None), default=task.best_s)
 
     @property
     def estimate_s(self) -> float | None:

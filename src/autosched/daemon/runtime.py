@@ -1,23 +1,32 @@
-"""The loop: an event is journalled, then the core decides, then the actions are performed; then comes the next one."""
+"""The loop: the core decides on an event, both are journalled, then the actions are performed; then comes the next one.
+
+The journal holds decisions and not only events, so that a replay asks no policy. What can be refused for lack of disk
+is journalled before it is decided: it starts no step. Between deciding and journalling the state is ahead of the disk
+for a moment: who looks at it then may see what a crash would undo, but nobody was told that it is done.
+"""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from autosched.core.actions import Action, StartStep
-from autosched.core.events import DeadlineReached, Event
+from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
+from autosched.core.events import DeadlineReached, Event, PolicyChosen, ResourcesDeclared, RuleChosen
+from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
-from autosched.daemon.journal import Journal, JournalDamaged
+from autosched.daemon.budget import Budget
+from autosched.daemon.journal import Journal, JournalDamaged, Statement
 from autosched.daemon.store import span_rows
 from autosched.daemon.timeline import Timeline
 from autosched.errors import AutoschedError
 from autosched.model import JobId, Step
+from autosched.protocol import Span
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +70,19 @@ class _Entry:
 class Runtime:
     """The scheduler on a real clock."""
 
-    def __init__(self, journal: Journal, scheduler: Scheduler) -> None:
+    def __init__(self, journal: Journal, scheduler: Scheduler, budget: Budget | None = None) -> None:
         self.journal = journal
         self.scheduler = scheduler
         self.timeline = Timeline()
         self.performer: Performer | None = None
+        self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
+        """What to write, together with the event, of the steps that it ended."""
+        self.replaced = ""
+        """Why the chosen policy decides no more; empty while it does."""
+        self.sharing: dict[JobId, None] = {}
+        """Jobs of which a step was started under a policy that lets steps share units."""
+        self._budget = budget
+        self._advice: Iterator[RuleChosen | None] | None = None
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
         self._history: deque[tuple[float, Event]] = deque(maxlen=HISTORY)
@@ -81,16 +98,15 @@ class Runtime:
     def replay(self) -> int:
         """Feed the core with the journal; actions of the past are not performed. Returns the number of events."""
         count = 0
-        for now, event in self.journal.replay():
-            self._history.append((now, event))
+        for now, event, started in self.journal.replay():
             try:
-                self.scheduler.handle(now, event)
+                self._decide(now, event, started)
             except Exception as error:
                 what = f"row {self.journal.seq} of {self.journal.path} breaks the scheduler: {error!r}"
                 self._report_history(what)
                 raise JournalDamaged(f"{what}. Nothing was changed; the log has the events before it") from error
             count += 1
-        self.state.check_all(exclusive=not self.scheduler.policy.shares_units)
+        self.state.check_all(exclusive=not self.sharing)
         self._epoch_s, self._began_at = self.state.now, self._loop.time()
         self.timeline.began_at = self.state.now
         return count
@@ -136,16 +152,43 @@ class Runtime:
                 if entry.done is not None and not entry.done.done():
                     entry.done.set_result(None)
 
-    async def _happen(self, event: Event, droppable: bool) -> None:
+    async def _happen(self, event: Event, droppable: bool = False) -> None:
         now = max(self.clock(), self.state.now)
         ended = self.timeline.ended_by(event, self.state, now)
-        await self.journal.append(now, event, span_rows(ended), droppable=droppable)
-        self._history.append((now, event))
+        if droppable:
+            await self.journal.append(now, event, (), self.remember(ended), droppable=True)
         try:
-            actions = self.scheduler.handle(now, event)
+            actions = self._decide(now, event)
         except Exception:
             self._report_history(f"{type(event).__name__} breaks the scheduler")
             raise
+        started = tuple(action.step for action in actions if isinstance(action, StartStep))
+        if droppable:
+            assert not started, f"{type(event).__name__} is journalled already, and starts steps {started}"
+        else:
+            await self.journal.append(now, event, started, self.remember(ended))
+        self._perform(now, event, actions, ended)
+        for action in actions:
+            if isinstance(action, ReplacePolicy):
+                await self._happen(PolicyChosen(action.instead, self.state.goal, "the daemon", action.reason))
+        self._look_ahead(event)
+
+    def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
+        """Let the core handle an event; with `started`, repeat what was decided then."""
+        self._history.append((now, event))
+        if self._budget is not None:
+            self._budget.renewed()
+        actions = self.scheduler.handle(now, event, started)
+        if self.scheduler.policy.shares_units:
+            self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
+        match event:
+            case ResourcesDeclared() | PolicyChosen(reason=""):
+                self.replaced = ""
+            case PolicyChosen():
+                self.replaced = f"{event.reason}; {event.policy} decides instead"
+        return actions
+
+    def _perform(self, now: float, event: Event, actions: list[Action], ended: list[Span]) -> None:
         log.info("%s", describe(event, now))
         self.timeline.close(ended)
         changed = {span.job: None for span in ended}
@@ -153,15 +196,59 @@ class Runtime:
             changed[job] = None
         assert self.performer is not None
         for action in actions:
-            log.info("%s", describe(action, now))
-            if isinstance(action, StartStep):
-                task = self.state.jobs[action.step.job].tasks[action.step.task]
-                self.timeline.open(action.step, task.ready_at)
-            changed[action.step.job if isinstance(action, StartStep) else action.job] = None
+            log.log(logging.ERROR if isinstance(action, ReplacePolicy) else logging.INFO, "%s", describe(action, now))
+            match action:
+                case ReplacePolicy():
+                    continue
+                case StartStep(step=step):
+                    self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
+                    changed[step.job] = None
+                case EndJob(job=job):
+                    changed[job] = None
+                    log.info("%s", self._how_estimates_are(job))
+                case _:
+                    changed[action.job] = None
             self.performer.perform(action)
         for job in changed:
             self.performer.changed(job)
         self._arm()
+
+    def _how_estimates_are(self, job: JobId) -> str:
+        known = self.state.estimates.calibration()
+        mape, coverage = (f"{part:.3f}" if part is not None else "?" for part in (known.mape, known.coverage_p90))
+        return f"estimates after job {job}: steps={known.steps} mape={mape} coverage_p90={coverage}"
+
+    # Looking ahead ----------------------------------------------------------------------------------------------------
+
+    def _look_ahead(self, event: Event) -> None:
+        """Let the core think about what it would do best from now on, a piece at a time between other work."""
+        if self._advice is None and not isinstance(event, RuleChosen):
+            self._advice = self.scheduler.advice()
+            self._loop.call_soon(self._think)
+
+    def _think(self) -> None:
+        assert self._advice is not None
+        policy = self.scheduler.policy.name
+        guard: AbstractContextManager[object] = nullcontext()
+        if policy not in POLICIES and self._budget is not None:
+            guard = self._budget.renewed()
+        try:
+            with guard:
+                said = next(self._advice)
+        except StopIteration:
+            self._advice = None
+        except Exception as error:  # thinking is part of the policy, whoever wrote it
+            self._advice = None
+            why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
+            broken = ReplacePolicy(policy, INTERLEAVED.name, why)
+            log.error("%s", describe(broken, self.state.now), exc_info=error)
+            self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, "the daemon", broken.reason))
+        else:
+            if said is not None:
+                self.tell(lambda: said if self.scheduler.policy.name == policy else None)
+            self._loop.call_soon(self._think)
+
+    # The timer --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -192,7 +279,7 @@ def describe(happening: Event | Action, now: float) -> str:
     if isinstance(step, Step):
         words.append(f"step={step.id} job={step.job} task={step.task} stage={step.stage} units={','.join(step.units)}")
     else:
-        for name in ("job", "step", "outcome", "state", "reason", "error", "by"):
+        for name in ("job", "step", "outcome", "state", "policy", "goal", "rule", "instead", "reason", "error", "by"):
             value = getattr(happening, name, None)
             if value not in (None, ""):
                 text = str(value)

@@ -11,17 +11,18 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from autosched import backend
+from autosched import backend, policies
 from autosched.config import DEVICE_POOL, Config
-from autosched.core.events import Event, JobCancelRequested, JobSubmitted
+from autosched.core.events import Event, JobCancelRequested, JobSubmitted, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.clients import Clients
+from autosched.daemon.guard import Guard
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.store import Store
-from autosched.daemon.views import job_view, unit_views
+from autosched.daemon.views import calibration, job_view, unit_views
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.link import IN_PROGRESS_MAX, Link
 from autosched.model import JobId, JobSpec, encode
@@ -33,12 +34,14 @@ from autosched.protocol import (
     USER_METHODS,
     ArtifactList,
     CancelJob,
+    ChoosePolicy,
     DaemonInfo,
     Done,
     ExplainJob,
     Explanation,
     GetBlob,
     GetJob,
+    GetPolicy,
     GetRecords,
     Hello,
     Info,
@@ -49,6 +52,7 @@ from autosched.protocol import (
     ListJobs,
     ListSpans,
     Method,
+    PolicyView,
     PutBlob,
     Shutdown,
     SpanList,
@@ -78,6 +82,7 @@ class Services(Struct, frozen=True):
     store: Store
     blobs: Blobs
     ledger: Ledger
+    guard: Guard
     clients: Clients
     stop: Callable[[str], None]
     on_demand: bool = False
@@ -188,9 +193,13 @@ class UserSession:
                 return await self._cancel(self._job(job))
             case ExplainJob(job=job):
                 return self._explain(self._job(job))
+            case GetPolicy():
+                return self._policy()
+            case ChoosePolicy():
+                return await self._choose(method)
             case ListDevices():
-                runtime = self._runtime
-                return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock()))
+                runtime, health = self._runtime, self._services.guard.health
+                return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
             case ListSpans(after=after):
                 return await self._spans(after)
             case ListArtifacts(job=job):
@@ -209,11 +218,13 @@ class UserSession:
         return jobs[job]
 
     def _view(self, job: Job, *, whole: bool) -> JobView:
-        return job_view(self._runtime.state, job, self._ledger.of(job.id), self._runtime.clock(), whole=whole)
+        runtime = self._runtime
+        view = job_view(runtime.state, job, self._ledger.of(job.id), runtime.clock(), whole=whole)
+        return msgspec.structs.replace(view, shared_units=True) if job.id in runtime.sharing else view
 
     def _info(self) -> DaemonInfo:
         services, state = self._services, self._runtime.state
-        stalled = self._runtime.journal.stalled
+        troubles = [text for text in (self._runtime.replaced, self._runtime.journal.stalled) if text]
         return DaemonInfo(
             version=__version__,
             pid=os.getpid(),
@@ -226,8 +237,32 @@ class UserSession:
             jobs_total=len(state.jobs),
             steps_started=state.last_step,
             rss_bytes=_rss_bytes(),
-            warnings=(*services.warnings, *([stalled] if stalled else [])),
+            warnings=(*services.warnings, *troubles),
+            goal=state.goal.value,
+            calibration=calibration(state),
         )
+
+    def _policy(self) -> PolicyView:
+        state = self._runtime.state
+        return PolicyView(
+            policy=self._runtime.scheduler.policy.name,
+            goal=state.goal.value,
+            rule=state.rule,
+            installed=policies.installed(),
+            configured=self._services.config.scheduler.policy,
+            replaced=self._runtime.replaced,
+            calibration=calibration(state),
+        )
+
+    async def _choose(self, method: ChoosePolicy) -> PolicyView:
+        now = self._runtime.scheduler.policy.name
+        name, goal = method.policy or now, method.goal or self._runtime.state.goal
+        try:
+            policies.check_allowed(policies.load(name), self._services.config.scheduler.allow_interference)
+        except policies.PolicyBroken as error:
+            raise Refused(f"{error}; {now} goes on deciding") from None
+        await self._runtime.post(lambda: PolicyChosen(name, goal, "a user"))
+        return self._policy()
 
     # Jobs -------------------------------------------------------------------------------------------------------------
 

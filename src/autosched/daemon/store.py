@@ -8,13 +8,15 @@ import msgspec
 
 from autosched.backend import Network
 from autosched.daemon.journal import Journal, JournalDamaged, Statement
-from autosched.model import Failure, JobId, Record, StepId, TaskIndex, encode
+from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
 from autosched.protocol import Artifact, RecordPage, Span
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB) STRICT",
     "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
     " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+    "CREATE TABLE IF NOT EXISTS marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT,"
+    " PRIMARY KEY (job, trial)) STRICT",
     "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, PRIMARY KEY (job, name))"
     " STRICT",
     "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB) STRICT",
@@ -38,6 +40,10 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     trial: int
     best_s: float | None
     failure: str | None
+    purpose: Purpose = Purpose.TRIAL
+    disturbed: bool = False
+    fastest_s: float | None = None
+    """Of its repeats; known of what is no plain trial."""
 
 
 class Store:
@@ -59,9 +65,20 @@ class Store:
 
     def found(self) -> Iterator[Found]:
         """All records, job by job, in the order in which they were measured."""
-        sql = "SELECT job, task, trial, best_s, failure FROM records ORDER BY job, ordinal"
-        for row in self._journal.rows(sql):
-            yield msgspec.convert(row, Found)
+        sql = (
+            "SELECT r.job, r.task, r.trial, r.best_s, r.failure, m.disturbed, CASE WHEN m.trial IS NOT NULL THEN r.body"
+            " END FROM records r LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial ORDER BY r.job, r.ordinal"
+        )
+        for *row, disturbed, body in self._journal.rows(sql):
+            if body is None:
+                yield msgspec.convert(row, Found)
+                continue
+            assert isinstance(row[0], int) and isinstance(disturbed, str) and isinstance(body, bytes)
+            try:
+                record = msgspec.structs.replace(_RECORD.decode(body), disturbed=disturbed)
+            except msgspec.MsgspecError as error:
+                raise JournalDamaged(f"{self._journal.path}: a record of job {row[0]} is damaged ({error})") from None
+            yield found(row[0], record)
 
     # Writes -----------------------------------------------------------------------------------------------------------
 
@@ -70,14 +87,24 @@ class Store:
         return self._journal.write(("INSERT OR REPLACE INTO networks VALUES (?, ?, ?)", (job, trials, encode(network))))
 
     def add_record(self, job: JobId, ordinal: int, record: Record) -> asyncio.Future[None]:
-        """Keep a record, the `ordinal`-th of its job, counted from 0."""
+        """Keep a record, the `ordinal`-th of its job, counted from 0; nobody waits for it but the end of its step."""
         body, failure = encode(record), record.failure.value if record.failure is not None else None
-        return self._journal.write(
-            (
-                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (job, ordinal, record.task, record.trial, record.best_s, failure, zlib.crc32(body), body),
-            )
+        insert = (
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (job, ordinal, record.task, record.trial, record.best_s, failure, zlib.crc32(body), body),
         )
+        if record.purpose is Purpose.TRIAL and not record.disturbed:
+            return self._journal.write(insert, lazy=True)
+        mark = (job, record.trial, record.purpose.value, record.disturbed)
+        return self._journal.write(insert, ("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", mark), lazy=True)
+
+    def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
+        """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""
+        sql = (
+            "INSERT INTO marks VALUES (?, ?, 'trial', ?)"
+            " ON CONFLICT DO UPDATE SET disturbed = excluded.disturbed WHERE disturbed = ''"
+        )
+        return self._journal.write(*((sql, (job, trial, reason)) for trial in trials))
 
     def add_artifact(self, job: JobId, artifact: Artifact) -> asyncio.Future[None]:
         """Keep the name of a result file; a later one of the same name replaces it."""
@@ -92,20 +119,24 @@ class Store:
 
     async def records(self, job: JobId, after: int) -> RecordPage:
         """A page of a job's records from the `after`-th on."""
-        sql = "SELECT ordinal, crc, body FROM records WHERE job = ? AND ordinal >= ? ORDER BY ordinal LIMIT ?"
+        sql = (
+            "SELECT r.ordinal, r.crc, r.body, m.disturbed FROM records r LEFT JOIN marks m ON m.job = r.job"
+            " AND m.trial = r.trial WHERE r.job = ? AND r.ordinal >= ? ORDER BY r.ordinal LIMIT ?"
+        )
         # Candidates may be large: few rows at a time, so that a page never holds much more than it sends.
         records: list[Record] = []
         size, more = 0, True
         while more and size < PAGE_BYTES and len(records) < PAGE_RECORDS:
             rows = await self._journal.read(sql, job, min(after + len(records), STEP_MAX), 16)
             more = len(rows) == 16
-            for ordinal, crc, body in rows:
+            for ordinal, crc, body, disturbed in rows:
                 assert isinstance(body, bytes)
                 if zlib.crc32(body) != crc:
                     raise JournalDamaged(f"record {ordinal} of job {job} is damaged on the daemon's disk")
                 if size + len(body) > PAGE_BYTES and records:
                     return RecordPage(tuple(records), True)
-                records.append(_RECORD.decode(body))
+                record = _RECORD.decode(body)
+                records.append(msgspec.structs.replace(record, disturbed=disturbed) if disturbed else record)
                 size += len(body)
         return RecordPage(tuple(records), more)
 
@@ -134,4 +165,7 @@ def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
 def found(job: JobId, record: Record) -> Found:
     """A record as progress sees it."""
     failure: Failure | None = record.failure
-    return Found(job, record.task, record.trial, record.best_s, failure.value if failure is not None else None)
+    return Found(
+        job, record.task, record.trial, record.best_s, failure.value if failure is not None else None, record.purpose,
+        bool(record.disturbed), min(record.latency_s, default=None),
+    )  # fmt: skip

@@ -1,10 +1,12 @@
 """What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
 
-from autosched.core.state import Job, State, Task
+from collections.abc import Callable
+
+from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.progress import JobProgress
 from autosched.daemon.timeline import Timeline
 from autosched.model import NETWORK_TASK, JobState
-from autosched.protocol import JobView, TaskView, UnitView
+from autosched.protocol import Calibration, JobView, TaskView, UnitView
 
 DOING = {
     "import": "importing",
@@ -34,6 +36,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         trials_total=job.spec.trials if progress.trials_total is None else progress.trials_total,
         failed=progress.failed,
         failures=dict(progress.failures),
+        disturbed_records=len(progress.disturbed),
         failed_steps=job.failed_steps,
         last_error=job.last_error[:LAST_ERROR_CHARS],
         estimate_s=progress.estimate_s,
@@ -45,29 +48,36 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         version=progress.version,
         failure=job.failure,
         output=job.spec.output,
-        tasks=tuple(_task_views(state, job, progress)) if whole else (),
+        tasks=tuple(_task_views(state, job, progress, now)) if whole else (),
         skipped=tuple((s.name, s.reason) for s in network.skipped) if whole and network is not None else (),
         spec=job.spec if whole else None,
+        priority=job.spec.priority,
+        deadline_at=None if job.spec.deadline_s is None else job.submitted_at + job.spec.deadline_s,
     )
 
 
-def _task_views(state: State, job: Job, progress: JobProgress) -> list[TaskView]:
-    stages = {state.steps[step].task: state.steps[step].stage for step in job.steps}
-    return [
-        TaskView(
-            task=index,
-            name=task.info.name,
-            shape=task.info.shape,
-            weight=task.info.weight,
-            flops=task.info.flops,
-            trials=task.trials,
-            failed=task.failed,
-            best_s=task.best_s,
-            first_s=task.first_s,
-            stage=stages.get(index, ""),
+def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> list[TaskView]:
+    running = {state.steps[step].task: state.steps[step] for step in job.steps}
+    views = []
+    for index, task in progress.tasks.items():
+        step = running.get(index)
+        views.append(
+            TaskView(
+                task=index,
+                name=task.info.name,
+                shape=task.info.shape,
+                weight=task.info.weight,
+                flops=task.info.flops,
+                trials=task.trials,
+                failed=task.failed,
+                best_s=task.best_s,
+                first_s=task.first_s,
+                default_s=task.default_s,
+                stage="" if step is None else step.stage,
+                left_s=None if step is None else max(0.0, step.deadline_at - now),
+            )
         )
-        for index, task in progress.tasks.items()
-    ]
+    return views
 
 
 def reason(state: State, job: Job, progress: JobProgress) -> str:
@@ -106,7 +116,15 @@ def _waits(state: State, task: Task) -> str:
     return f"waits for its turn on {' and '.join(task.queued_in)}"
 
 
-def unit_views(state: State, timeline: Timeline, now: float) -> tuple[UnitView, ...]:
+def calibration(state: State) -> Calibration | None:
+    """How good the estimates are; None before the first that can be judged."""
+    known = state.estimates.calibration()
+    return None if known.mape is None else Calibration(known.steps, known.mape, known.coverage_p90)
+
+
+def unit_views(
+    state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], str] = lambda slot, now: ""
+) -> tuple[UnitView, ...]:
     """All lanes and devices, in the order of their pools."""
     views = []
     for name, slot in state.slots.items():
@@ -125,6 +143,7 @@ def unit_views(state: State, timeline: Timeline, now: float) -> tuple[UnitView, 
                 left_s=max(0.0, step.deadline_at - now) if step is not None else 0.0,
                 waiting=sum(state.queues[pool].waiting for pool in pools),
                 busy_ratio=timeline.busy_ratio(name, now),
+                health=health(slot, now),
             )
         )
     return tuple(views)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import standing
 from autosched.backend import Evaluation
-from autosched.model import Record
+from autosched.model import Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
 from autosched.shares import tasks_by_share
 from autosched.version import __version__
@@ -19,6 +20,7 @@ SCHEMA = 1
 EXAMPLES_MAX = 3
 DETAIL_CHARS = 400
 PROFILE = "profile"
+SEARCHED = (Purpose.TRIAL, Purpose.AGAIN)
 
 
 class Machine(Struct, frozen=True):
@@ -47,6 +49,21 @@ class FailureGroup(Struct, frozen=True):
     examples: tuple[str, ...]
 
 
+class Final(Struct, frozen=True, kw_only=True):
+    """How the best candidates of a task did when they were measured side by side."""
+
+    task: int
+    name: str
+    candidates: int
+    """With the default."""
+    search_s: float
+    """Best latency of the search, which named the candidates."""
+    best_s: float
+    default_s: float | None
+    winner: str
+    """ "first" of the search, "another" candidate, or "default"."""
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """Everything about one job. Times of `spans` are seconds since the job was submitted."""
 
@@ -61,6 +78,9 @@ class Report(Struct, frozen=True, kw_only=True):
     task_curves: dict[str, tuple[Point, ...]]
     """Best latency per task; the key is the task's number."""
     failures: tuple[FailureGroup, ...]
+    finals: tuple[Final, ...] = ()
+    health: dict[str, str] = {}
+    """Of each device when the report was made."""
     spans: tuple[Span, ...]
     """Steps of this job, and those of other jobs in its time."""
 
@@ -70,7 +90,13 @@ class Report(Struct, frozen=True, kw_only=True):
         return tasks_by_share(self.job)
 
 
-def gather(job: JobView, evaluation: Evaluation | None, records: Sequence[Record], spans: Sequence[Span]) -> Report:
+def gather(
+    job: JobView,
+    evaluation: Evaluation | None,
+    records: Sequence[Record],
+    spans: Sequence[Span],
+    health: Mapping[str, str] | None = None,
+) -> Report:
     """Put a report together."""
     until = job.ended_at if job.ended_at is not None else job.now
     near = [
@@ -86,6 +112,8 @@ def gather(job: JobView, evaluation: Evaluation | None, records: Sequence[Record
         estimates=_estimates(job, curves),
         task_curves={str(task): tuple(points) for task, points in curves.items()},
         failures=_failures(records),
+        finals=_finals(job, records),
+        health=dict(health or {}),
         spans=tuple(near),
     )
 
@@ -113,7 +141,7 @@ def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> d
         windows = [(s.started_at, s.ended_at or s.started_at) for s in steps] or [(0.0, whole)]
         points: list[Point] = []
         for record, at_s in zip(own, _places(own, windows), strict=True):
-            best = record.best_s
+            best = record.best_s if record.purpose in SEARCHED else None
             if best is not None and (not points or best < points[-1].best_s):
                 points.append(Point(at_s, best))
         curves[task] = points
@@ -149,6 +177,24 @@ def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Poi
         if len(best) == len(weights):
             estimates.append(Point(at_s, sum(weights[t] * b for t, b in best.items())))
     return tuple(estimates)
+
+
+def _finals(job: JobView, records: Sequence[Record]) -> tuple[Final, ...]:
+    names, found = {task.task: task.name for task in job.tasks}, []
+    for task, own in sorted(standing.by_task(records).items()):
+        finals, first = standing.finals(own), standing.best(standing.tried(own))
+        winner = standing.best(own)
+        if not finals or first is None or winner is None:
+            continue
+        how = "default" if winner.purpose is Purpose.DEFAULT else "another"
+        found.append(
+            Final(
+                task=task, name=names.get(task, f"task {task}"), candidates=len(finals), search_s=first.best_s or 0.0,
+                best_s=winner.best_s or 0.0, default_s=finals[-1].best_s,
+                winner="first" if winner.candidate == first.candidate else how,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _failures(records: Sequence[Record]) -> tuple[FailureGroup, ...]:

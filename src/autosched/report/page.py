@@ -10,7 +10,21 @@ from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.verdict import label, verdict
-from autosched.units import count, duration, failed_steps, gflops, latency, ratio, share, size, tiny
+from autosched.units import (
+    SHARED_UNITS,
+    count,
+    disturbed,
+    duration,
+    failed_steps,
+    gflops,
+    latency,
+    ratio,
+    share,
+    size,
+    tiny,
+)
+
+WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
 
 
 def page(report: Report) -> str:
@@ -30,6 +44,7 @@ def page(report: Report) -> str:
         gantt=_gantt(report),
         curve=_curve(report),
         tasks=_tasks(report),
+        trust=_trust(report),
         failures=_failures(report),
         skipped=_skipped(report),
         about=_about(report),
@@ -53,6 +68,8 @@ def _problem(report: Report) -> str:
         return f'<p class="bad"><strong>{escape(job.failure.message)}</strong></p>'
     if job.state != JobState.DONE.value:
         return f'<p class="bad"><strong>This job is {escape(job.state)}: what follows is not its end.</strong></p>'
+    if job.shared_units:
+        return f'<p class="bad"><strong>{escape(SHARED_UNITS)}</strong></p>'
     return ""
 
 
@@ -170,6 +187,26 @@ def _tasks(report: Report) -> str:
     )  # fmt: skip
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
     return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>", "Tasks")
+
+
+def _trust(report: Report) -> str:
+    """Finals, disturbed records, and the health of devices."""
+    parts = [f"<p>{escape(unit)}: {escape(health)}</p>" for unit, health in report.health.items()]
+    if report.job.disturbed_records:
+        parts.append(f'<p class="bad">{escape(disturbed(report.job.disturbed_records))}</p>')
+    if report.finals:
+        heads = ("Task", "Candidates", "Search said", "Best now", "Default", "Winner")
+        head = "".join(f'<th scope="col"{" class=n" if 0 < i < 5 else ""}>{name}</th>' for i, name in enumerate(heads))
+        rows = "".join(
+            f'<tr><td>{escape(final.name)}</td><td class="n">{final.candidates}</td>'
+            f'<td class="n">{latency(final.search_s)}</td><td class="n">{latency(final.best_s)}</td>'
+            f'<td class="n">{latency(final.default_s)}</td><td>{WINNERS[final.winner]}</td></tr>'
+            for final in report.finals
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        parts.append("<p>The best candidates of each task and its default, measured in turn: the median decides.</p>")
+        parts.append(_scrollable(table, "Finals"))
+    return "".join(parts) or '<p class="dim">Nobody watched the devices.</p>'
 
 
 def _failures(report: Report) -> str:

@@ -1,28 +1,61 @@
 """A simulated client: it knows what its job still has to do, and says so as load-awareness. It does nothing itself."""
 
+from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from autosched.model import NETWORK_TASK, JobLoad, TaskIndex, TaskLoad
+from autosched.sim.estimates import Expectation
 from autosched.sim.scenario import JobPlan, Round, Work
+
+
+def _exact(work: Work) -> float | None:
+    return work.duration_s
 
 
 class SimClient:
     """One job's progress through its plan. A phase is what may go on at the same time."""
 
-    def __init__(self, plan: JobPlan) -> None:
+    def __init__(self, plan: JobPlan, expectation: Expectation = _exact) -> None:
         before, after = ({NETWORK_TASK: (steps,)} if steps else {} for steps in (plan.before, plan.after))
         tasks = {index: rounds for index, rounds in enumerate(plan.tasks, start=NETWORK_TASK + 1) if rounds}
         phases: tuple[dict[TaskIndex, tuple[Round, ...]], ...] = ({**before}, tasks, {**after})
         self._phases = [phase for phase in phases if phase]
         self._place: dict[TaskIndex, tuple[int, int]] = {}  # finished rounds, finished steps of this round
+        self._under_way: dict[TaskIndex, None] = {}  # their round has begun
+        self._order = None if plan.order is None else deque(plan.order)
+        self._under_way_max = plan.under_way_max
+        self._expectation = expectation
+        self.rounds_left = sum(len(rounds) for rounds in tasks.values())
         self.rounds_done = 0
         self._begin_phase()
 
     def next_work(self, task: TaskIndex) -> Work | None:
-        """The next step of a task of this phase; None when it is complete."""
-        done, step = self._place.get(task, (0, 0))
-        rounds = self._phases[0].get(task, ()) if self._phases else ()
-        return rounds[done][step] if done < len(rounds) else None
+        """The next step of a task of this phase; None when it is complete or its next round has not begun."""
+        if task not in self._under_way:
+            return None
+        done, step = self._place[task]
+        return self._phases[0][task][done][step]
+
+    def future(self, task: TaskIndex) -> tuple[Work, ...]:
+        """All that a task of this phase still has to do, the step under way included; times as they are expected."""
+        if task not in self._place:
+            return ()
+        done, step = self._place[task]
+        rounds = self._phases[0][task][done:]
+        return tuple(self._as_expected(work) for n, steps in enumerate(rounds) for work in steps[0 if n else step :])
+
+    def phases_left(self) -> tuple[tuple[tuple[Work, ...], ...], ...]:
+        """All that the job still has to do: phase after phase, chains of steps that may go on side by side."""
+        if not self._phases:
+            return ()
+        now = tuple(chain for task in self._place if (chain := self.future(task)))
+        later = (
+            tuple(tuple(self._as_expected(work) for steps in rounds for work in steps) for rounds in phase.values())
+            for phase in self._phases[1:]
+        )
+        return (now, *later)
 
     def load(self) -> JobLoad:
         """What a client says when it attaches."""
@@ -35,14 +68,16 @@ class SimClient:
     def ended(self, task: TaskIndex, *, ok: bool) -> JobLoad:
         """A step is over. A task gives a failed round up; the network's own steps are tried again."""
         done, step = self._place[task]
-        if ok:
-            over = step + 1 == len(self._phases[0][task][done])
-            self.rounds_done += over
-            self._place[task] = (done + 1, 0) if over else (done, step + 1)
-        elif task != NETWORK_TASK:
-            self._place[task] = (done + 1, 0)
-        if any(self.next_work(other) for other in self._place):
+        over = step + 1 == len(self._phases[0][task][done]) if ok else task != NETWORK_TASK
+        if not over:
+            self._place[task] = (done, step + ok)
             return self._report([task])
+        self.rounds_done += ok
+        self._place[task] = (done + 1, 0)
+        del self._under_way[task]
+        begun = self._go_on(task)
+        if self._under_way:
+            return self._report(dict.fromkeys([task, *begun]))
         finished = list(self._place)
         self._phases.pop(0)
         self._begin_phase()
@@ -50,18 +85,49 @@ class SimClient:
 
     def _begin_phase(self) -> None:
         self._place = dict.fromkeys(self._phases[0], (0, 0)) if self._phases else {}
+        self._go_on(*self._place)
+
+    def _go_on(self, *idle: TaskIndex) -> list[TaskIndex]:
+        """Begin rounds: of these tasks, or of those whose turn it is. Returns the tasks."""
+        if self._order is None or NETWORK_TASK in self._place:
+            return [task for task in idle if self._begin(task)]
+        begun: list[TaskIndex] = []
+        passed: list[TaskIndex] = []
+        while self._order and len(self._under_way) < self._under_way_max:
+            task = self._order.popleft()
+            if task in self._under_way:
+                passed.append(task)
+            elif self._begin(task):
+                begun.append(task)
+        self._order.extendleft(reversed(passed))
+        return begun
+
+    def _begin(self, task: TaskIndex) -> bool:
+        if self._is_complete(task):
+            return False
+        self._under_way[task] = None
+        self.rounds_left -= task != NETWORK_TASK
+        return True
+
+    def _is_complete(self, task: TaskIndex) -> bool:
+        return task not in self._place or self._place[task][0] == len(self._phases[0][task])
 
     def _report(self, tasks: Iterable[TaskIndex]) -> JobLoad:
-        return JobLoad(tasks=tuple(self._task_load(task) for task in tasks), complete=not self._phases)
+        loads = tuple(self._task_load(task) for task in tasks)
+        return JobLoad(tasks=loads, complete=not self._phases, rounds_left=self.rounds_left)
 
     def _task_load(self, task: TaskIndex) -> TaskLoad:
         work = self.next_work(task)
         if work is None:
-            return TaskLoad(task=task, complete=True)
+            return TaskLoad(task=task, complete=self._is_complete(task))
         return TaskLoad(
             task=task,
             resources_next=work.pools,
             stage_next=work.stage,
-            expected_s=work.duration_s,
+            expected_s=self._expectation(work),
             timeout_s=work.timeout_s,
         )
+
+    def _as_expected(self, work: Work) -> Work:
+        expected_s = self._expectation(work)
+        return work if expected_s in (None, work.duration_s) else msgspec.structs.replace(work, duration_s=expected_s)

@@ -31,12 +31,15 @@ class Report(Struct, frozen=True, kw_only=True):
         """Of a world in which everything has happened."""
         makespan_s = max(world.ended_at.values(), default=0.0)
         spans = tuple(world.spans.values())
-        units = dict.fromkeys(unit.name for pool in world.scenario.pools for unit in pool.units)
+        on_unit: dict[UnitName, list[Span]] = {u.name: [] for pool in world.scenario.pools for u in pool.units}
+        for span in spans:
+            for unit in span.units:
+                on_unit[unit].append(span)
         return cls(
             makespan_s=makespan_s,
             completion_s={job: at - world.arrived_at[job] for job, at in world.ended_at.items()},
             states=dict(world.ended),
-            busy={unit: busy_s(spans, unit, 0.0, makespan_s) / makespan_s if makespan_s else 0.0 for unit in units},
+            busy={unit: busy_s(mine, unit, 0.0, makespan_s) / (makespan_s or 1.0) for unit, mine in on_unit.items()},
             spans=spans,
             events=len(world.history),
         )

@@ -1,10 +1,12 @@
 """What there is to do, and what goes wrong. Data only; equal seeds give equal scenarios."""
 
+from collections.abc import Iterator
 from random import Random
 
 from msgspec import Struct
 
-from autosched.model import Pool, PoolName, Unit
+from autosched.core.policy import POLICIES
+from autosched.model import Goal, Pool, PoolName, TaskIndex, Unit
 
 HOST = "host"
 DEVICE = "device:cpu"
@@ -28,10 +30,28 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     """One simulated job: `before` and `after` are the network's own steps, the tasks go side by side in between."""
 
     tasks: tuple[tuple[Round, ...], ...]
+    """Of task 1, task 2 and so on."""
     before: Round = ()
     after: Round = ()
+    order: tuple[TaskIndex, ...] | None = None
+    """Whose round begins next, round by round; None: every task begins its next round as soon as it can."""
+    under_way_max: int = 1
+    """With an order, so many tasks have a round under way at once."""
     arrives_at: float = 0.0
     cancelled_at: float | None = None
+    client_start_s: float | None = None
+    """None: as the scenario says."""
+    name: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+
+    def works(self) -> Iterator[Work]:
+        """All its steps."""
+        yield from self.before
+        for rounds in self.tasks:
+            for steps in rounds:
+                yield from steps
+        yield from self.after
 
 
 class Faults(Struct, frozen=True, kw_only=True):
@@ -63,6 +83,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     client_stop_s: float = 0.0
     step_timeout_s: float = 600.0
     attach_timeout_s: float = 60.0
+    choices: tuple[tuple[float, str, Goal], ...] = ()
+    """When an operator chooses which policy and goal."""
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -81,13 +103,13 @@ def lower_bound_s(scenario: Scenario) -> float:
     work = {pool.name: 0.0 for pool in scenario.pools}
     longest_s = 0.0
     for job in scenario.jobs:
-        ends = [*job.before, *job.after]
-        chains = [[step for steps in task for step in steps] for task in job.tasks]
-        for step in [*ends, *(step for chain in chains for step in chain)]:
+        for step in job.works():
             for pool in step.pools:
                 work[pool] += step.duration_s
-        chain_s = max((sum(step.duration_s for step in chain) for chain in chains), default=0.0)
-        longest_s = max(longest_s, chain_s + sum(step.duration_s for step in ends))
+        chains = (sum(step.duration_s for steps in task for step in steps) for task in job.tasks)
+        longest_s = max(
+            longest_s, max(chains, default=0.0) + sum(step.duration_s for step in [*job.before, *job.after])
+        )
     return max(longest_s, *(work[pool.name] / len(pool.units) for pool in scenario.pools))
 
 
@@ -113,7 +135,13 @@ def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
         client_stop_s=rng.choice((0.0, 0.5)),
         step_timeout_s=40.0,
         attach_timeout_s=5.0,
+        choices=tuple(_random_choice(rng) for _ in range(rng.choice((0, 0, 0, 1, 2)))),
     )
+
+
+def _random_choice(rng: Random) -> tuple[float, str, Goal]:
+    exclusive = [name for name, policy in POLICIES.items() if not policy.shares_units]
+    return rng.randint(1, 200) / 2, rng.choice(exclusive), rng.choice(list(Goal))
 
 
 def _random_faults(rng: Random) -> Faults:
@@ -146,4 +174,6 @@ def _random_job(rng: Random, both: bool) -> JobPlan:
         after=(step("compile", HOST), step("evaluate", DEVICE)) if network else (),
         arrives_at=rng.choice((0.0, 0.0, rng.randint(0, 100) / 2)),
         cancelled_at=rng.randint(0, 200) / 2 if rng.random() < 0.1 else None,
+        priority=rng.choice((0, 0, 0, rng.randint(-100, 100))),
+        deadline_s=rng.choice((None, None, None, rng.randint(1, 400) / 2)),
     )

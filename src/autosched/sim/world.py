@@ -1,14 +1,15 @@
 """The world around the scheduler: one heap of things to come, delivered in order of time, then of registration."""
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from msgspec import Struct
 
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched import policies
+from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
@@ -16,19 +17,21 @@ from autosched.core.events import (
     Event,
     JobCancelRequested,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
     StepEnded,
 )
-from autosched.core.policy import INTERLEAVED, Policy
+from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
-from autosched.model import JobId, JobSpec, JobState, Outcome, Step, StepId, UnitName
+from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
 from autosched.protocol import Span
 from autosched.sim.client import SimClient
+from autosched.sim.estimates import LEARNED, Estimates
 from autosched.sim.report import Report
 from autosched.sim.scenario import Scenario
 
-EVENTS_MAX = 200_000
-"""A simulation that needs more does not end by itself."""
+EVENTS_BASE = 10_000
+EVENTS_PER_STEP = 20
 
 MODEL = "0" * 64
 
@@ -65,14 +68,25 @@ class Running:
     version: int = 0
 
 
+def events_max(scenario: Scenario) -> int:
+    """A simulation that needs more does not end by itself."""
+    return EVENTS_BASE + EVENTS_PER_STEP * sum(1 for plan in scenario.jobs for _ in plan.works())
+
+
 class World:
     """Lets a scenario happen. `watch` sees the scheduler after every event: the place for checks."""
 
     def __init__(
-        self, scenario: Scenario, policy: Policy = INTERLEAVED, watch: Callable[[Scheduler], None] | None = None
+        self,
+        scenario: Scenario,
+        policy: Policy = INTERLEAVED,
+        watch: Callable[[Scheduler], None] | None = None,
+        *,
+        goal: Goal = Goal.BALANCED,
+        estimates: Estimates = LEARNED,
     ) -> None:
         self.scenario = scenario
-        self.scheduler = Scheduler(policy)
+        self.scheduler = Scheduler(policy, goal, policies={**POLICIES, policy.name: policy})
         self.history: list[Entry] = []
         self.spans: dict[StepId, Span] = {}
         self.ended: dict[JobId, JobState] = {}
@@ -80,7 +94,8 @@ class World:
         self.arrived_at: dict[JobId, float] = {}
         self.now = 0.0
         self._watch = watch
-        self._policy = policy
+        self._policy = self._configured = policy
+        self._goal = goal
         self._rng = Random(f"world/{scenario.seed}")
         self._heap: list[tuple[float, JobId, int, Callable[[], Event | None]]] = []
         self._pushed = 0
@@ -88,7 +103,13 @@ class World:
         self._on_unit: dict[UnitName, dict[StepId, None]] = {}
         arrivals = sorted(enumerate(scenario.jobs), key=lambda item: (item[1].arrives_at, item[0]))
         self.plans = {job: plan for job, (_, plan) in enumerate(arrivals, start=1)}
-        self._processes = {job: Process(SimClient(plan)) for job, plan in self.plans.items()}
+        self._processes = {
+            job: Process(SimClient(plan, estimates.of(plan, f"{scenario.seed}/{job}")))
+            for job, plan in self.plans.items()
+        }
+        if estimates.mode != "learned":
+            self.scheduler.state.oracle = self._foresee
+        self._events_max = events_max(scenario)
 
     def run(self) -> Report:
         """Let everything happen."""
@@ -98,15 +119,28 @@ class World:
             self._later(plan.arrives_at, job, partial(self._arrives, job))
             if plan.cancelled_at is not None:
                 self._later(plan.cancelled_at, job, partial(self._is_cancelled, job))
+        for at, policy, goal in self.scenario.choices:
+            self._later(at, 0, partial(self._is_chosen, policy, goal, "its operator"))
         for event in self._events():
-            self._settle_span(event)
-            actions = self.scheduler.handle(self.now, event)
-            self.history.append(Entry(self.now, event, tuple(actions)))
-            for action in actions:
-                self._perform(action)
-            if self._watch is not None:
-                self._watch(self.scheduler)
+            self._handle(event)
+            for advice in self.scheduler.advice():
+                if advice is not None:
+                    self._handle(advice)
         return Report.of(self)
+
+    def _foresee(self, job: JobId, task: TaskIndex) -> Sequence[tuple[str, tuple[PoolName, ...], float]]:
+        """What the task has still to do, as far as the estimates go."""
+        future = self._processes[job].client.future(task)
+        return [(work.stage, work.pools, work.duration_s) for work in future]
+
+    def _handle(self, event: Event) -> None:
+        self._settle_span(event)
+        actions = self.scheduler.handle(self.now, event)
+        self.history.append(Entry(self.now, event, tuple(actions)))
+        for action in actions:
+            self._perform(action)
+        if self._watch is not None:
+            self._watch(self.scheduler)
 
     # What comes next ----------------------------------------------------------------------------------------
 
@@ -128,7 +162,7 @@ class World:
             else:
                 return
             if event is not None:
-                assert len(self.history) < EVENTS_MAX, f"no end after {EVENTS_MAX} events: {self.scenario}"
+                assert len(self.history) < self._events_max, f"no end after {self._events_max} events"
                 yield event
 
     def _risk(self, probability: float) -> bool:
@@ -144,15 +178,23 @@ class World:
             process.life += 1
         for step, span in self.spans.items():
             self._close(step, span, Outcome.LOST)
-        scenario = self.scenario
-        return ResourcesDeclared(scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s)
+        scenario, self._policy = self.scenario, self._configured
+        return ResourcesDeclared(
+            scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s, self._policy.name, self._goal
+        )
 
     def _arrives(self, job: JobId) -> Event:
         self.arrived_at[job] = self.now
-        return JobSubmitted(job, JobSpec(name=f"job {job}", model=MODEL))
+        plan = self.plans[job]
+        name, priority, deadline_s = plan.name or f"job {job}", plan.priority, plan.deadline_s
+        return JobSubmitted(job, JobSpec(name=name, model=MODEL, priority=priority, deadline_s=deadline_s))
 
     def _is_cancelled(self, job: JobId) -> Event | None:
         return JobCancelRequested(job, "its user") if job in self.arrived_at else None
+
+    def _is_chosen(self, policy: str, goal: Goal, by: str) -> Event:
+        self._policy = policies.load(policy)
+        return PolicyChosen(policy, goal, by)
 
     def _attaches(self, job: JobId, life: int) -> Event | None:
         process = self._processes[job]
@@ -192,6 +234,8 @@ class World:
                 self._start_step(step)
             case RevokeStep(step=step_id):
                 self._revoke(step_id)
+            case ReplacePolicy(instead=instead):
+                self._later(0.0, 0, partial(self._is_chosen, instead, self._goal, "the world"))
             case EndJob(job=job, state=state):
                 assert job not in self.ended, f"job {job} ended twice"
                 self.ended[job], self.ended_at[job] = state, self.now
@@ -201,7 +245,8 @@ class World:
         assert not process.alive, f"job {job} has a client already"
         process.life, process.alive, process.loss_due, process.progressed = process.life + 1, True, False, False
         if not self._risk(self.scenario.faults.client_never_attaches):
-            self._later(self.scenario.client_start_s, job, partial(self._attaches, job, process.life))
+            own_s, common_s = self.plans[job].client_start_s, self.scenario.client_start_s
+            self._later(common_s if own_s is None else own_s, job, partial(self._attaches, job, process.life))
 
     def _start_step(self, step: Step) -> None:
         process, faults = self._processes[step.job], self.scenario.faults

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -87,17 +88,57 @@ def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float
     """Latencies of one call, in seconds. Raises WrongResult."""
     place = bench(task, reference)
     module = tvm.runtime.load_module(artifact)
+    first_s = _checked(module, place)
+    if _hopeless(first_s, plan):
+        return (first_s,)
+    return sample(module, place.buffers, _number(module, place, plan), plan.repeat)
+
+
+def compare(task: str, reference: str, artifacts: Sequence[str], plan: Plan) -> list[tuple[float, ...] | str]:
+    """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
+
+    One that is hopelessly slow, as the untuned kernel mostly is, is run once.
+    """
+    place = bench(task, reference)
+    found: list[list[float] | str] = []
+    turns = []
+    for artifact in artifacts:
+        module = tvm.runtime.load_module(artifact)
+        try:
+            first_s = _checked(module, place)
+        except WrongResult as error:
+            found.append(str(error))
+            continue
+        found.append(samples := [])
+        if _hopeless(first_s, plan):
+            samples.append(first_s)
+        else:
+            turns.append((samples, module, _number(module, place, plan)))
+    for _ in range(plan.repeat):
+        for samples, module, number in turns:
+            samples.extend(sample(module, place.buffers, number, 1))
+    return [one if isinstance(one, str) else tuple(one) for one in found]
+
+
+def _checked(module: Any, place: Bench) -> float:
+    """Latency of the first call, in seconds. Raises WrongResult."""
     function = module["main"]
     place.clear()
     started = time.perf_counter()
     function(*place.buffers)
     first_s = time.perf_counter() - started
     place.check()
-    if plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s):
-        return (first_s,)
+    return first_s
+
+
+def _hopeless(first_s: float, plan: Plan) -> bool:
+    return plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s)
+
+
+def _number(module: Any, place: Bench, plan: Plan) -> int:
+    """How many calls a sample takes to be long enough."""
     once_s = sample(module, place.buffers, 1, 1)[0]
-    number = min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
-    return sample(module, place.buffers, number, plan.repeat)
+    return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 
 
 def sample(module: Any, buffers: list[Any], number: int, repeat: int) -> tuple[float, ...]:

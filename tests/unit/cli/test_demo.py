@@ -9,7 +9,7 @@ def test_the_simulated_part_compares_the_policies(capsys: pytest.CaptureFixture[
     demo._simulate()
     lines = capsys.readouterr().out.splitlines()
     speedups = {words[0]: words[-2] for words in map(str.split, lines[2:6])}
-    assert list(speedups) == ["sequential", "synchronous", "interleaved", "build-first"]
+    assert list(speedups) == ["sequential", "synchronous", "interleaved", "predictive"]
     assert speedups["sequential"] == "1.00x"
     assert float(speedups["interleaved"][:-1]) > 1.5
     assert "No schedule can exceed 1.7" in lines[6]

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from autosched import report
 from autosched.cli.outcome import outcome
+from autosched.model import Purpose, Record
 from autosched.results import Result
 from samples import evaluation, job_view, records, spans
 
@@ -36,3 +37,22 @@ def test_a_compile_says_whose_trials_it_used(tmp_path: Path) -> None:
     spec = job_view().spec
     assert spec is not None
     assert "compiled with the trials of job 3" in told(tmp_path, trials=0, failed=0, spec=replace(spec, records_from=3))
+
+
+def test_steps_that_shared_units_are_told(tmp_path: Path) -> None:
+    assert "its latencies are disturbed" in told(tmp_path, shared_units=True)
+    assert "latencies are" not in told(tmp_path)
+
+
+def test_it_says_what_finals_changed_and_what_was_disturbed(tmp_path: Path) -> None:
+    made = [(1, b"c", Purpose.FINAL, 2e-3), (1, b"", Purpose.DEFAULT, 1e-3)]
+    held = [
+        Record(task=task, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
+        for i, (task, candidate, purpose, s) in enumerate(made)
+    ]
+    gathered = report.gather(replace(job_view(), disturbed_records=4), None, [*records(), *held], spans())
+    text = "\n".join(outcome(Result(gathered, tmp_path, ())))
+    assert " finals of 1 task changed the best of 0, the default won 1" in text
+    assert " 4 measurements disturbed by other load or by a slower device" in text
+    assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
+    assert "finals of" not in told(tmp_path)

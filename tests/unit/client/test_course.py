@@ -5,8 +5,8 @@ import random
 import pytest
 
 from autosched.backend import Network
-from autosched.client.course import ROUND, Course
-from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Record, TaskInfo, TaskLoad
+from autosched.client.course import STAGES, Course
+from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
 
 MODEL = "0" * 64
 
@@ -26,7 +26,7 @@ def wants(load: JobLoad) -> dict[int, str]:
 
 
 def record(task: int, trial: int, latency_s: float | None) -> Record:
-    return Record(task=task, trial=trial, candidate=b"", latency_s=(latency_s,) if latency_s else ())
+    return Record(task=task, trial=trial, candidate=str(trial).encode(), latency_s=(latency_s,) if latency_s else ())
 
 
 def test_begins_with_import_on_the_host() -> None:
@@ -192,7 +192,7 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
             measured += c.allotted[task]
             load = c.updated(task, rng.choice([None, rng.random()]))
         else:
-            assert stage in ROUND
+            assert stage in STAGES[Purpose.TRIAL]
             load = c.advanced(task)
         new = wants(load)
         assert not new.keys() & pending.keys(), "a task has two stages at once"

@@ -9,7 +9,7 @@ import pytest
 from autosched.backend import Built, Lease, Measured, Network, Session
 from autosched.client.worker import Worker
 from autosched.errors import StepFailed
-from autosched.model import JobSpec, Record, TaskInfo
+from autosched.model import JobSpec, Purpose, Record, TaskInfo
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
 WAIT_S = 0.5
@@ -29,6 +29,21 @@ class FakeTuner:
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         raise StepFailed("no luck")
+
+
+class OldTuner(FakeTuner):
+    """Of a backend that knows no comparisons."""
+
+    def restore(self, records: Sequence[Record]) -> None:
+        self.restored = [record.trial for record in records]
+
+
+class NewTuner(OldTuner):
+    def default(self) -> bytes | None:
+        return b""
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        yield from (Measured(one.candidate, (2.0,)) for one in built)
 
 
 class FakeSession:
@@ -71,3 +86,57 @@ def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
     with pytest.raises(StepFailed):
         worker.update(1, LEASE)
     assert worker.give_up(1) == 2
+
+
+class ComparingSession(FakeSession):
+    """Task 1 can have finals; keeps what it is to compile."""
+
+    def __init__(self) -> None:
+        self.tuners = {1: NewTuner(), 2: OldTuner()}
+        self.compiled: Sequence[Record] = ()
+
+    def tuner(self, task: TaskInfo, seed: int) -> FakeTuner:
+        return self.tuners[task.task]
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        self.compiled = records
+
+
+def test_finals_are_compared_with_the_default_and_marked() -> None:
+    session, kept = ComparingSession(), list[Record]()
+    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
+    worker.import_network(LEASE, [])
+    assert worker.comparable() == [1]
+    worker.begin(1, [b"a", b"b"], Purpose.FINAL)
+    worker.build(1, LEASE)
+    worker.profile(1, LEASE)
+    assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [
+        (b"a", Purpose.FINAL, (2.0,)),
+        (b"b", Purpose.FINAL, (2.0,)),
+        (b"", Purpose.DEFAULT, (2.0,)),
+    ]
+    assert worker.round_trials(1) == [0, 1, 2]
+
+
+def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:
+    kept: list[Record] = []
+    worker = made(kept.append, 2)
+    worker.begin(1, [b"b"], Purpose.AGAIN)
+    worker.build(1, LEASE)
+    worker.profile(1, LEASE)
+    assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [(b"b", Purpose.AGAIN, (1.0,))]
+
+
+def test_tuners_and_compile_see_the_records_that_count() -> None:
+    session = ComparingSession()
+    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    records = [
+        Record(task=1, trial=0, candidate=b"a", latency_s=(9.0,), disturbed="load"),
+        Record(task=1, trial=1, candidate=b"a", latency_s=(1.0,), purpose=Purpose.AGAIN),
+        Record(task=1, trial=2, candidate=b"a", latency_s=(1.1,), purpose=Purpose.FINAL),
+        Record(task=1, trial=3, candidate=b"", latency_s=(5.0,), purpose=Purpose.DEFAULT),
+    ]
+    worker.import_network(LEASE, records)
+    assert session.tuners[1].restored == [1]
+    worker.compile(records, LEASE)
+    assert [record.trial for record in session.compiled] == [2, 3]

@@ -14,7 +14,7 @@ from autosched.core.events import (
     ResourcesDeclared,
     StepEnded,
 )
-from autosched.core.policy import BUILD_FIRST, INTERLEAVED, SEQUENTIAL
+from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
 from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
@@ -47,7 +47,7 @@ loads = st.builds(
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(pools=st.sampled_from(MACHINES), policy=st.sampled_from([INTERLEAVED, BUILD_FIRST, SEQUENTIAL]))
+    @initialize(pools=st.sampled_from(MACHINES), policy=st.sampled_from([INTERLEAVED, PREDICTIVE, SEQUENTIAL]))
     def start(self, pools: tuple, policy: object) -> None:
         self.story = Story(pools, policy, step_timeout_s=30.0, attach_timeout_s=20.0)
         self.journal: list[tuple[float, Event]] = [(0.0, ResourcesDeclared(pools, 30.0, 20.0))]

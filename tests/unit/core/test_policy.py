@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.policy import BUILD_FIRST, INTERLEAVED, POLICIES, SEQUENTIAL, SYNCHRONOUS, Policy
+from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
 from unit.core.story import DEVICE, HOST, Story, complete, pool, steps, wants
 
 ONE_LANE = (pool("host", "host/0"),)
@@ -10,12 +10,12 @@ ONE_LANE = (pool("host", "host/0"),)
 
 def test_the_names_are_those_of_the_policies() -> None:
     assert {name: policy.name for name, policy in POLICIES.items()} == {name: name for name in POLICIES}
-    assert list(POLICIES) == ["interleaved", "sequential", "synchronous", "build-first"]
+    assert list(POLICIES) == ["predictive", "interleaved", "sequential", "synchronous"]
 
 
 @pytest.mark.parametrize(
     ("policy", "order"),
-    [(INTERLEAVED, [(1, 2), (1, 3), (2, 1), (2, 2)]), (BUILD_FIRST, [(1, 3), (2, 2), (1, 2), (2, 1)])],
+    [(INTERLEAVED, [(1, 2), (1, 3), (2, 1), (2, 2)]), (PREDICTIVE, [(1, 3), (2, 2), (1, 2), (2, 1)])],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_builds_go_first_where_the_policy_says_so(policy: Policy, order: list[tuple[int, int]]) -> None:
@@ -30,7 +30,7 @@ def test_builds_go_first_where_the_policy_says_so(policy: Policy, order: list[tu
     assert story.starts()[-4:] == order
 
 
-@pytest.mark.parametrize("policy", [INTERLEAVED, BUILD_FIRST], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [INTERLEAVED, PREDICTIVE], ids=lambda policy: policy.name)
 def test_no_unit_is_idle_while_somebody_waits_for_it(policy: Policy) -> None:
     story = Story(policy=policy)
     story.running(wants(1, HOST))

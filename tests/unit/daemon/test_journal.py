@@ -4,18 +4,24 @@ import asyncio
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from autosched.core.events import ClientLost, Event, StepEnded
-from autosched.daemon.journal import Journal, JournalDamaged
+from autosched.daemon import journal as journal_module
+from autosched.daemon.journal import LAZY_MAX, Journal, JournalDamaged
 from autosched.errors import ConfigError, Refused
-from autosched.model import Outcome
+from autosched.model import Outcome, Step
 
+STEP = Step(id=3, job=1, task=2, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
 TABLE = "CREATE TABLE IF NOT EXISTS notes (body TEXT) STRICT"
 
 
@@ -40,7 +46,7 @@ def with_journal(path: Path, work: Callable[[Journal], Awaitable[None]]) -> None
 def replayed(path: Path) -> list[tuple[float, Event]]:
     journal = Journal(path, TABLE)
     try:
-        return list(journal.replay())
+        return [(now, happened) for now, happened, _ in journal.replay()]
     finally:
         journal.close()
 
@@ -65,12 +71,90 @@ def test_many_writers_share_transactions_and_keep_their_order(tmp_path: Path) ->
     )
 
 
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many writes shared each transaction."""
+    sizes: list[int] = []
+    commit = Journal._commit
+
+    def counting(self: Journal, batch: list[Any]) -> None:
+        sizes.append(len(batch))
+        commit(self, batch)
+
+    monkeypatch.setattr(Journal, "_commit", counting)
+    return sizes
+
+
+def test_a_lazy_write_shares_the_transaction_of_the_next_event(
+    tmp_path: Path, commits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "LAZY_S", 3_600.0)
+
+    async def work(journal: Journal) -> None:
+        notes = []
+        for number in range(3):
+            notes.append(journal.write(("INSERT INTO notes VALUES (?)", (str(number),)), lazy=True))
+            await asyncio.sleep(0)
+        assert not any(note.done() for note in notes)
+        await journal.append(1.0, event(1))
+        assert all(note.done() for note in notes)
+        assert commits == [4]
+
+    with_journal(tmp_path / "db", work)
+
+
+def test_lazy_writes_do_not_wait_for_an_event_that_does_not_come(
+    tmp_path: Path, commits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(journal: Journal) -> None:
+        await journal.write(("INSERT INTO notes VALUES ('alone')", ()), lazy=True)
+        monkeypatch.setattr(journal_module, "LAZY_S", 3_600.0)
+        many = [journal.write(("INSERT INTO notes VALUES ('of many')", ()), lazy=True) for _ in range(LAZY_MAX)]
+        await asyncio.gather(*many)
+        assert commits == [1, LAZY_MAX]
+        last = journal.write(("INSERT INTO notes VALUES ('last')", ()), lazy=True)
+        await journal.write()
+        assert last.done()
+
+    with_journal(tmp_path / "db", work)
+
+
+def test_decisions_come_back_with_their_events(tmp_path: Path) -> None:
+    async def work(journal: Journal) -> None:
+        await journal.append(0.0, event(1), (STEP, STEP))
+        await journal.append(1.0, event(2))
+
+    with_journal(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", TABLE)
+    assert list(journal.replay()) == [(0.0, event(1), (STEP, STEP)), (1.0, event(2), ())]
+    journal.close()
+
+
+def test_a_journal_of_the_format_before_decisions_goes_on(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    database.execute("CREATE TABLE journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER) STRICT")
+    for seq in (1, 2):
+        body = msgspec.msgpack.encode(event(seq))
+        crc = zlib.crc32(body, zlib.crc32(struct.pack(">qd", seq, float(seq))))
+        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", (seq, float(seq), body, crc))
+    database.execute("PRAGMA user_version = 1")
+    database.close()
+
+    async def work(journal: Journal) -> None:
+        await journal.append(3.0, event(3), (STEP,))
+
+    with_journal(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", TABLE)
+    assert list(journal.replay()) == [(1.0, event(1), None), (2.0, event(2), None), (3.0, event(3), (STEP,))]
+    journal.close()
+
+
 def test_what_belongs_to_an_event_is_written_with_it_or_not_at_all(tmp_path: Path) -> None:
     async def work(journal: Journal) -> None:
         note = ("INSERT INTO notes VALUES (?)", ("kept",))
-        await journal.append(1.0, event(1), (note,))
+        await journal.append(1.0, event(1), (), (note,))
         with pytest.raises(sqlite3.Error):
-            await journal.append(2.0, event(2), (note, ("INSERT INTO nowhere VALUES (1)", ())))
+            await journal.append(2.0, event(2), (), (note, ("INSERT INTO nowhere VALUES (1)", ())))
         await journal.append(3.0, event(3))
         assert await journal.read("SELECT body FROM notes") == [("kept",)]
 
@@ -131,6 +215,11 @@ def written(path: Path, count: int = 6) -> None:
             "UPDATE journal SET event = CAST(event || x'00' AS BLOB) WHERE seq = 3",
             "the checksum of row 3 does not match",
         ),
+        (
+            "UPDATE journal SET started = CAST(started || x'00' AS BLOB) WHERE seq = 3",
+            "the checksum of row 3 does not match",
+        ),
+        ("UPDATE journal SET started = NULL WHERE seq = 3", "the checksum of row 3 does not match"),
         ("UPDATE journal SET now = 9.0 WHERE seq = 3", "the checksum of row 3 does not match"),
         ("DELETE FROM journal WHERE seq = 3", "row 3 is missing"),
         ("DELETE FROM journal WHERE seq = 1", "row 1 is missing"),

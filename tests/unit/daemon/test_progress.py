@@ -7,7 +7,7 @@ import pytest
 from autosched.backend import Network
 from autosched.daemon.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.daemon.store import Found
-from autosched.model import TaskInfo
+from autosched.model import Purpose, TaskInfo
 
 NETWORK = Network(
     tasks=(TaskInfo(task=1, name="conv", workload="a", weight=3), TaskInfo(task=2, name="dense", workload="b"))
@@ -104,3 +104,40 @@ def test_versions_do_not_repeat_in_another_life() -> None:
         first.changed(1)
     second.changed(1)
     assert first.of(1).version != second.of(1).version
+
+
+def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None, disturbed=True))
+    progress.add(Found(1, 1, 1, 0.003, None, Purpose.AGAIN))
+    task = progress.tasks[1]
+    assert (progress.trials, progress.records, task.trials, task.best_s) == (1, 2, 1, 0.003)
+    assert progress.disturbed == {0}
+    progress.add(Found(1, 1, 2, 0.0035, None, Purpose.FINAL))
+    assert task.best_s == 0.003, "not before the last of the finals, the default"
+    progress.add(Found(1, 1, 3, 0.009, None, Purpose.DEFAULT))
+    assert (task.best_s, task.default_s) == (0.0035, 0.009)
+    for trial, purpose in ((4, Purpose.FINAL), (5, Purpose.DEFAULT)):  # held again
+        progress.add(Found(1, 1, trial, 0.005, None, purpose))
+    assert (task.best_s, task.default_s) == (0.005, 0.005)
+    assert (progress.trials, progress.next_trial) == (1, 6)
+
+
+def test_finals_that_all_fail_leave_the_best_as_it_was() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None))
+    for trial, purpose in ((1, Purpose.FINAL), (2, Purpose.DEFAULT)):
+        progress.add(Found(1, 1, trial, None, "run crash", purpose))
+    assert progress.tasks[1].best_s == 0.004
+    assert progress.failed == 0, "they were no trials"
+
+
+def test_finals_that_turn_out_disturbed_are_decided_by_the_fastest_repeats() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None, Purpose.FINAL, fastest_s=0.001))
+    progress.add(Found(1, 1, 1, 0.003, None, Purpose.DEFAULT, fastest_s=0.002))
+    task = progress.tasks[1]
+    assert (task.best_s, task.default_s) == (0.003, 0.003)
+    progress.tag([0, 1])
+    assert (task.best_s, task.default_s) == (0.001, 0.002)
+    assert progress.disturbed == {0, 1}

@@ -1,7 +1,8 @@
 """The loop: journalled before performed, one event at a time, on a clock that only goes forward."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from autosched.core.events import (
     JobCancelRequested,
     JobSubmitted,
     ResourcesDeclared,
+    RuleChosen,
     StepEnded,
 )
 from autosched.core.scheduler import Scheduler
@@ -21,7 +23,7 @@ from autosched.daemon.journal import Journal, JournalDamaged
 from autosched.daemon.runtime import Runtime, describe, spawn
 from autosched.daemon.store import TABLES, Store
 from autosched.errors import AutoschedError, Refused
-from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, TaskLoad, Unit
+from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
 
 SPEC = JobSpec(name="net", model="0" * 64)
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -93,6 +95,76 @@ def test_an_action_is_performed_after_its_event_is_durable(tmp_path: Path) -> No
         assert seen.changes == [1, 1]
 
     live(tmp_path / "db", work)
+
+
+def test_a_decision_is_durable_with_its_event(tmp_path: Path) -> None:
+    steps: list[Step] = []
+
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        steps.extend(action.step for action in seen.actions if isinstance(action, StartStep))
+
+    live(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", *TABLES)
+    assert [started for *_, started in journal.replay()] == [(), (), tuple(steps)]
+    assert len(steps) == 1
+    journal.close()
+
+
+def test_what_can_be_refused_is_durable_before_it_is_decided(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        full = sqlite3.connect(tmp_path / "db", isolation_level=None)
+        full.execute("BEGIN IMMEDIATE")  # as good as a full disk: nothing can be written
+        posted = asyncio.ensure_future(runtime.post(lambda: JobSubmitted(1, SPEC), droppable=True))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert runtime.state.jobs == {}
+        full.execute("ROLLBACK")
+        full.close()
+        await posted
+        assert list(runtime.state.jobs) == [1]
+
+    live(tmp_path / "db", work)
+
+
+class Thoughtful(Scheduler):
+    """Thinks in three pieces after each event, and comes to a conclusion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns_of_others = 0
+        self.pieces: list[int] = []
+
+    def advice(self) -> Iterator[RuleChosen | None]:
+        for _ in range(3):
+            self.pieces.append(self.turns_of_others)
+            yield None
+        yield RuleChosen("mwkr")
+
+
+def test_looking_ahead_goes_on_piece_by_piece_between_other_work(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path / "db", *TABLES)
+        runtime = Runtime(journal, scheduler := Thoughtful())
+        journal.start()
+        runtime.performer = Seen(journal)
+        loop = spawn(runtime.run(), "loop")
+        posted = asyncio.ensure_future(happen(runtime, ResourcesDeclared(POOLS, 600.0, 60.0)))
+        while journal.seq < 2:
+            scheduler.turns_of_others += 1
+            await asyncio.sleep(0)
+        await posted
+        assert len(set(scheduler.pieces[:3])) == 3, "somebody else had a turn after each piece"
+        await happen(runtime, JobSubmitted(1, SPEC))
+        loop.cancel()
+        journal.close()
+
+    asyncio.run(run())
+    journal = Journal(tmp_path / "db", *TABLES)
+    events = [event for _, event, _ in journal.replay()]
+    assert events[:2] == [ResourcesDeclared(POOLS, 600.0, 60.0), RuleChosen("mwkr")]
+    assert events[2] == JobSubmitted(1, SPEC), "a conclusion alone gives nothing new to think about"
+    journal.close()
 
 
 def test_a_check_that_fails_when_its_turn_comes_leaves_no_trace(tmp_path: Path) -> None:
@@ -205,14 +277,21 @@ def test_what_breaks_the_core_ends_the_loop(tmp_path: Path, caplog: pytest.LogCa
 
     asyncio.run(run())
     assert "JobSubmitted breaks the scheduler" in caplog.text
-    journal = Journal(tmp_path / "db", *TABLES)
-    with pytest.raises(JournalDamaged, match=r"row 1 of .* breaks the scheduler"):
-        asyncio.run(replay(journal))
-    journal.close()
+    live(tmp_path / "db", a_start)  # what broke it is not in the journal: the next life goes on
 
 
-async def replay(journal: Journal) -> None:
-    Runtime(journal, Scheduler()).replay()
+async def a_start(runtime: Runtime, seen: Seen) -> None:
+    assert runtime.state.jobs == {}
+
+
+def test_a_row_that_breaks_the_core_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def write(runtime: Runtime, seen: Seen) -> None:
+        await runtime.journal.append(1.0, JobSubmitted(5, SPEC))
+
+    live(tmp_path / "db", write)
+    with pytest.raises(JournalDamaged, match=r"row 2 of .* breaks the scheduler"):
+        live(tmp_path / "db", a_start)
+    assert "job=5" in caplog.text
 
 
 def test_a_crash_in_the_background_is_reported(caplog: pytest.LogCaptureFixture) -> None:

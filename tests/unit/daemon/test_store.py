@@ -2,16 +2,18 @@
 
 import asyncio
 import sqlite3
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from autosched.backend import Network, Skipped
 from autosched.core.events import ClientLost
 from autosched.daemon.journal import Journal, JournalDamaged
 from autosched.daemon.store import PAGE_SPANS, TABLES, Found, Store, span_rows
-from autosched.model import Failure, Record, TaskInfo, encode
+from autosched.model import Failure, Purpose, Record, TaskInfo, encode
 from autosched.protocol import FRAME_BYTES, Artifact, Span
 
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),), skipped=(Skipped("reshape", "no arithmetic"),))
@@ -120,11 +122,61 @@ def test_spans_are_paged_by_step(tmp_path: Path) -> None:
     spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, 1.0, 2.0, "done") for n in range(1, PAGE_SPANS + 11)]
 
     async def work(journal: Journal, store: Store) -> None:
-        await journal.append(0.0, ClientLost(1, "x"), span_rows(spans))
+        await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
         first, more = await store.spans(0)
         assert (first, more) == (spans[:PAGE_SPANS], True)
         assert await store.spans(PAGE_SPANS) == (spans[PAGE_SPANS:], False)
         assert await store.spans(2**70) == ([], False)
         assert (await store.spans(-5))[0] == first
+
+    with_store(tmp_path / "db", work)
+
+
+def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
+    final = replace(record(2), purpose=Purpose.DEFAULT)
+
+    async def work(journal: Journal, store: Store) -> None:
+        for ordinal, one in enumerate((record(0), record(1), final)):
+            store.add_record(4, ordinal, one)
+        store.add_record(5, 0, record(1))
+        await store.flush()
+        body = await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1")
+        store.tag(4, [1, 2], "other load")
+        store.tag(4, [1], "drift")
+        await store.flush()
+        tagged = [record(0), replace(record(1), disturbed="other load"), replace(final, disturbed="other load")]
+        assert await all_records(store, 4) == tagged
+        assert await all_records(store, 5) == [record(1)]
+        assert await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1") == body
+
+    with_store(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", *TABLES)
+    found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in Store(journal).found() if one.job == 4]
+    journal.close()
+    assert found == [
+        (0, Purpose.TRIAL, False, 0.002),
+        (1, Purpose.TRIAL, True, 0.001),
+        (2, Purpose.DEFAULT, True, 0.001),
+    ]
+
+
+def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
+    body = encode({"task": 1, "trial": 0, "candidate": b"c", "latency_s": (0.5,), "failure": None, "detail": "",
+                   "device": "cpu0", "build_s": 1.0, "profile_s": 2.0})  # fmt: skip
+    db = sqlite3.connect(tmp_path / "db")
+    db.execute(
+        "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
+        " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT"
+    )
+    db.execute("INSERT INTO records VALUES (4, 0, 1, 0, 0.5, NULL, ?, ?)", (zlib.crc32(body), body))
+    db.commit()
+    db.close()
+
+    async def work(journal: Journal, store: Store) -> None:
+        (one,) = await all_records(store, 4)
+        assert (one.purpose, one.disturbed, one.best_s) == (Purpose.TRIAL, "", 0.5)
+        store.tag(4, [0], "drift")
+        await store.flush()
+        assert [r.disturbed for r in await all_records(store, 4)] == ["drift"]
 
     with_store(tmp_path / "db", work)

@@ -105,5 +105,17 @@ def test_units_say_who_holds_them_for_how_long() -> None:
     assert (device.unit, device.state, device.job, device.task, device.stage) == ("cpu0", "busy", 1, 1, "profile")
     assert (device.held_s, device.left_s, device.waiting) == (10.0, 90.0, 1)
     assert device.busy_ratio == pytest.approx(10 / 13)
+    views = unit_views(scheduler.state, timeline, 13.0, lambda slot, now: f"{slot.unit.name} at {now:g}")
+    assert [view.health for view in views] == ["host/0 at 13", "cpu0 at 13"]
     scheduler.handle(14.0, JobCancelRequested(1, "me"))
     assert unit_views(scheduler.state, timeline, 14.0)[1].state == "stopping"
+
+
+def test_a_job_says_how_long_its_steps_may_go_on_and_what_was_wished_for() -> None:
+    spec = JobSpec(name="net", model="0" * 64, priority=5, deadline_s=90.0)
+    state = happened(JobSubmitted(1, spec), *attached(1, BUILD)).state
+    view = job_view(state, state.jobs[1], progress(), now=10.0, whole=True)
+    (task,) = view.tasks
+    (step,) = state.steps.values()
+    assert task.left_s == pytest.approx(step.deadline_at - 10.0)
+    assert (view.priority, view.deadline_at) == (5, 91.0)

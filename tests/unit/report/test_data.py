@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
+from autosched.model import Purpose, Record
 from autosched.protocol import Span
 from samples import evaluation, job_view, records, spans
 
@@ -51,3 +52,20 @@ def test_tasks_come_by_their_share_and_those_without_a_record_last() -> None:
     gathered = report.gather(replace(view, tasks=(unknown, *view.tasks)), evaluation(), [], [])
     assert [task.task for task, _ in gathered.tasks_by_share] == [2, 1, 3]
     assert [part for _, part in gathered.tasks_by_share] == [pytest.approx(4 / 4.8), pytest.approx(0.8 / 4.8), None]
+
+
+def test_finals_say_what_they_changed() -> None:
+    search = [record for record in records() if record.task == 1]
+    measured = [(b"c", Purpose.FINAL, 0.5e-3), (b"d", Purpose.FINAL, 0.45e-3), (b"", Purpose.DEFAULT, 0.9e-3)]
+    held = [
+        Record(task=1, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
+        for i, (candidate, purpose, s) in enumerate(measured)
+    ]
+    gathered = report.gather(job_view(), None, [*search, *held], spans(), {"cpu0": "steady"})
+    (final,) = gathered.finals
+    assert (final.name, final.candidates, final.best_s, final.default_s) == ("conv2", 3, 0.45e-3, 0.9e-3)
+    assert (final.winner, gathered.health) == ("another", {"cpu0": "steady"})
+    assert len(gathered.task_curves["1"]) == 2, "a curve is that of the search"
+    faster = replace(held[2], latency_s=(0.1e-3,))
+    (final,) = report.gather(job_view(), None, [*search, *held[:2], faster], spans()).finals
+    assert final.winner == "default"

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.model import JobFailure
+from autosched.model import JobFailure, Purpose, Record
 from samples import evaluation, job_view, records, spans
 
 
@@ -127,6 +127,12 @@ def test_a_job_that_failed_before_anything_was_known_has_a_page_too() -> None:
     assert "LSTM is &lt;not&gt; supported" in page
 
 
+def test_a_job_whose_steps_shared_a_unit_says_so_on_its_page() -> None:
+    job = replace(job_view(), state="done", shared_units=True)
+    text = report.page(report.gather(job, evaluation(), records(), spans()))
+    assert "its latencies are disturbed" in text
+
+
 def test_a_job_of_many_steps_stays_small() -> None:
     """A week of short steps is drawn in as many bars as there are pixels, not in as many as there were steps."""
     many = [
@@ -135,3 +141,16 @@ def test_a_job_of_many_steps_stays_small() -> None:
     ]
     drawn = report.page(report.gather(job_view(), None, [], many))
     assert drawn.count("<rect") < 2_000
+
+
+def test_it_says_what_the_measurements_are_worth() -> None:
+    held = [
+        Record(task=1, trial=10 + i, candidate=candidate, latency_s=(1e-3,), purpose=purpose)
+        for i, (candidate, purpose) in enumerate([(b"c", Purpose.FINAL), (b"", Purpose.DEFAULT)])
+    ]
+    view = replace(job_view(), disturbed_records=3)
+    page = report.page(report.gather(view, None, [*records(), *held], spans(), {"cpu0": "drifting <fast>"}))
+    checked(page)
+    for words in ("3 measurements disturbed", "cpu0: drifting &lt;fast&gt;", "the search&#x27;s first", "Default"):
+        assert words in page or words.replace("&#x27;", "'") in page
+    assert "Nobody watched" in report.page(report.gather(job_view(), None, records(), spans()))

@@ -1,8 +1,10 @@
 """Virtual time: who gets how much of a unit, what a crash costs, and that a simulation ends."""
 
+from dataclasses import replace
+
 import pytest
 
-from autosched.core.policy import INTERLEAVED, SYNCHRONOUS
+from autosched.core.policy import SYNCHRONOUS
 from autosched.core.scheduler import CLIENT_LOSSES_MAX
 from autosched.model import JobState, Pool, Unit
 from autosched.sim import world as world_module
@@ -122,14 +124,17 @@ def test_equal_seeds_give_equal_worlds() -> None:
 
 
 def test_a_simulation_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_module, "EVENTS_MAX", 5)
+    monkeypatch.setattr(world_module, "events_max", lambda scenario: 5)
     with pytest.raises(AssertionError, match="no end after 5 events"):
         World(scenario(*[plan(BUILD)] * 3)).run()
 
 
 def test_the_world_itself_notices_a_unit_that_is_used_twice() -> None:
-    world = World(scenario(plan(BUILD), plan(BUILD)), INTERLEAVED)
-    world.scheduler.policy = SYNCHRONOUS  # a scheduler that leases twice, in a world that does not expect it
+    liar = replace(SYNCHRONOUS, name="liar")
+    world = World(scenario(plan(BUILD), plan(BUILD)), liar)
+    world._configured = replace(
+        liar, shares_units=False
+    )  # the scheduler leases twice, and the world does not expect it
     with pytest.raises(AssertionError, match=r"host/0 runs steps \[1\] and now 2"):
         world.run()
 

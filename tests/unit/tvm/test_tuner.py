@@ -86,7 +86,7 @@ def session_of(folder: Path, error: Exception | None, name: str = "net") -> Anso
     session._job = JobSpec(name=name, model="0" * 64)
     session._workers = cast(Any, FakeWorkers(error))
     session.target = "{}"
-    session.options = cast(Any, SimpleNamespace(build_timeout_s=1.0, repeat=3, min_repeat_ms=1.0))
+    session.options = cast(Any, SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0, repeat=3, min_repeat_ms=1.0))
     return session
 
 

@@ -1,0 +1,193 @@
+"""One made-up network: stages that take their time, candidates with a known latency each."""
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from autosched.backend import Built, Evaluation, Lease, Measured, Network, Timing
+from autosched.errors import ModelRejected, StepFailed
+from autosched.model import NETWORK_TASK, Failure, JobSpec, Record, TaskIndex, TaskInfo, encode
+from autosched_backend_mock.faults import Fault, Faults
+from autosched_backend_mock.options import Options
+from autosched_backend_mock.times import Clock
+
+CHOICES = 1_000
+"""Candidates per task: the numbers from 0 to CHOICES - 1, in an order of quality that the seed shuffles."""
+DEFAULT_S = 1.2e-3
+"""Latency of an operator without tuning."""
+
+
+class MockSession:
+    """One job. Its stages run in threads of their own, and `kill` comes from another one."""
+
+    def __init__(self, job: JobSpec, options: Options, clock: Clock, workdir: Path, outdir: Path) -> None:
+        self.options, self.clock = options, clock
+        self._job, self._outdir = job, outdir
+        self._faults = Faults(options, job.seed, workdir)
+        self._network = clock.times.network()
+        self._sleeping: dict[int, tuple[Lease, threading.Event]] = {}
+        """By the lease's identity: two leases may look alike where a policy lets steps share their units."""
+        self._best_s: dict[TaskIndex, float] = {}
+
+    # Time -------------------------------------------------------------------------------------------------------------
+
+    def round_step(self, task: TaskIndex, stage: str, nth: int, lease: Lease) -> None:
+        """Take the time of a step of a round, or misbehave as asked."""
+        self._spend(task, stage, nth, lease, self._faults.of_step(task, stage))
+
+    def _network_step(self, stage: str, lease: Lease) -> None:
+        self._spend(NETWORK_TASK, stage, 0, lease, self._faults.of_stage(stage))
+
+    def _spend(self, task: TaskIndex, stage: str, nth: int, lease: Lease, fault: Fault) -> None:
+        began_at = time.monotonic()
+        if fault is Fault.CRASH:
+            os._exit(11)
+        seconds = None if fault is Fault.HANG else self.clock.seconds(task, stage, nth)
+        _, killed = self._sleeping.setdefault(id(lease), (lease, threading.Event()))
+        try:
+            if killed.wait(seconds):
+                raise StepFailed(f"{stage} was killed")
+        finally:
+            del self._sleeping[id(lease)]
+            self._tell(task, stage, lease, began_at)
+        if fault is Fault.FAIL:
+            raise StepFailed(f"{stage} failed, as step_fail_ratio asks")
+
+    def _tell(self, task: TaskIndex, stage: str, lease: Lease, began_at: float) -> None:
+        """One line in one write: clients that share the file do not disturb each other."""
+        if not self.options.log:
+            return
+        line = {"task": task, "stage": stage, "units": lease.units, "began_at": began_at, "ended_at": time.monotonic()}
+        file = os.open(self.options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, json.dumps(line).encode() + b"\n")
+        finally:
+            os.close(file)
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """End the stage that sleeps under this lease, or all of them; also one that is about to."""
+        if lease is None:
+            for _, killed in list(self._sleeping.values()):
+                killed.set()
+        else:
+            self._sleeping.setdefault(id(lease), (lease, threading.Event()))[1].set()
+
+    # Stages of the network --------------------------------------------------------------------------------------------
+
+    def import_network(self, lease: Lease) -> Network:
+        """What the times are known of."""
+        self._network_step("import", lease)
+        if self.options.reject:
+            raise ModelRejected(self.options.reject)
+        return self._network
+
+    def tuner(self, task: TaskInfo, seed: int) -> "MockTuner":
+        """The search for one operator."""
+        return MockTuner(self, task.task, seed, self._network.batch)
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Remember the best of each task."""
+        self._network_step("compile", lease)
+        for record in records:
+            if (best := record.best_s) is not None:
+                self._best_s[record.task] = min(best, self._best_s.get(record.task, best))
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Leave a module that is a JSON file and an evaluation that says what the landscape says."""
+        self._network_step("evaluate", lease)
+        tuned = sum(self._best_s.values()) or 1.0
+        timings = tuple(
+            Timing(name, (value,) * 5, value, value, value)
+            for name, value in (("default", 8 * tuned), ("tuned", tuned))
+        )
+        evaluation = Evaluation(
+            timings=timings, reference="the landscape", outputs_equal=True, max_abs_error=0.0, tolerance=1e-3,
+            cores=lease.cores, published="tuned",
+        )  # fmt: skip
+        (self._outdir / f"{self._job.name}.json").write_text(json.dumps({"inputs": [], "best_s": self._best_s}))
+        (self._outdir / "evaluation.json").write_bytes(msgspec.json.encode(evaluation))
+        return evaluation
+
+
+class MockTuner:
+    """Tries the numbers in the seed's order; each has a latency that depends on task and number alone."""
+
+    def __init__(self, session: MockSession, task: TaskIndex, seed: int, batch: int) -> None:
+        self._session, self._task, self._batch = session, task, batch
+        order = random.Random(f"{seed}/{task}").sample(range(CHOICES), CHOICES)
+        self._candidates = [encode([task, choice]) for choice in order]
+        self._tried: set[bytes] = set()
+        self._rounds = 0
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Skip what was tried; rounds are taken for full ones."""
+        self._tried.update(record.candidate for record in records)
+        self._rounds += -(-len(self._tried) // self._batch)
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        """The next numbers; none when the rounds are used up of which the times are known."""
+        rounds_max = self._session.clock.times.rounds(self._task)
+        if rounds_max is not None and self._rounds >= rounds_max:
+            return ()
+        self._step("select", lease)
+        return list(islice((c for c in self._candidates if c not in self._tried), count))
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        """Some fail, always the same ones."""
+        self._step("build", lease)
+        ratio = self._session.options.fail_ratio
+        return [
+            Built(c, failure=Failure.BUILD_ERROR, detail="made up")
+            if c != self.default() and _draw(c, "fail") < ratio
+            else Built(c)
+            for c in candidates
+        ]
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Latencies between 0.1 and 1 ms; some fail here, always the same ones."""
+        self._step("profile", lease)
+        ratio = self._session.options.run_fail_ratio
+        for b in built:
+            if b.failure is not None:
+                yield Measured(b.candidate, (), b.failure, b.detail)
+            elif _draw(b.candidate, "run") < ratio:
+                yield Measured(b.candidate, (), Failure.RUN_ERROR, "made up")
+            else:
+                yield Measured(b.candidate, (_latency_s(b.candidate),) * 3)
+
+    def default(self) -> bytes | None:
+        """Slower than every number; none where the times come from a source that knows no finals."""
+        known = self._session.clock.times.rounds(self._task) is not None
+        return encode([self._task]) if self._session.options.finals and not known else None
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """As profile, but nobody fails at random any more."""
+        self._step("profile", lease)
+        for b in built:
+            latency_s = DEFAULT_S if b.candidate == self.default() else _latency_s(b.candidate)
+            yield Measured(b.candidate, () if b.failure else (latency_s,) * 6, b.failure, b.detail)
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        """Count; what is measured again makes no round."""
+        self._step("update", lease)
+        if not self._tried.issuperset(one.candidate for one in measured):
+            self._tried.update(one.candidate for one in measured)
+            self._rounds += 1
+
+    def _step(self, stage: str, lease: Lease) -> None:
+        self._session.round_step(self._task, stage, self._rounds, lease)
+
+
+def _latency_s(candidate: bytes) -> float:
+    return 1e-4 * (1 + 9 * _draw(candidate, "latency"))
+
+
+def _draw(candidate: bytes, purpose: str) -> float:
+    return random.Random(candidate + purpose.encode()).random()

@@ -1,0 +1,149 @@
+"""`autosched plan`: what if there were another device, another host, another job?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autosched import units
+from autosched.cli.output import data, document, say, table
+from autosched.cli.selectors import select
+from autosched.errors import RequestError
+from autosched.model import Goal, JobId, PoolName
+
+if TYPE_CHECKING:
+    from autosched.sim.plan import Outlook, Plan, PlannedJob
+
+COUNT_MAX = 1_000
+JOBS_SHOWN = 40
+DEVICE_POOL = "device:"
+
+
+@click.command()
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    metavar="JOURNAL",
+    help="A daemon's state folder, or the autosched.db in it; it is only read. [default: this user's own daemon]",
+)
+@click.option("--jobs", "which", metavar="JOB...", default="all", help="Of these jobs only: 12-15, 12,14, last.")
+@click.option("--hosts", type=click.IntRange(1, COUNT_MAX), help="So many hosts, each with the same lanes.")
+@click.option("--lanes", type=click.IntRange(1, COUNT_MAX), help="So many lanes per host.")
+@click.option(
+    "--devices", multiple=True, metavar="[KIND=]N", help="So many devices, of that kind when there are several."
+)
+@click.option("--add-job", "added", multiple=True, metavar="JOB[:COPIES]", help="Copies of a job, there when it came.")
+@click.option("--policy", metavar="NAME", help="Another policy. [default: the recorded one]")
+@click.option("--goal", type=click.Choice([goal.value for goal in Goal]), help="Another goal of `predictive`.")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+def plan(
+    source: Path | None,
+    which: str,
+    hosts: int | None,
+    lanes: int | None,
+    devices: tuple[str, ...],
+    added: tuple[str, ...],
+    policy: str | None,
+    goal: str | None,
+    style: str,
+) -> None:
+    """Say what recorded jobs would have taken with more devices, hosts, lanes or jobs, or under another policy.
+
+    The scheduler itself runs them again in virtual time, as they were (SIMULATED) and with the change (PLANNED). It is
+    assumed that a step takes as long as it took, on any unit; that a job stays on one host, the one with the least work
+    when it came; and that it makes the rounds that it made. Other jobs that ran at the time are not there.
+    """
+    from autosched import policies
+    from autosched.config import load
+    from autosched.sim import plan as planning
+    from autosched.sim.loads import Change
+    from autosched.workloads import recorded
+
+    if policy is not None:
+        policies.check_name(policy)
+    recording = recorded.read(load(None).state_dir if source is None else source)
+    there = [job.job for job in recording.jobs]
+    kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
+    change = Change(
+        hosts=hosts or 1, lanes=lanes, devices=_devices(devices, kinds), added=tuple(_copies(text) for text in added)
+    )
+    answer = planning.plan(
+        recording,
+        select([which], lambda: there),
+        change,
+        policy,
+        Goal(goal) if goal is not None else None,
+    )
+    if style == "json":
+        return document("plan", answer)
+    data(_comparison(answer))
+    data("")
+    data(_jobs(answer.jobs))
+    for note in answer.notes:
+        say(f"note: {note}")
+
+
+def _devices(words: Sequence[str], kinds: Sequence[PoolName]) -> Mapping[PoolName, int]:
+    counts: dict[PoolName, int] = {}
+    for word in words:
+        kind, _, number = word.rpartition("=")
+        if not re.fullmatch(r"[1-9]\d{0,3}", number) or int(number) > COUNT_MAX:
+            raise RequestError(f"--devices {word!r}: write a number from 1 to {COUNT_MAX}, or KIND=NUMBER")
+        if not kind and len(kinds) != 1:
+            raise RequestError(f"--devices {word!r}: of which kind? Write for example {_kind(kinds)}={number}")
+        counts[f"{DEVICE_POOL}{kind}" if kind else kinds[0]] = int(number)
+    return counts
+
+
+def _kind(kinds: Sequence[PoolName]) -> str:
+    return kinds[0].removeprefix(DEVICE_POOL) if kinds else "cpu"
+
+
+def _copies(text: str) -> tuple[JobId, int]:
+    match = re.fullmatch(r"(\d{1,15})(?::([1-9]\d{0,3}))?", text)
+    if match is None or int(match[2] or 1) > COUNT_MAX:
+        raise RequestError(f"--add-job {text!r}: write a job's number, or JOB:COPIES with up to {COUNT_MAX} copies")
+    return int(match[1]), int(match[2] or 1)
+
+
+def _comparison(answer: "Plan") -> str:
+    ways = (answer.recorded, answer.simulated, answer.planned)
+    pools = dict.fromkeys(pool for way in ways for pool in way.units)
+    rows = [
+        ("policy", *(way.policy for way in ways)),
+        *((f"units of {pool}", *(str(way.units.get(pool, "-")) for way in ways)) for pool in pools),
+        ("makespan", *(_seconds(way.makespan_s) for way in ways)),
+        ("mean completion", *(_seconds(way.mean_completion_s) for way in ways)),
+        *((f"busy {pool}", *(_busy(way, pool) for way in ways)) for pool in pools),
+    ]
+    return table(("", "RECORDED", "SIMULATED", "PLANNED"), rows, right=(1, 2, 3), give=0)
+
+
+def _busy(way: "Outlook", pool: PoolName) -> str:
+    return units.share(way.busy[pool], 1) if pool in way.busy else "-"
+
+
+def _jobs(jobs: Sequence["PlannedJob"]) -> str:
+    rows = [
+        (
+            str(job.job),
+            job.name if not job.copy else f"{job.name} (copy {job.copy})",
+            _seconds(job.arrived_s),
+            _seconds(job.recorded_s),
+            _seconds(job.simulated_s),
+            _seconds(job.planned_s),
+        )
+        for job in jobs[:JOBS_SHOWN]
+    ]
+    headers = ("JOB", "MODEL", "ARRIVED", "RECORDED", "SIMULATED", "PLANNED")
+    text = table(headers, rows, right=(0, 2, 3, 4, 5), give=1)
+    return text if len(jobs) <= JOBS_SHOWN else f"{text}\n … {len(jobs) - JOBS_SHOWN} more: -o json"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f}s" if seconds < 59.95 else units.duration(seconds)

@@ -1,0 +1,79 @@
+"""`autosched policy`: who goes next, by whose word, and how good the estimates are; and the options that choose it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from autosched import units
+from autosched.cli.listings import caller
+from autosched.cli.output import data, document, say
+from autosched.model import Goal
+from autosched.protocol import ChoosePolicy, GetPolicy, PolicyView
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def goal_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> Goal | None:
+    """The word as what it means."""
+    return None if value is None else Goal(value)
+
+
+goal_option = click.option(
+    "--goal",
+    type=click.Choice([goal.value for goal in Goal]),
+    callback=goal_of,
+    help="What `predictive` is to achieve: the last job early, the mean job early, or both.",
+)
+
+
+def policy_options(of: str) -> Callable[[F], F]:
+    """`--policy` and `--goal`; `of`: which daemon they are for."""
+
+    def options(command: F) -> F:
+        policy = click.option("--policy", metavar="NAME", help=f"Who goes next {of}. See which: autosched policy")
+        decorated: F = policy(goal_option(command))
+        return decorated
+
+    return options
+
+
+def serve_words(policy: str | None, goal: Goal | None) -> list[str]:
+    """The same as options of `autosched serve`."""
+    return [*(["--policy", policy] if policy else []), *(["--goal", goal.value] if goal else [])]
+
+
+@click.command()
+@click.argument("name", required=False)
+@goal_option
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@click.pass_obj
+def policy(host: str | None, name: str | None, goal: Goal | None, style: str) -> None:
+    """Show who goes next, why, and how good the estimates are; with NAME or --goal, change it.
+
+    What is chosen here holds until the daemon starts again. Then its configuration decides: scheduler.policy.
+    """
+    with caller(host) as daemon:
+        chosen = name is not None or goal is not None
+        view = daemon.call(ChoosePolicy(policy=name, goal=goal) if chosen else GetPolicy(), PolicyView)
+    if style == "json":
+        return document("policy", view)
+    data("\n".join(facts(view)))
+    if chosen:
+        say("This holds until the daemon starts again; then scheduler.policy of its configuration does.")
+
+
+def facts(view: PolicyView) -> Iterator[str]:
+    """What is known, in a few lines."""
+    yield f" policy {view.policy}, goal {view.goal}" + (f", follows the rule {view.rule}" if view.rule else "")
+    if (known := view.calibration) is None:
+        yield " estimates: none has been put to the test yet"
+    else:
+        yield f" estimates: off by {units.share(known.mape, 1.0)} in the mean of {units.count(known.steps, 'step')}"
+        if known.coverage_p90 is not None:
+            yield f" {units.share(known.coverage_p90, 1.0)} of the steps took no longer than foreseen for 90 %"
+    if view.configured != view.policy:
+        yield f" at the next start: {view.configured}, as configured"
+    yield f" installed: {', '.join(view.installed)}"
+    if view.replaced:
+        yield f" ! {view.replaced}"

@@ -1,0 +1,152 @@
+"""`autosched sim`: the daemon's scheduler in virtual time, on instances whose best schedule is known or bounded."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from autosched import units
+from autosched.cli.output import data, say, table
+from autosched.errors import RequestError
+from autosched.model import Goal
+
+if TYPE_CHECKING:
+    from autosched.sim.study import Row, Trial
+
+ALL = "all"
+STEPS_PER_PROCESS = 4_000
+"""Starting a process takes as long as so many steps."""
+
+
+@click.command()
+@click.option(
+    "--instances",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Instances to simulate. [default: the 26 that come with autosched]",
+)
+@click.option(
+    "--generate",
+    "shapes",
+    multiple=True,
+    metavar="KIND:N-C-M[:SEED]",
+    help="A load drawn from a seed: N jobs, C hosts, M devices. Kinds, from even to wild: hom, noisy, het, heavy.",
+)
+@click.option("--longer", type=click.IntRange(1, 1_000), default=1, help="Generated jobs: so many times the rounds.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Generated jobs: they arrive one by one and keep the busiest resource busy for that share of the time.",
+)
+@click.option("--jobs", type=click.IntRange(1, 100_000), help="Generated jobs: so many instead of N. [400 with --load]")
+@click.option("--policy", metavar="NAME", help="A policy, or `all` to compare them. [default: the daemon's default]")
+@click.option(
+    "--goal",
+    type=click.Choice([goal.value for goal in Goal]),
+    default=Goal.BALANCED.value,
+    show_default=True,
+    help="What `predictive` is to achieve.",
+)
+@click.option(
+    "--estimates",
+    default="learned",
+    show_default=True,
+    metavar="KIND",
+    help="What the policy is told of a step's time: `perfect` the truth, `learned` nothing, `wrong:S` each job's mean"
+    " per stage times exp(N(0, S)).",
+)
+@click.option("--processes", type=click.IntRange(1, 1_000), help="Simulate side by side. [default: one per core]")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+def sim(
+    files: tuple[Path, ...],
+    shapes: tuple[str, ...],
+    longer: int,
+    load: float | None,
+    jobs: int | None,
+    policy: str | None,
+    goal: str,
+    estimates: str,
+    processes: int | None,
+    style: str,
+) -> None:
+    """Simulate the scheduler on known loads.
+
+    RATIO is the makespan over the best known one, or over the lower bound where none is known. MEAN is the mean time
+    from a job's arrival to its end; SLOW is the worst job's time over the one that it would take alone.
+    """
+    from autosched import policies
+    from autosched.sim import estimates as kinds
+    from autosched.sim import parallel, study
+    from autosched.workloads import generate, instances
+
+    if (longer != 1 or load is not None or jobs is not None) and not shapes:
+        raise click.UsageError("--longer, --load and --jobs shape what --generate KIND:N-C-M makes; give that too")
+    count = 400 if jobs is None and load is not None else jobs
+    loads = [one for file in files for one in instances.read(file)]
+    loads += [generate.generate(generate.parse(text, jobs=count, longer=longer, load=load)) for text in shapes]
+    names = policies.installed() if policy == ALL else (policy or study.DEFAULT,)
+    for name in names:
+        policies.check_name(name)
+    trials = [
+        study.Trial(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
+        for one in loads or instances.standard()
+        for name in names
+    ]
+    processes = processes or min(parallel.cores(), len(trials), 1 + _steps(trials) // STEPS_PER_PROCESS)
+    rows = _rows(parallel.each(study.attempt, trials, processes), several=len(names) > 1)
+    if style == "json":
+        return data(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    data(_table(rows, names))
+
+
+def _steps(trials: Sequence["Trial"]) -> int:
+    return sum(3 * len(job.iterations) for trial in trials for job in trial.instance.jobs)
+
+
+def _rows(outcomes: Iterator["Row | RequestError"], *, several: bool) -> list["Row"]:
+    """Where policies are compared, one that gets nowhere is left out and named."""
+    rows = list["Row"]()
+    failed = list[RequestError]()
+    for outcome in outcomes:
+        if not isinstance(outcome, RequestError):
+            rows.append(outcome)
+        elif several:
+            failed.append(outcome)
+        else:
+            raise outcome
+    if failed:
+        say(f"left out: {len(failed)} of {len(failed) + len(rows)} simulations, the first since {failed[0]}")
+    return rows
+
+
+def _table(rows: Sequence["Row"], policies: Sequence[str]) -> str:
+    cells: list[Sequence[str]] = [
+        (
+            row.name,
+            row.policy,
+            units.duration(row.makespan_s),
+            f"{row.ratio:.3f}",
+            units.duration(row.mean_completion_s),
+            f"{row.max_slowdown:.1f}",
+            units.share(row.hosts_busy, 1),
+            units.share(row.devices_busy, 1),
+        )
+        for row in rows
+    ]
+    for policy in policies:
+        if len(mine := [row for row in rows if row.policy == policy]) > 1:
+            cells += [_summary("mean", mine, fmean), _summary("worst", mine, max)]
+    headers = ("INSTANCE", "POLICY", "MAKESPAN", "RATIO", "MEAN", "SLOW", "HOSTS", "DEV")
+    return table(headers, cells, right=range(2, 8), give=0)
+
+
+def _summary(word: str, rows: Sequence["Row"], of: Callable[[Sequence[float]], float]) -> Sequence[str]:
+    ratio, completion_s = of([row.ratio for row in rows]), of([row.mean_completion_s for row in rows])
+    slowest = of([row.max_slowdown for row in rows])
+    title = f"{word} of {len(rows)}"
+    return (title, rows[0].policy, "", f"{ratio:.3f}", units.duration(completion_s), f"{slowest:.1f}", "", "")

@@ -1,0 +1,182 @@
+"""How long stages take: learned on line, and shrunk to what is known of like stages.
+
+A stage of a task is expected to take the mean of its own times, in which the next more general knowledge counts as one
+more observation: the history of the same workload, target and stage; the times of the same stage in the job; in all
+jobs; and last the client's own word. Quantiles come from the recent ratios of what was measured to what was expected,
+whatever their distribution is (split conformal prediction: Vovk et al., Algorithmic Learning in a Random World, 2005).
+"""
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from autosched.model import JobId, StageHistory, StepId, TaskIndex
+
+MEMORY = 30.0
+"""Observations after which older ones fade: stage times drift while a cost model grows."""
+RATIOS = 200
+"""Recent ratios per stage, from which quantiles are taken."""
+RATIOS_MIN = 20
+"""Fewer say nothing of the rare."""
+
+
+@dataclass(slots=True)
+class Mean:
+    """A running mean that fades."""
+
+    count: float = 0.0
+    mean_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more observation."""
+        self.count = min(self.count + 1.0, MEMORY)
+        self.mean_s += (seconds - self.mean_s) / self.count
+
+    def shrunk_to(self, prior_s: float | None) -> float | None:
+        """With the prior as one more observation; None when nothing is known."""
+        if not self.count:
+            return prior_s
+        return self.mean_s if prior_s is None else (self.count * self.mean_s + prior_s) / (self.count + 1.0)
+
+
+@dataclass(slots=True)
+class JobTimes:
+    """What one job's stages took."""
+
+    stages: dict[str, Mean] = field(default_factory=dict)
+    tasks: dict[tuple[TaskIndex, str], Mean] = field(default_factory=dict)
+    history: dict[tuple[TaskIndex, str], Mean] = field(default_factory=dict)
+    recalled: dict[str, Mean] = field(default_factory=dict)
+    """The history, by stage alone."""
+
+
+@dataclass(slots=True)
+class Ratios:
+    """Measured over expected time, of the last steps of a stage."""
+
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS))
+    ordered: list[float] = field(default_factory=list)
+
+    def add(self, ratio: float) -> None:
+        """One more; the oldest goes."""
+        if len(self.recent) == RATIOS:
+            del self.ordered[bisect_left(self.ordered, self.recent[0])]
+        self.recent.append(ratio)
+        insort(self.ordered, ratio)
+
+    def quantile(self, share: float) -> float | None:
+        """The smallest ratio that this share of the next ones should not exceed; None when too few are known."""
+        count = len(self.ordered)
+        if count < RATIOS_MIN:
+            return None
+        return self.ordered[min(count - 1, math.ceil((count + 1) * share) - 1)]
+
+
+class Calibration(Struct, frozen=True):
+    """How good the estimates were."""
+
+    steps: int
+    """Steps that had an estimate when they started."""
+    mape: float | None
+    """Mean of abs(measured - expected) / measured."""
+    coverage_p90: float | None
+    """Share of the steps that took no longer than their 90 % quantile; 0.9 when all is well."""
+
+
+@dataclass(slots=True)
+class Estimates:
+    """Everything learned. Jobs that have ended are forgotten, but for what they say of stages in general."""
+
+    jobs: dict[JobId, JobTimes] = field(default_factory=dict)
+    stages: dict[str, Mean] = field(default_factory=dict)
+    ratios: dict[str, Ratios] = field(default_factory=dict)
+    forecasts: dict[StepId, tuple[float, float | None]] = field(default_factory=dict)
+    """Running steps: expected seconds and their 90 % quantile, as known when they started."""
+    steps: int = 0
+    error_sum: float = 0.0
+    covered: int = 0
+    bounded: int = 0
+
+    def recall(self, job: JobId, stages: tuple[StageHistory, ...]) -> None:
+        """Take over what earlier jobs left."""
+        times = self.jobs.setdefault(job, JobTimes())
+        for past in stages:
+            times.history[past.task, past.stage] = Mean(float(past.count), past.mean_s)
+            times.recalled.setdefault(past.stage, Mean()).add(past.mean_s)
+
+    def forget(self, job: JobId) -> None:
+        """The job has ended."""
+        self.jobs.pop(job, None)
+
+    def begin(self, step: StepId, expected_s: float | None, stage: str) -> None:
+        """Note what is expected of a step that starts."""
+        if expected_s is not None and expected_s > 0:
+            ratios = self.ratios.get(stage)
+            ratio = ratios.quantile(0.9) if ratios is not None else None
+            self.forecasts[step] = (expected_s, None if ratio is None else expected_s * ratio)
+
+    def drop(self, step: StepId) -> None:
+        """A step ended otherwise than done: its time says nothing."""
+        self.forecasts.pop(step, None)
+
+    def learn(self, job: JobId, task: TaskIndex, stage: str, step: StepId, seconds: float) -> None:
+        """A step is done."""
+        if (forecast := self.forecasts.pop(step, None)) is not None and seconds > 0:
+            expected_s, p90_s = forecast
+            self.steps += 1
+            self.error_sum += abs(seconds - expected_s) / seconds
+            self.ratios.setdefault(stage, Ratios()).add(seconds / expected_s)
+            if p90_s is not None:
+                self.bounded += 1
+                self.covered += seconds <= p90_s
+        times = self.jobs.setdefault(job, JobTimes())
+        self.stages.setdefault(stage, Mean()).add(seconds)
+        times.stages.setdefault(stage, Mean()).add(seconds)
+        times.tasks.setdefault((task, stage), Mean()).add(seconds)
+
+    # What it comes to -----------------------------------------------------------------------------------------------
+
+    def of_job(self, job: JobId, stage: str) -> tuple[float | None, float]:
+        """Expected seconds of a stage in a job, whichever task it is of, and on how many observations that rests."""
+        overall = self.stages.get(stage)
+        prior_s = overall.mean_s if overall is not None else None
+        times = self.jobs.get(job)
+        if times is None:
+            return prior_s, 0.0
+        recalled = times.recalled.get(stage)
+        own = times.stages.get(stage)
+        if recalled is not None:
+            prior_s = recalled.mean_s
+        count = (own.count if own is not None else 0.0) + (1.0 if recalled is not None else 0.0)
+        return (own.shrunk_to(prior_s) if own is not None else prior_s), count
+
+    def of_task(self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None) -> float | None:
+        """Expected seconds of a stage of a task; None when nobody knows anything."""
+        prior_s, _ = self.of_job(job, stage)
+        if prior_s is None:
+            prior_s = claim_s
+        times = self.jobs.get(job)
+        if times is None:
+            return prior_s
+        past = times.history.get((task, stage))
+        own = times.tasks.get((task, stage))
+        if past is not None:
+            prior_s = past.mean_s
+        return own.shrunk_to(prior_s) if own is not None else prior_s
+
+    def quantile_s(self, expected_s: float, stage: str, share: float) -> float | None:
+        """The seconds that this share of such steps should not exceed; None while too few have been seen."""
+        ratios = self.ratios.get(stage)
+        ratio = ratios.quantile(share) if ratios is not None else None
+        return None if ratio is None else expected_s * ratio
+
+    def calibration(self) -> Calibration:
+        """How good the estimates were so far."""
+        return Calibration(
+            self.steps,
+            self.error_sum / self.steps if self.steps else None,
+            self.covered / self.bounded if self.bounded else None,
+        )

@@ -1,0 +1,316 @@
+"""What would happen under a rule: the waiting and running steps played to the end, on the estimates.
+
+A plan is found by playing a few rules, then orders of the jobs that are changed a little at a time and kept when they
+do better (local search). The chance in it is a number sequence of its own, so equal states give equal plans.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from autosched.core import outlook
+from autosched.core.rules import FIRST_COME, ORDER, RANK_OTHER, RANKS, RULES, Key, Rule, Sight, named, order
+from autosched.core.state import Job, State, Task
+from autosched.model import JobId, PoolName
+
+OPERATIONS_MAX = 4_000
+"""A simulation of more steps takes too long; rounds are thinned out evenly until it fits."""
+LEAST_LEFT = 0.05
+"""A step that has run for longer than expected is expected to run for this share of that again."""
+
+Operation = tuple[int, float, int]
+"""Number of the pool, seconds, rank of the stage."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """Steps that follow each other: one task's, as far as foreseen."""
+
+    job: int
+    """Number in `Snapshot.jobs`."""
+    operations: list[Operation]
+    ready_at: float
+    running_until: float | None
+    """Of its first operation; None: it waits."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that a simulation needs; it changes nothing of it."""
+
+    now: float
+    jobs: list[JobId]
+    priorities: list[int]
+    homes: list[int]
+    """Per job the number of the pool where it builds; -1 when that is unknown."""
+    units: list[int]
+    """Per pool."""
+    chains: list[Chain] = field(default_factory=list)
+    operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a rule comes to."""
+
+    makespan_s: float
+    """Until the last job ends."""
+    completion_s: float
+    """Sum over the jobs, from now."""
+
+
+Score = Callable[[Forecast, Forecast], float]
+"""How bad a forecast is, compared with that of first come, first served; smaller is better."""
+
+
+def snapshot(state: State) -> Snapshot:
+    """The state as a job shop. Pools that share a unit count as one; of several pools a step is played on the first."""
+    numbers, units = _pools(state)
+    jobs = list(state.active)
+    total = sum(outlook.rounds_left(state.jobs[job]) * len(outlook.ROUND) for job in jobs)
+    thin = min(1.0, OPERATIONS_MAX / total) if total else 1.0
+    shot = Snapshot(
+        now=state.now,
+        jobs=jobs,
+        priorities=[state.jobs[job].spec.priority for job in jobs],
+        homes=[numbers.get(place[0], -1) if (place := outlook.home(state.jobs[job])) else -1 for job in jobs],
+        units=units,
+    )
+    for number, job_id in enumerate(jobs):
+        job = state.jobs[job_id]
+        chains = [_chain(state, job, task, number, numbers) for task in job.tasks.values() if task.at]
+        if state.oracle is None and chains:
+            _share_rounds(state, job, chains, numbers, thin)
+        shot.chains.extend(chain for chain in chains if chain.operations)
+    shot.operations = sum(len(chain.operations) for chain in shot.chains)
+    return shot
+
+
+def _pools(state: State) -> tuple[dict[PoolName, int], list[int]]:
+    """Numbers of the pools and their units; pools with a common unit have the same number."""
+    numbers: dict[PoolName, int] = {}
+    owners: dict[str, int] = {}
+    units: list[int] = []
+    for name, queue in state.queues.items():
+        known = next((owners[unit.name] for unit in queue.pool.units if unit.name in owners), None)
+        numbers[name] = len(units) if known is None else known
+        if known is None:
+            units.append(0)
+        for unit in queue.pool.units:
+            if unit.name not in owners:
+                owners[unit.name] = numbers[name]
+                units[numbers[name]] += 1
+    return numbers, units
+
+
+def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolName, int]) -> Chain:
+    running_until = None
+    if state.oracle is not None:
+        ahead = state.oracle(job.id, task.index)
+        operations = [(numbers[pools[0]], s, RANKS.get(stage, RANK_OTHER)) for stage, pools, s in ahead]
+    else:
+        cycle = outlook.cycle(state, job)
+        pools = task.queued_in if task.ticket else job.places.get(task.at, task.queued_in)
+        names = [(task.at, pools), *outlook.rest_of_round(cycle, task.at)]
+        operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
+        own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s)
+        if own_s is not None:
+            operations[0] = (operations[0][0], own_s, operations[0][2])
+    if task.step is not None and operations:
+        pool, seconds, rank = operations[0]
+        started_at = state.steps[task.step].started_at
+        running_until = max(started_at + seconds, state.now + LEAST_LEFT * seconds)
+        operations[0] = (pool, running_until - state.now, rank)
+    return Chain(number, operations, task.ready_at, running_until)
+
+
+def _operation(
+    state: State, job: Job, stage: str, pools: Sequence[PoolName], numbers: dict[PoolName, int]
+) -> Operation:
+    default_s = state.estimates.of_job(job.id, outlook.HOME)[0] or outlook.UNKNOWN_S
+    seconds, _ = outlook.stage_s(state, job.id, stage, default_s)
+    return (numbers[pools[0]], seconds, RANKS.get(stage, RANK_OTHER))
+
+
+def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
+    """Deal the rounds that nobody has begun out among the job's chains."""
+    stages = outlook.cycle(state, job)
+    one = [_operation(state, job, stage, pools, numbers) for stage, pools in stages]
+    rounds = round(outlook.rounds_left(job) * thin)
+    for index, chain in enumerate(chains):
+        chain.operations.extend(one * (rounds // len(chains) + (index < rounds % len(chains))))
+
+
+def play(shot: Snapshot, rule: Rule) -> Forecast:
+    """Play everything under the rule. A few microseconds for each operation."""
+    free = list(shot.units)
+    queues: list[list[tuple[Key, int]]] = [[] for _ in free]
+    ends: list[tuple[float, int]] = []
+    left, pools, abreast = _totals(shot)
+    place = [0] * len(shot.chains)
+    finished = [0.0] * len(shot.jobs)
+    sight = Sight(0, 0.0, 0.0, 0.0, 0, 0.0, False, 0.0)
+    key, priorities, homes, chains, units = rule.key, shot.priorities, shot.homes, shot.chains, shot.units
+
+    def enqueue(number: int, ready_at: float) -> int:
+        chain = chains[number]
+        pool, _, rank = chain.operations[place[number]]
+        job = chain.job
+        home = homes[job]
+        sight.rank, sight.left_s, sight.ready_at, sight.job = rank, left[job], ready_at, shot.jobs[job]
+        sight.path_s = left[job] / abreast[job]
+        if rule.watches:
+            sight.bottleneck_s = max(map(_per_unit, pools, units))
+        sight.on_device, sight.home_s = pool != home, pools[home]
+        heapq.heappush(queues[pool], ((-priorities[job], *key(sight)), number))
+        return pool
+
+    dirty = dict.fromkeys(range(len(free)))
+    for number, chain in enumerate(chains):
+        if chain.running_until is not None:
+            free[chain.operations[0][0]] -= 1
+            heapq.heappush(ends, (chain.running_until, number))
+    for number, chain in enumerate(chains):
+        if chain.running_until is None:
+            enqueue(number, chain.ready_at)
+    now = shot.now
+    while True:
+        for pool in dirty:
+            while free[pool] > 0 and queues[pool]:
+                number = heapq.heappop(queues[pool])[1]
+                free[pool] -= 1
+                heapq.heappush(ends, (now + chains[number].operations[place[number]][1], number))
+        dirty.clear()
+        if not ends:
+            break
+        now = ends[0][0]
+        while ends and ends[0][0] <= now:
+            number = heapq.heappop(ends)[1]
+            chain = chains[number]
+            pool, seconds, _ = chain.operations[place[number]]
+            free[pool] += 1
+            dirty[pool] = None
+            left[chain.job] -= seconds
+            pools[pool] -= seconds
+            place[number] += 1
+            if place[number] < len(chain.operations):
+                dirty[enqueue(number, now)] = None
+            else:
+                finished[chain.job] = now
+                abreast[chain.job] -= 1
+    return Forecast(now - shot.now, sum(max(end - shot.now, 0.0) for end in finished))
+
+
+def _totals(shot: Snapshot) -> tuple[list[float], list[float], list[int]]:
+    """What is left by job and by pool, and how many chains each job has."""
+    left, pools, abreast = [0.0] * len(shot.jobs), [0.0] * len(shot.units), [0] * len(shot.jobs)
+    for chain in shot.chains:
+        abreast[chain.job] += 1
+        for pool, seconds, _ in chain.operations:
+            left[chain.job] += seconds
+            pools[pool] += seconds
+    return left, pools, abreast
+
+
+def _per_unit(seconds: float, units: int) -> float:
+    return seconds / units
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How a plan is looked for."""
+
+    rules: tuple[str, ...]
+    """The first is followed unless another one is clearly better."""
+    score: Score
+    margin: float
+    """Share of the score that a plan must be better, for each unit of doubt."""
+    moves: int
+    moves_first: int
+    """The same for a plan that is made anew, since the jobs are others now."""
+
+
+def doubt(state: State) -> float:
+    """How little the estimates rest on: 0.5 when nothing has been seen, less with the root of what has."""
+    total_s = sum(state.jobs[job].outlook.left_s for job in state.active)
+    if state.oracle is not None or not total_s:
+        return 0.0
+    weighted = 0.0
+    for job in (state.jobs[job_id] for job_id in state.active):
+        seen = min((state.estimates.of_job(job.id, s)[1] for s, _ in outlook.cycle(state, job)), default=0.0)
+        weighted += job.outlook.left_s * 0.5 / (seen + 1.0) ** 0.5
+    return weighted / total_s
+
+
+def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
+    """Yield after each simulation, None but for the last time: then the name of the rule to follow."""
+    shot, reference = snapshot(state), None
+    margin = how.margin * doubt(state)
+    results: list[tuple[float, str]] = []
+    for name in dict.fromkeys((*how.rules, FIRST_COME.name)):
+        forecast = play(shot, RULES[name])
+        results.append((0.0, name) if reference is None else (how.score(forecast, reference), name))
+        if reference is None:
+            reference = forecast
+            results[0] = (how.score(forecast, reference), name)
+        yield None
+    assert reference is not None
+    first = results[0][0]
+    best, rule = min(results, key=lambda result: result[0])
+    if len(shot.jobs) > 1:
+        candidate = _Orders(state, shot, how.score, reference)
+        for _ in range(candidate.starts):
+            candidate.start()
+            yield None
+        for _ in range(how.moves_first if anew else how.moves):
+            candidate.move()
+            yield None
+        if candidate.best < best - 1e-9:
+            best, rule = candidate.best, candidate.name()
+    yield rule if best < first - abs(first) * margin - 1e-9 else how.rules[0]
+
+
+class _Orders:
+    """Local search over fixed orders of the jobs: one job is moved at a time, now and then builds lose their right."""
+
+    def __init__(self, state: State, shot: Snapshot, score: Score, reference: Forecast) -> None:
+        self._shot, self._score, self._reference = shot, score, reference
+        self._chance = state.last_step * 2654435761 % 2**31 + 1
+        active = shot.jobs
+        by_work = sorted(active, key=lambda job: (state.jobs[job].outlook.left_s, job))
+        self._starts = [(by_work[::-1], True), (by_work, True)]
+        if state.rule.startswith(f"{ORDER} "):
+            _, first, *words = state.rule.split(" ")
+            kept = [job for job in map(int, words) if job in state.active]
+            self._starts.append(
+                (kept + [job for job in active if job not in dict.fromkeys(kept)], first == "builds-first")
+            )
+        self.starts = len(self._starts)
+        self.best = float("inf")
+        self._jobs, self._builds_first = self._starts[0]
+
+    def name(self) -> str:
+        return order(self._jobs, builds_first=self._builds_first)
+
+    def start(self) -> None:
+        self._try(*self._starts.pop())
+
+    def move(self) -> None:
+        jobs, builds_first = list(self._jobs), self._builds_first
+        if self._draw(10) == 0:
+            builds_first = not builds_first
+        else:
+            job = jobs.pop(self._draw(len(jobs)))
+            jobs.insert(self._draw(len(jobs) + 1), job)
+        self._try(jobs, builds_first)
+
+    def _try(self, jobs: list[JobId], builds_first: bool) -> None:
+        rule = named(order(jobs, builds_first=builds_first))
+        score = self._score(play(self._shot, rule), self._reference)
+        if score <= self.best:
+            self.best, self._jobs, self._builds_first = score, jobs, builds_first
+
+    def _draw(self, below: int) -> int:
+        """Lehmer's generator (Park and Miller, CACM 1988): the core has no random module."""
+        self._chance = self._chance * 48271 % 2147483647
+        return self._chance % below

@@ -1,0 +1,157 @@
+"""The queues in the order of the policy, and what becomes of a policy that is broken."""
+
+import heapq
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.rules import Key
+from autosched.core.state import Queue, State, Task
+from autosched.model import PoolName
+
+RECKON_ALL = 32
+"""Up to so many waiting tasks have their keys reckoned anew at every event,"""
+RECKON_SOME = 4
+"""and of more only these, in turns: so that a decision costs O(log n)."""
+STALE_MIN = 64
+
+
+class Ranking:
+    """Who stands where. Calls the policy, and survives it: then `broken` says why it was replaced."""
+
+    def __init__(self, state: State, policy: Policy, guard: AbstractContextManager[object] | None = None) -> None:
+        self.policy = policy
+        self.broken = ""
+        self.asleep = False
+        """While a journal is replayed nobody asks the policy."""
+        self.dirty: dict[PoolName, None] = {}
+        """Pools in which something may be startable now."""
+        self._state = state
+        self._guard: AbstractContextManager[object] = guard or nullcontext()
+        self._in_turn: dict[int, Task] = {}
+
+    def adopt(self, policy: Policy) -> None:
+        """From now on this policy decides: all queues are ordered anew."""
+        self.policy, self.broken = policy, ""
+        self._state.shares_units |= policy.shares_units
+        self.reorder()
+
+    def reorder(self) -> None:
+        """Reckon all keys anew."""
+        waiting = list(self._in_turn.values())
+        for queue in self._state.queues.values():
+            queue.heap.clear()
+        for task in waiting:
+            self._reckon(task, self._key(task))
+
+    def forget(self) -> None:
+        """Nobody waits."""
+        self._in_turn.clear()
+        self.dirty.clear()
+
+    def enter(self, task: Task) -> None:
+        """The task, which knows its pools, joins their queues."""
+        task.ready_at = self._state.now
+        self._state.jobs[task.job].waiting += 1
+        for pool in dict.fromkeys(task.queued_in):
+            self._state.queues[pool].waiting += 1
+        self._reckon(task, self._key(task))
+
+    def leave(self, task: Task) -> None:
+        """Take a task out of its queues; its entries in the heaps go stale and are dropped when they come up."""
+        if task.ticket:
+            del self._in_turn[task.ticket]
+            task.ticket = 0
+            self._state.jobs[task.job].waiting -= 1
+            for pool in dict.fromkeys(task.queued_in):
+                self._state.queues[pool].waiting -= 1
+                self.dirty[pool] = None
+
+    def refresh(self) -> None:
+        """Time has passed, and estimates with it: look at the keys of those who were looked at longest ago."""
+        if not self.policy.drifts or self.asleep:
+            return
+        count = len(self._in_turn)
+        for ticket in list(self._in_turn)[:RECKON_ALL] if count <= RECKON_ALL else self._first(RECKON_SOME):
+            task = self._in_turn[ticket]
+            key = self._key(task)
+            if key != task.key:
+                del self._in_turn[ticket]
+                self._reckon(task, key)
+            elif count > RECKON_ALL:  # to the end of the line
+                self._in_turn[ticket] = self._in_turn.pop(ticket)
+
+    def _first(self, count: int) -> list[int]:
+        return [ticket for ticket, _ in zip(self._in_turn, range(count), strict=False)]
+
+    def head(self, pool: PoolName) -> Task | None:
+        """The first waiting task of the pool, if the policy lets it go now."""
+        state, queue = self._state, self._state.queues[pool]
+        while queue.heap:
+            _, ticket, job, index = queue.heap[0]
+            if state.is_live(ticket, job, index):
+                task = state.jobs[job].tasks[index]
+                return task if self._admits(task) else None
+            heapq.heappop(queue.heap)
+        return None
+
+    def _reckon(self, task: Task, key: Key) -> None:
+        """Give the task a new place in its queues."""
+        state = self._state
+        self._in_turn.pop(task.ticket, None)
+        state.last_ticket += 1
+        task.ticket, task.key = state.last_ticket, key
+        self._in_turn[task.ticket] = task
+        for pool in dict.fromkeys(task.queued_in):
+            queue = state.queues[pool]
+            if len(queue.heap) > 2 * queue.waiting + STALE_MIN:
+                queue.heap = [entry for entry in queue.heap if state.is_live(*entry[1:])]
+                heapq.heapify(queue.heap)
+            self._push(queue, task)
+            self.dirty[pool] = None
+
+    def _push(self, queue: Queue, task: Task) -> None:
+        entry = (task.key, task.ticket, task.job, task.index)
+        try:
+            heapq.heappush(queue.heap, entry)
+        except TypeError as error:  # keys of a policy that cannot be compared with each other
+            self._break(error)
+
+    # The policy's own code: the only code of others that runs in here ------------------------------------------------
+
+    def _key(self, task: Task) -> Key:
+        if self.asleep:
+            return ()
+        if self.policy.name in POLICIES:
+            return self.policy.key(self._state, task)
+        try:
+            with self._guard:
+                key = self.policy.key(self._state, task)
+            if not isinstance(key, tuple) or any(isinstance(part, float) and math.isnan(part) for part in key):
+                raise TypeError(f"a key is a tuple of numbers and words, not {key!r}")
+        except Exception as error:
+            self._break(error)
+            return INTERLEAVED.key(self._state, task)
+        return key
+
+    def _admits(self, task: Task) -> bool:
+        if self.policy.admits is None:
+            return True
+        if self.policy.name in POLICIES:
+            return self.policy.admits(self._state, task)
+        try:
+            with self._guard:
+                return bool(self.policy.admits(self._state, task))
+        except Exception as error:
+            self._break(error)
+            return True
+
+    def _break(self, error: Exception) -> None:
+        """Whatever happens here happens again: `interleaved` takes over at once."""
+        self.replace(f"{type(error).__name__}: {error}")
+
+    def replace(self, reason: str) -> None:
+        """The policy decides no more."""
+        self.broken = f"policy {self.policy.name!r} is broken: {reason}"
+        self.policy = INTERLEAVED
+        self.reorder()

@@ -1,0 +1,125 @@
+"""The rules that `predictive` chooses from: pure keys over a few numbers, the smallest goes first.
+
+The same keys order the real queues and those of the simulations that look ahead. All but the first put builds first,
+since a build feeds the device. Sources: most work remaining is the upward rank of HEFT (Topcuoglu et al., IEEE TPDS
+2002) on chains; shortest remaining work is Smith's rule (1956); giving way to the critical path is Kelley and
+Walker's (1959).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+Key = tuple[float | int | str, ...]
+
+RANKS = {"build": 0, "select": 1}
+"""Builds first, then what leads to a build; all other stages after them."""
+RANK_OTHER = 2
+ORDER = "order"
+
+
+@dataclass(slots=True)
+class Sight:
+    """What a rule sees of a waiting task. Mutable, so that a simulation needs only one."""
+
+    rank: int
+    left_s: float
+    """What its job has still to do."""
+    path_s: float
+    """How long that takes at least: its tasks go side by side."""
+    ready_at: float
+    job: int
+    bottleneck_s: float
+    """What the busiest pool has still to do, per unit."""
+    on_device: bool
+    """Whether it waits for another pool than the one where its job builds."""
+    home_s: float
+    """What the pool where its job builds has still to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named order."""
+
+    name: str
+    key: Callable[[Sight], Key]
+    watches: bool = False
+    """Whether it looks at the bottleneck, which costs time to reckon."""
+    bold: bool = False
+    """Whether it wants estimates that are raised by how little they rest on."""
+
+
+def _first_come(it: Sight) -> Key:
+    return (it.ready_at, it.job)
+
+
+def _build_first(it: Sight) -> Key:
+    return (it.rank, it.ready_at, it.job)
+
+
+def _shortest(it: Sight) -> Key:
+    return (it.rank, it.left_s, it.job)
+
+
+def _longest(share: float) -> Callable[[Sight], Key]:
+    """Most work remaining; on the device also for the hosts that have most to do, which it must not let run dry."""
+
+    def key(it: Sight) -> Key:
+        return (it.rank, -(it.left_s + share * it.home_s) if it.on_device else -it.left_s, it.job)
+
+    return key
+
+
+def _critical(slack: float) -> Callable[[Sight], Key]:
+    """Shortest first, but jobs whose own path is about as long as the bottleneck's work go before all others."""
+
+    def key(it: Sight) -> Key:
+        if it.path_s * (1.0 + slack) >= it.bottleneck_s:
+            return (it.rank, 0, -it.path_s, it.job)
+        return (it.rank, 1, it.left_s, it.job)
+
+    return key
+
+
+def _critical_longest(it: Sight) -> Key:
+    """Most work remaining, and a job whose path is the bottleneck goes even before builds."""
+    if it.path_s * 1.05 >= it.bottleneck_s:
+        return (0, -it.path_s, it.rank, it.job)
+    return (1, it.rank, -(it.left_s + 0.3 * it.home_s) if it.on_device else -it.left_s, it.job)
+
+
+FIRST_COME = Rule("first-come", _first_come)
+BUILD_FIRST = Rule("build-first", _build_first)
+LONGEST = Rule("longest", _longest(0.1), bold=True)
+SHORTEST = Rule("shortest", _shortest)
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        FIRST_COME,
+        BUILD_FIRST,
+        LONGEST,
+        Rule("longest-fed", _longest(0.3)),
+        Rule("longest-critical", _critical_longest, watches=True),
+        SHORTEST,
+        *(Rule(f"critical-{slack}", _critical(slack), watches=True) for slack in (0.1, 0.3, 0.5, 0.8)),
+    )
+}
+
+
+def order(jobs: Sequence[int], *, builds_first: bool) -> str:
+    """The name of the rule that serves jobs in a fixed order."""
+    return " ".join((ORDER, "builds-first" if builds_first else "jobs-first", *map(str, jobs)))
+
+
+@lru_cache(maxsize=512)
+def named(name: str) -> Rule:
+    """The rule of that name. KeyError when there is none."""
+    if not name.startswith(f"{ORDER} "):
+        return RULES[name]
+    _, first, *jobs = name.split(" ")
+    place = {int(job): number for number, job in enumerate(jobs)}
+    last = len(place)
+    if first == "builds-first":
+        return Rule(name, lambda it: (it.rank, place.get(it.job, last), it.job))
+    return Rule(name, lambda it: (place.get(it.job, last), it.rank, it.job))

@@ -1,0 +1,86 @@
+"""Which policies there are: those of the core, and those of other packages.
+
+A package offers a policy by an entry point of the group `autosched.policies` whose object is a `core.policy.Policy`.
+Its code runs inside the daemon: what raises or takes longer than `scheduler.policy_budget_s` is replaced.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from autosched.core.policy import POLICIES, Policy
+from autosched.errors import AutoschedError, NotFound, Refused
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "autosched.policies"
+FALLBACK = POLICIES["interleaved"]
+"""Decides when another policy cannot: it needs no estimates and has no code that could fail."""
+
+
+class PolicyBroken(AutoschedError):
+    """A policy is installed and cannot be used."""
+
+
+@cache
+def _offered() -> "dict[str, EntryPoint]":
+    """Policies of other packages by name. Reads metadata only; a name of the core cannot be taken."""
+    from importlib.metadata import entry_points
+
+    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {entry.name: entry for entry in found if entry.name not in POLICIES}
+
+
+def installed() -> tuple[str, ...]:
+    """The names of all policies, the core's first. Imports none."""
+    return (*POLICIES, *_offered())
+
+
+def check_name(name: str) -> None:
+    """Raise NotFound unless a policy of that name is installed."""
+    if name not in (names := installed()):
+        raise NotFound(f"no policy is named {name!r}; there are: {', '.join(names)}")
+
+
+def check_allowed(policy: Policy, allow_interference: bool) -> None:
+    """Raise Refused for a policy that spoils measurements, unless the operator wants that."""
+    if policy.shares_units and not allow_interference:
+        raise Refused(
+            f"under {policy.name!r} steps share a unit, which disturbs what they measure; it is for measuring that, and"
+            " needs allow_interference = true in [scheduler] of the configuration"
+        )
+
+
+def load(name: str) -> Policy:
+    """The policy; imports the package that brings it. Raises NotFound or PolicyBroken."""
+    check_name(name)
+    if name in POLICIES:
+        return POLICIES[name]
+    entry = _offered()[name]
+    package = entry.dist.name if entry.dist is not None else entry.module
+    try:
+        policy = entry.load()
+    except Exception as error:  # whatever a module of somebody else may raise
+        raise PolicyBroken(f"the policy {name!r} of the package {package} cannot be loaded: {error!r}") from error
+    if not isinstance(policy, Policy):
+        raise PolicyBroken(f"the policy {name!r} of the package {package} is a {type(policy).__name__}, not a Policy")
+    if policy.name != name:
+        raise PolicyBroken(f"the policy {name!r} of the package {package} calls itself {policy.name!r}")
+    return policy
+
+
+class Installed(Mapping[str, Policy]):
+    """All policies by name, each loaded when it is asked for; one that cannot be used is not there."""
+
+    def __getitem__(self, name: str) -> Policy:
+        try:
+            return load(name)
+        except (NotFound, PolicyBroken):
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(installed())
+
+    def __len__(self) -> int:
+        return len(installed())

@@ -1,0 +1,63 @@
+"""What a simulated scheduler is told of the future: everything, nothing, or something wrong."""
+
+import math
+import re
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+from msgspec import Struct
+
+from autosched.errors import RequestError
+from autosched.sim.scenario import JobPlan, Work
+
+Expectation = Callable[[Work], float | None]
+"""How long a step is said to take; None: nothing is said."""
+
+SIGMA_MAX = 10.0
+
+
+class Estimates(Struct, frozen=True):
+    """`wrong`: each job's mean per stage, times exp(N(0, sigma)) drawn once per job and stage, and never corrected."""
+
+    mode: Literal["perfect", "learned", "wrong"]
+    sigma: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.mode}:{self.sigma:g}" if self.mode == "wrong" else self.mode
+
+    def of(self, plan: JobPlan, seed: str) -> Expectation:
+        """What is said of one job's steps; equal seeds, equal mistakes."""
+        match self.mode:
+            case "perfect":
+                return lambda work: work.duration_s
+            case "learned":
+                return lambda work: None
+            case "wrong":
+                wrong = self._wrong(plan, seed)
+                return lambda work: wrong[work.stage]
+
+    def _wrong(self, plan: JobPlan, seed: str) -> dict[str, float]:
+        seconds: dict[str, list[float]] = {}
+        for work in plan.works():
+            seconds.setdefault(work.stage, []).append(work.duration_s)
+        return {
+            stage: sum(all_s) / len(all_s) * math.exp(Random(f"wrong/{seed}/{stage}").gauss(0.0, self.sigma))
+            for stage, all_s in seconds.items()
+        }
+
+
+PERFECT = Estimates("perfect")
+LEARNED = Estimates("learned")
+
+
+def parse(text: str) -> Estimates:
+    """`perfect`, `learned` or `wrong:SIGMA`. Raises RequestError."""
+    if text in ("perfect", "learned"):
+        return PERFECT if text == "perfect" else LEARNED
+    if (match := re.fullmatch(r"wrong:(\d+(?:\.\d+)?)", text)) and float(match[1]) <= SIGMA_MAX:
+        return Estimates("wrong", float(match[1]))
+    raise RequestError(
+        f"{text!r} is no kind of estimates; write perfect, learned, or wrong:SIGMA with the spread of the mistakes as"
+        f" a logarithm, at most {SIGMA_MAX:g}: wrong:1.0"
+    )

@@ -1,0 +1,67 @@
+"""Random worlds in which much goes wrong: every invariant is checked after every event, and every job must end."""
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from autosched.core.policy import POLICIES
+from autosched.core.scheduler import Scheduler
+from autosched.model import Goal
+from autosched.sim.scenario import random_scenario
+from autosched.sim.world import World
+
+
+class Tried(msgspec.Struct):
+    """What came of a few seeds in a row; a problem ends them."""
+
+    events: int
+    states: Counter[str]
+    digest: bytes
+    """Of all decisions."""
+    failed: int | None = None
+    problem: str = ""
+
+
+def check(scheduler: Scheduler) -> None:
+    """All invariants, after an event."""
+    scheduler.state.check_all()
+
+
+def finish(world: World) -> None:
+    """Let a world happen to its end. AssertionError says what went wrong."""
+    report = world.run()
+    alive = [job for job in range(1, len(world.scenario.jobs) + 1) if job not in report.states]
+    assert not alive, f"the faults have stopped, but jobs {alive} never ended"
+    open_steps = [span.step for span in report.spans if span.ended_at is None]
+    assert not open_steps, f"steps {open_steps} were started and never ended"
+
+
+def attempt(seeds: Sequence[int], policy: str, goal: Goal, *, show: bool = False) -> Tried:
+    """Run these seeds up to the first that fails."""
+    tried = Tried(0, Counter(), b"")
+    digest = hashlib.sha256()
+    for seed in seeds:
+        world = World(random_scenario(seed), POLICIES[policy], check, goal=goal)
+        try:
+            finish(world)
+        except Exception as error:  # whatever it is, the seed that shows it must be named
+            tried.failed, tried.problem = seed, str(error) if isinstance(error, AssertionError) else repr(error)
+        for entry in world.history:
+            digest.update(msgspec.msgpack.encode(entry))
+        if show:
+            _print(world)
+        if tried.failed is not None:
+            break
+        tried.events += len(world.history)
+        tried.states.update(state.value for state in world.ended.values())
+    tried.digest = digest.digest()
+    return tried
+
+
+def _print(world: World) -> None:
+    for entry in world.history:
+        sys.stdout.write(f"{entry.now:9.3f} > {entry.event}\n")
+        sys.stdout.writelines(f"          < {action}\n" for action in entry.actions)

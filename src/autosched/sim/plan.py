@@ -1,0 +1,158 @@
+"""What if: a recording simulated as it was and with a change, held against what was recorded.
+
+Assumed: a step takes as long as it took, on any unit; each host has as many lanes; whoever had to wait waits anew. A
+job makes the very rounds that it made, however many of its tasks are under way.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from autosched import policies
+from autosched.errors import NotFound
+from autosched.model import Goal, JobId, Pool, PoolName
+from autosched.sim.loads import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
+from autosched.sim.report import Report
+from autosched.sim.scenario import Scenario
+from autosched.sim.study import DEFAULT, simulate
+from autosched.workloads.recorded import RecordedJob, Recording
+
+FAR_OFF = 0.1
+"""A simulation of the past that differs so much from it deserves a warning."""
+
+
+class Outlook(Struct, frozen=True, kw_only=True):
+    """One way in which it went or would go."""
+
+    policy: str
+    goal: Goal
+    units: Mapping[PoolName, int]
+    makespan_s: float
+    """From the first job's arrival to the last step's end."""
+    mean_completion_s: float
+    busy: Mapping[PoolName, float]
+    """Share of the makespan in which a unit of the pool was leased, in [0, 1]."""
+
+
+class PlannedJob(Struct, frozen=True, kw_only=True):
+    """A job from its arrival to its end, in seconds; a copy was neither recorded nor there before."""
+
+    job: JobId
+    name: str
+    copy: int
+    """0: the recorded job itself."""
+    arrived_s: float
+    """After the first one."""
+    recorded_s: float | None
+    simulated_s: float | None
+    planned_s: float
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Three columns and what to know about them."""
+
+    recorded: Outlook
+    simulated: Outlook
+    """The same jobs on the same resources, in virtual time: its difference to `recorded` is the simulation's error."""
+    planned: Outlook
+    jobs: tuple[PlannedJob, ...]
+    notes: tuple[str, ...]
+
+
+def plan(
+    recording: Recording, which: Sequence[JobId], change: Change, policy: str | None = None, goal: Goal | None = None
+) -> Plan:
+    """Raises NotFound for jobs that are not in the recording, RequestError for a change that is none."""
+    by_id = {job.job: job for job in recording.jobs}
+    if missing := [job for job in which if job not in by_id]:
+        raise NotFound(f"there is no job {missing[0]} in this recording; there are: {_numbers(by_id)}")
+    jobs = [job for job in recording.jobs if job.job in which]
+    notes = list[str]()
+    before = recording.policy or DEFAULT
+    if before not in policies.installed():
+        notes.append(f"policy {before!r} of the recording is not installed: {DEFAULT!r} stands in for it")
+        before = DEFAULT
+    as_it_was = recorded_scenario(recording, jobs)
+    changed = recorded_scenario(recording, jobs, change)
+    past = simulate(as_it_was, before, recording.goal)
+    future = simulate(changed, policy or before, goal or recording.goal)
+    recorded = _recorded(recording, jobs, as_it_was)
+    simulated = _outlook(past, as_it_was, before, recording.goal)
+    notes += _doubts(jobs, recorded, simulated)
+    return Plan(
+        recorded=recorded,
+        simulated=simulated,
+        planned=_outlook(future, changed, policy or before, goal or recording.goal),
+        jobs=_planned_jobs(jobs, change, past, future),
+        notes=tuple(notes),
+    )
+
+
+def _recorded(recording: Recording, jobs: Sequence[RecordedJob], load: Scenario) -> Outlook:
+    start, end = min(job.arrived_at for job in jobs), max(job.ended_at for job in jobs)
+    held_s = dict.fromkeys((pool.name for pool in load.pools), 0.0)
+    for step in (step for job in jobs for step in job.steps()):
+        for pool in step.pools:
+            held_s[pool] += step.held_s
+    return Outlook(
+        policy=recording.policy or DEFAULT,
+        goal=recording.goal,
+        units=_units(load.pools),
+        makespan_s=end - start,
+        mean_completion_s=sum(job.ended_at - job.arrived_at for job in jobs) / len(jobs),
+        busy={pool.name: held_s[pool.name] / len(pool.units) / ((end - start) or 1.0) for pool in load.pools},
+    )
+
+
+def _outlook(report: Report, load: Scenario, policy: str, goal: Goal) -> Outlook:
+    return Outlook(
+        policy=policy,
+        goal=goal,
+        units=_units(load.pools),
+        makespan_s=report.makespan_s,
+        mean_completion_s=report.mean_completion_s,
+        busy={pool.name: sum(report.busy[unit.name] for unit in pool.units) / len(pool.units) for pool in load.pools},
+    )
+
+
+def _units(pools: Sequence[Pool]) -> Mapping[PoolName, int]:
+    return {pool.name: len(pool.units) for pool in pools}
+
+
+def _planned_jobs(jobs: Sequence[RecordedJob], change: Change, past: Report, future: Report) -> tuple[PlannedJob, ...]:
+    """The simulator numbers jobs in the order of their arrival, as they stand here."""
+    simulated = {job.job: past.completion_s[number] for number, job in enumerate(with_copies(jobs, AS_IT_WAS.added), 1)}
+    copies: dict[JobId, int] = {}
+    planned = list[PlannedJob]()
+    for number, job in enumerate(with_copies(jobs, change.added), 1):
+        copy = copies[job.job] = copies.get(job.job, -1) + 1
+        planned.append(
+            PlannedJob(
+                job=job.job,
+                name=job.spec.name,
+                copy=copy,
+                arrived_s=job.arrived_at - jobs[0].arrived_at,
+                recorded_s=None if copy else job.ended_at - job.arrived_at,
+                simulated_s=None if copy else simulated[job.job],
+                planned_s=future.completion_s[number],
+            )
+        )
+    return tuple(planned)
+
+
+def _doubts(jobs: Sequence[RecordedJob], recorded: Outlook, simulated: Outlook) -> list[str]:
+    notes = []
+    if unfinished := [job.job for job in jobs if not job.complete]:
+        notes.append(
+            f"not complete in the recording, so only the steps that they made count: job {_numbers(unfinished)}"
+        )
+    if abs(simulated.makespan_s / (recorded.makespan_s or 1.0) - 1) > FAR_OFF:
+        notes.append("the simulation of the past is far from what was recorded: trust its differences, not its values")
+    if not any(step.pools == (HOST_POOL,) for job in jobs for step in job.steps()):
+        notes.append("no step of these jobs uses a host lane: hosts and lanes make no difference")
+    return notes
+
+
+def _numbers(jobs: Sequence[JobId] | Mapping[JobId, object]) -> str:
+    shown = list(jobs)[:20]
+    return ", ".join(map(str, shown)) + (" and more" if len(jobs) > len(shown) else "")

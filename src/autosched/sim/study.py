@@ -1,0 +1,106 @@
+"""Instances under policies: one row for each, with the makespan held against the best that is known."""
+
+from statistics import fmean
+
+from msgspec import Struct
+
+from autosched import policies
+from autosched.config import SchedulerConfig
+from autosched.errors import RequestError
+from autosched.model import Goal, JobState
+from autosched.sim.estimates import LEARNED, Estimates
+from autosched.sim.loads import instance_scenario
+from autosched.sim.report import Report
+from autosched.sim.scenario import Scenario
+from autosched.sim.world import World
+from autosched.workloads.bounds import lower_bound_s, own_work_s
+from autosched.workloads.instances import Instance
+
+DEFAULT = SchedulerConfig().policy
+"""What the daemon does when it is not told."""
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """What to simulate."""
+
+    instance: Instance
+    policy: str
+    goal: Goal = Goal.BALANCED
+    estimates: Estimates = LEARNED
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    name: str
+    policy: str
+    goal: Goal
+    estimates: str
+    jobs: int
+    hosts: int
+    devices: int
+    steps: int
+    makespan_s: float
+    mean_completion_s: float
+    """From a job's arrival to its end."""
+    bound_s: float
+    """No schedule is shorter."""
+    best_known_s: float | None
+    ratio: float
+    """Makespan over the best known one, or over the bound where none is known."""
+    mean_slowdown: float
+    """A job's completion time over its own work: 1 when it never waits."""
+    max_slowdown: float
+    hosts_busy: float
+    """Mean over the hosts, share of the makespan, in [0, 1]."""
+    devices_busy: float
+
+
+def simulate(
+    scenario: Scenario, policy: str, goal: Goal, estimates: Estimates = LEARNED, *, name: str = "the recording"
+) -> Report:
+    """Raises NotFound for an unknown policy, RequestError when it lets some job wait for ever."""
+    report = World(scenario, policies.load(policy), goal=goal, estimates=estimates).run()
+    if stuck := len(scenario.jobs) - sum(state is JobState.DONE for state in report.states.values()):
+        raise RequestError(
+            f"under policy {policy!r} {stuck} of the {len(scenario.jobs)} jobs of {name} never end; choose another one"
+        )
+    return report
+
+
+def run(trial: Trial) -> Row:
+    """Simulate one instance. Raises RequestError when it does not end."""
+    instance = trial.instance
+    load = instance_scenario(instance)
+    report = simulate(load, trial.policy, trial.goal, trial.estimates, name=instance.name)
+    bound_s = instance.lower_bound_s or lower_bound_s(instance)
+    in_order = sorted(instance.jobs, key=lambda job: job.arrival_s)  # as the simulator numbers them
+    slowdowns = [report.completion_s[number] / own_work_s(job) for number, job in enumerate(in_order, start=1)]
+    busy = list(report.busy.values())
+    return Row(
+        name=instance.name,
+        policy=trial.policy,
+        goal=trial.goal,
+        estimates=str(trial.estimates),
+        jobs=len(instance.jobs),
+        hosts=instance.hosts,
+        devices=instance.devices,
+        steps=len(report.spans),
+        makespan_s=report.makespan_s,
+        mean_completion_s=report.mean_completion_s,
+        bound_s=bound_s,
+        best_known_s=instance.best_known_s,
+        ratio=report.makespan_s / (instance.best_known_s or bound_s),
+        mean_slowdown=fmean(slowdowns),
+        max_slowdown=max(slowdowns),
+        hosts_busy=fmean(busy[: instance.hosts]),
+        devices_busy=fmean(busy[instance.hosts :]),
+    )
+
+
+def attempt(trial: Trial) -> Row | RequestError:
+    """The same with the error as a value: it can cross from one process to another."""
+    try:
+        return run(trial)
+    except RequestError as error:
+        return error

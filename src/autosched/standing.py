@@ -1,0 +1,89 @@
+"""Which records count: what is best of a task, what must be measured again, and who takes part in its finals.
+
+All functions are pure and take records in the order in which they were measured. A disturbance can only slow a kernel
+down, so a disturbed latency still counts as an upper bound, until its candidate has an undisturbed one.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from autosched.model import Failure, Purpose, Record, TaskIndex
+
+FINALISTS_MAX = 3
+"""Besides the default. The lowest of hundreds of noisy latencies is in part luck; who is close to it may be better."""
+FINALISTS_WITHIN = 1.10
+"""Nobody more than 10 % behind the best takes part: three short samples are not that wrong."""
+ATTEMPTS_MAX = 2
+"""So often a disturbed candidate is measured again; a device that never comes to rest must not hold a job for ever."""
+FINALS = (Purpose.FINAL, Purpose.DEFAULT)
+
+
+def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
+    """The records of each task."""
+    tasks: dict[TaskIndex, list[Record]] = {}
+    for record in records:
+        tasks.setdefault(record.task, []).append(record)
+    return tasks
+
+
+def counting(records: Iterable[Record]) -> list[Record]:
+    """What counts of a job: of each task its finals when it has them, else one record of each candidate."""
+    return [record for own in by_task(records).values() for record in (finals(own) or lasting(own))]
+
+
+def tried(records: Iterable[Record]) -> list[Record]:
+    """What a search has to know: one record of each candidate that it selected, in the order of selection."""
+    searched = [record for record in records if record.purpose not in FINALS]
+    return [record for own in by_task(searched).values() for record in lasting(own)]
+
+
+def best(records: Sequence[Record]) -> Record | None:
+    """The fastest of one task's records that count; None when nothing is valid."""
+    valid = [record for record in counting(records) if record.best_s is not None]
+    return min(valid, key=lambda record: (record.best_s or 0.0, record.trial), default=None)
+
+
+def lasting(records: Iterable[Record]) -> list[Record]:
+    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first."""
+    chosen: dict[bytes, Record] = {}
+    for record in records:
+        before = chosen.get(record.candidate)
+        if before is None or before.disturbed or not record.disturbed:
+            chosen[record.candidate] = record
+    return list(chosen.values())
+
+
+def settled(records: Sequence[Record]) -> bool:
+    """Whether a task has had its finals, undisturbed, and nothing was tried after them."""
+    last = finals(records)
+    return bool(last) and not any(record.disturbed for record in last)
+
+
+def finalists(records: Sequence[Record]) -> list[bytes]:
+    """The candidates of a task that may be its best, the fastest first; without the default."""
+    searched = [record for record in lasting(records) if record.purpose is not Purpose.DEFAULT]
+    valid = sorted((best_s, record.trial, record.candidate) for record in searched if (best_s := record.best_s))
+    return [candidate for best_s, _, candidate in valid[:FINALISTS_MAX] if best_s <= FINALISTS_WITHIN * valid[0][0]]
+
+
+def suspects(records: Iterable[Record]) -> list[bytes]:
+    """Candidates of a task whose search knows nothing but disturbed measurements of them, the fastest first."""
+    found = [
+        record
+        for record in lasting(record for record in records if record.purpose not in FINALS)
+        if record.disturbed and (record.latency_s or record.failure is Failure.RUN_TIMEOUT)
+    ]
+    found.sort(key=lambda record: (record.best_s is None, record.best_s, record.trial))
+    return [record.candidate for record in found]
+
+
+def finals(records: Sequence[Record]) -> list[Record]:
+    """The last finals of a task, when they are complete: the default is measured last."""
+    end = len(records)
+    while end and records[end - 1].purpose is not Purpose.DEFAULT:
+        if records[end - 1].purpose not in FINALS:
+            return []  # nothing was tried after finals that count
+        end -= 1
+    begin = end - 1
+    while begin > 0 and records[begin - 1].purpose is Purpose.FINAL:
+        begin -= 1
+    return list(records[max(begin, 0) : end])

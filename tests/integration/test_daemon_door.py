@@ -1,0 +1,142 @@
+"""Who comes in to the daemon, and what strangers cannot do to it."""
+
+import asyncio
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from autosched.daemon import sessions
+from autosched.errors import AutoschedError, NotFound, Refused, RequestError
+from autosched.link import Link
+from autosched.protocol import (
+    PROTOCOL,
+    BlobState,
+    Chunk,
+    DaemonInfo,
+    GetBlob,
+    GetOrder,
+    Hello,
+    Info,
+    JobOrder,
+    PutBlob,
+    Welcome,
+)
+from autosched.remote import Daemon
+from integration.served import (
+    run,
+    serving,
+    user,
+)
+
+
+async def opened(folder: Path) -> Link:
+    return await Link.open(f"unix:{folder}/api.sock")
+
+
+def test_another_protocol_and_unknown_roles_are_refused_with_words(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            link = await opened(tmp_path)
+            with pytest.raises(Refused, match=r"old 0\.1 speaks protocol 2\.0, this daemon .* speaks 1\.1"):
+                await link.call(Hello(protocol=(2, 0), software="old 0.1"), Welcome)
+            with pytest.raises(RequestError, match="there are: user, client"):
+                await link.call(Hello(protocol=PROTOCOL, software="x", role="king"), Welcome)
+            with pytest.raises(AutoschedError, match="no method is named 'info' here; there are: hello"):
+                await link.call(Info(), DaemonInfo)
+            welcome = await link.call(Hello(protocol=(1, 7), software="x"), Welcome)
+            assert welcome.protocol == PROTOCOL
+            assert (await link.call(Info(), DaemonInfo)).pid == os.getpid()
+            with pytest.raises(AutoschedError, match="no method is named 'get_order' here"):
+                await link.call(GetOrder(), JobOrder)
+            link.close()
+
+    run(work)
+
+
+def test_a_connection_without_hello_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "HELLO_S", 0.05)
+
+    async def work() -> None:
+        async with serving(tmp_path):
+            link = await opened(tmp_path)
+            assert "no hello within" in await link.wait_closed()
+
+    run(work)
+
+
+def test_more_connections_than_allowed_are_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, "[limits]\nconnections_max = 3\n"):
+            daemons = [await Daemon.connect(f"unix:{tmp_path}/api.sock") for _ in range(3)]
+            link = await opened(tmp_path)
+            assert "3 connections are open" in await link.wait_closed()
+            assert (await daemons[0].info()).jobs_total == 0
+            for daemon in daemons:
+                daemon.close()
+
+    run(work)
+
+
+def test_users_are_served_on_tcp_too(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await Daemon.connect(served._addresses[1])
+            assert (await daemon.info()).state_dir == str(tmp_path)
+            daemon.close()
+
+    run(work)
+
+
+def test_the_socket_is_private(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            assert stat.S_IMODE(os.stat(tmp_path / "api.sock").st_mode) == 0o600
+
+    run(work)
+
+
+def test_hostile_bytes_of_one_leave_the_others_unharmed(tmp_path: Path) -> None:
+    hostile = [
+        b"\xff" * 100_000,
+        b"\x00\x00\x10\x01",
+        b"\x00\x00\x0f\xff" + b"\x91" * 4_095,
+        b"\x00\x00\x00\x01\xc1",
+        b"\x00\x00\x0f\xff short",
+        b"",
+        os.urandom(5_000),
+    ]
+
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await Daemon.connect(f"unix:{tmp_path}/api.sock")
+            for sent in hostile * 3:
+                reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/api.sock")
+                writer.write(sent)
+                writer.write_eof()
+                with suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+                assert (await daemon.info()).jobs_total == 0
+            daemon.close()
+
+    run(work)
+
+
+def test_an_interrupted_upload_goes_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            first = await user(tmp_path)
+            put = PutBlob(sha256="1" * 64, total=100, offset=0, data=b"x" * 40)
+            assert await first.link.call(put, BlobState) == BlobState(40, False)
+            first.link.abort("cable cut")
+            again = await user(tmp_path)
+            ask = PutBlob(sha256="1" * 64, total=100, offset=0, data=b"")
+            assert await again.link.call(ask, BlobState) == BlobState(40, False)
+            with pytest.raises(NotFound):
+                await again.link.call(GetBlob(sha256="1" * 64, offset=0), Chunk)
+            again.close()
+
+    run(work)

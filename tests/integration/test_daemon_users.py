@@ -1,0 +1,125 @@
+"""What users may ask of the daemon and what not, over real sockets."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from autosched.errors import AutoschedError, NotFound, Refused, RequestError
+from autosched.protocol import (
+    GetRecords,
+    JobList,
+    ListJobs,
+    ListSpans,
+    RecordPage,
+    SpanList,
+)
+from integration.served import (
+    attached,
+    run,
+    serving,
+    spec,
+    until,
+    user,
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"model": "0" * 64}, NotFound, "is not uploaded"),
+        ({"device": "npu"}, NotFound, "no device is of the kind 'npu'; there are: cpu"),
+        ({"external": False, "backend": "magic"}, NotFound, "no backend is named 'magic'. Installed:"),
+        ({"trials": 0}, RequestError, "nothing would be tuned"),
+        ({"records_from": 7}, NotFound, "there is no job 7; there are none"),
+        ({"target": "{'kind': 'llvm'}"}, RequestError, "is no JSON object"),
+        ({"target": '{"kind": '}, RequestError, "is no JSON object"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(
+    tmp_path: Path, words: dict[str, object], error: type[AutoschedError], message: str
+) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            with pytest.raises(error) as caught:
+                await daemon.submit(spec(**words))
+            assert message in str(caught.value)
+            assert (await daemon.info()).jobs_total == 0
+            daemon.close()
+
+    run(work)
+
+
+def test_a_negative_budget_does_not_get_past_the_wire(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            with pytest.raises(AutoschedError, match="trials"):
+                await daemon.submit(spec(trials=-1))
+            assert (await daemon.info()).jobs_total == 0
+            daemon.close()
+
+    run(work)
+
+
+def test_a_job_that_is_not_there_is_not_found_whatever_its_number(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            for job in (0, 1, -1, 2**63, 2**64 - 1):
+                with pytest.raises(NotFound, match=f"there is no job {job}"):
+                    await daemon.job(job)
+                with pytest.raises(NotFound):
+                    await daemon.link.call(GetRecords(job=job), RecordPage)
+            assert (await daemon.link.call(ListSpans(after=2**64 - 1), SpanList)).spans == ()
+            await daemon.submit(spec())
+            with pytest.raises(NotFound, match="the last one is 1"):
+                await daemon.job(2)
+            daemon.close()
+
+    run(work)
+
+
+def test_more_jobs_than_allowed_are_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, "[limits]\njobs_active_max = 2\n"):
+            daemon = await user(tmp_path)
+            results = await asyncio.gather(*(daemon.submit(spec()) for _ in range(5)), return_exceptions=True)
+            assert [isinstance(result, Refused) for result in results] == [False, False, True, True, True]
+            await daemon.cancel(1)
+            assert (await daemon.submit(spec())).job == 3
+            daemon.close()
+
+    run(work)
+
+
+def test_jobs_are_listed_with_the_newest_last(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            for name in "abc":
+                await daemon.submit(spec(name=name))
+            listed = (await daemon.link.call(ListJobs(limit=2), JobList)).jobs
+            assert [view.name for view in listed] == ["b", "c"]
+            daemon.close()
+
+    run(work)
+
+
+def test_a_look_at_a_job_waits_for_news(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            job, puppet = await attached(daemon, tmp_path)
+            step = await puppet.steps.get()
+            view = await until(daemon, job, lambda view: "building" in view.reason)
+            waiting = asyncio.ensure_future(daemon.job(job, since=view.version, wait_s=20.0))
+            await daemon.info()
+            assert not waiting.done()
+            puppet.measure(0)
+            assert (await waiting).trials == 1
+            await puppet.end(step)
+            daemon.close()
+
+    run(work)

@@ -1,0 +1,36 @@
+"""A daemon's database, written by the daemon's own code, of what a simulated world did."""
+
+import asyncio
+from pathlib import Path
+
+from autosched.core.events import Event, StepEnded
+from autosched.daemon.journal import Journal
+from autosched.daemon.store import TABLES, span_rows
+from autosched.protocol import Span
+from autosched.sim.world import World
+
+
+def record(world: World, path: Path) -> None:
+    """Every event of the world that has run, and its steps."""
+    ended = {span.step: span for span in world.spans.values()}
+    write(path, [(e.now, e.event) for e in world.history], list(ended.values()))
+
+
+def write(path: Path, events: list[tuple[float, Event]], spans: list[Span]) -> None:
+    """A span is written with the event that ended it, or with the last event."""
+    by_step = {span.step: span for span in spans}
+
+    async def run() -> None:
+        journal = Journal(path, *TABLES)
+        list(journal.replay())
+        journal.start()
+        try:
+            async with asyncio.timeout(20):
+                for now, event in events:
+                    span = by_step.pop(event.step, None) if isinstance(event, StepEnded) else None
+                    await journal.append(now, event, also=span_rows([span] if span is not None else []))
+                await journal.write(*span_rows(by_step.values()))
+        finally:
+            journal.close()
+
+    asyncio.run(run())

@@ -1,0 +1,295 @@
+"""Rounds that cost no trials: what was disturbed is measured again, and the best of each task meet in finals."""
+
+import random
+
+import pytest
+
+from autosched.client.course import FINALS_MAX, STAGES, Course
+from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
+from autosched.standing import ATTEMPTS_MAX
+from unit.client.test_course import course, network, record, wants
+
+ALL = (1, 2, 3)
+
+
+def again(candidate: int, trial: int, latency_s: float | None = 1e-3, task: int = 1) -> Record:
+    return Record(
+        task=task, trial=trial, candidate=str(candidate).encode(), latency_s=(latency_s,) if latency_s else (),
+        purpose=Purpose.AGAIN,
+    )  # fmt: skip
+
+
+def final(trial: int, candidate: bytes, latency_s: float, task: int = 1, disturbed: str = "") -> Record:
+    purpose = Purpose.FINAL if candidate else Purpose.DEFAULT
+    return Record(
+        task=task, trial=trial, candidate=candidate, latency_s=(latency_s,), purpose=purpose, disturbed=disturbed
+    )
+
+
+def measured(c: Course, task: int, first: int, count: int = 4) -> None:
+    for trial in range(first, first + count):
+        c.recorded(record(task, trial, 1e-3 * (1 + trial)))
+
+
+def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> Course:
+    """A job of one task whose first round has been measured and learned from: trials 0 to 3."""
+    c = course(trials=trials)
+    c.imported(network(tasks=1), [], finals=finals)
+    c.selected(1, 4)
+    c.advanced(1)
+    measured(c, 1, 0)
+    c.advanced(1)
+    return c
+
+
+def test_what_was_disturbed_goes_before_new_trials_and_costs_none() -> None:
+    c = one_round(trials=12)
+    assert [r.trial for r in c.tagged([1, 2, 99], "load")] == [1, 2]
+    load = c.updated(1, 1e-3)
+    assert wants(load) == {1: "build"}
+    assert (c.purpose[1], c.candidates[1]) == (Purpose.AGAIN, (b"1", b"2"))
+    spent, rounds = c.spent, len(c.shares[1].best_s)
+    assert wants(c.advanced(1)) == {1: "profile"}
+    for candidate in (1, 2):
+        c.recorded(again(candidate, 3 + candidate))
+    assert wants(c.advanced(1)) == {1: "update"}
+    assert wants(c.updated(1, 0.5e-3)) == {1: "select"}
+    assert (c.spent - spent, len(c.shares[1].best_s), c.shares[1].best_s[-1]) == (4, rounds, 0.5e-3)
+
+
+def test_tags_that_come_late_wait_for_the_tasks_next_round() -> None:
+    c = one_round(trials=100)
+    c.updated(1, 1e-3)
+    c.tagged([0], "drift")
+    assert c.stage[1] == "select"
+    c.selected(1, 4)
+    c.advanced(1)
+    c.advanced(1)
+    assert wants(c.updated(1, 1e-3)) == {1: "build"}
+
+
+def test_a_device_that_never_comes_to_rest_is_not_waited_for() -> None:
+    c = one_round(trials=4)
+    c.tagged(range(4), "load")
+    load, trial = c.updated(1, 1e-3), 4
+    for _ in range(ATTEMPTS_MAX * 4):
+        if c.purpose.get(1) is not Purpose.AGAIN:
+            break
+        c.advanced(1)
+        for candidate in c.candidates[1]:
+            c.recorded(again(int(candidate), trial))
+            c.tagged([trial], "load")
+            trial += 1
+        c.advanced(1)
+        load = c.updated(1, 1e-3)
+    assert wants(load) == {NETWORK_TASK: "compile"}
+    assert trial == 8, "no more than a batch of a budget so small"
+
+
+def test_again_rounds_that_fail_do_not_come_back_for_ever() -> None:
+    c = one_round(trials=4)
+    c.tagged(range(4), "load")
+    load = c.updated(1, 1e-3)
+    for _ in range(10):
+        if 1 not in c.purpose:
+            break
+        load = c.failed(1, measured=0, error="build: no")
+    assert wants(load) == {NETWORK_TASK: "compile"}
+    assert c.shares[1].open
+
+
+def test_the_next_client_knows_what_is_still_to_be_measured_again() -> None:
+    records = [record(1, 0, 1e-3), record(1, 1, 2e-3), again(0, 2)]
+    disturbed = [Record(**{**as_dict(r), "disturbed": "load"}) for r in records]
+    c = course(trials=8)
+    assert wants(c.imported(network(tasks=1), [*disturbed[:2], again(0, 2)])) == {1: "build"}
+    assert c.candidates[1] == (b"1",)
+    assert c.attempts[1, b"0"] == 1
+    assert c.spent == 2
+
+
+def as_dict(one: Record) -> dict[str, object]:
+    return {name: getattr(one, name) for name in one.__struct_fields__}
+
+
+# Finals ---------------------------------------------------------------------------------------------------------------
+
+
+def test_when_no_more_trials_come_the_best_meet() -> None:
+    c = one_round(trials=4, finals=(1,))
+    c.records[1][1] = record(1, 1, 1.05e-3)
+    load = c.updated(1, 1e-3)
+    assert wants(load) == {1: "build"}
+    assert (c.purpose[1], c.candidates[1]) == (Purpose.FINAL, (b"0", b"1"))
+    assert wants(c.advanced(1)) == {1: "profile"}
+    for i, candidate in enumerate((b"0", b"1", b"")):
+        c.recorded(final(4 + i, candidate, 1e-3))
+    load = c.advanced(1)
+    assert wants(load) == {NETWORK_TASK: "compile"}
+    assert c.spent == 4
+
+
+def test_a_running_final_says_what_comes_next() -> None:
+    c = one_round(trials=4, finals=(1,))
+    c.updated(1, 1e-3)
+    for stages_next in ("profile", ""):
+        c.started(1)
+        (load,) = [t for t in c.load().tasks if t.task == 1]
+        assert load.stage_next == stages_next
+        c.advanced(1)
+
+
+def test_finals_of_several_tasks_run_at_once_the_heaviest_first() -> None:
+    c = course(trials=3)
+    load = c.imported(network(), [record(task, task - 1, 1e-3 * task) for task in ALL], finals=ALL)
+    assert list(wants(load)) == [3, 2, 1]
+    assert set(c.purpose.values()) == {Purpose.FINAL}
+
+
+@pytest.mark.parametrize("how", ["disturbed", "failed"])
+def test_finals_are_held_once_more_and_then_never(how: str) -> None:
+    c = one_round(trials=4, finals=(1,))
+    load, trial, held = c.updated(1, 1e-3), 4, 0
+    while c.purpose.get(1) is Purpose.FINAL:
+        held += 1
+        if how == "failed":
+            load = c.failed(1, measured=0, error="profile: no")
+            continue
+        c.advanced(1)
+        c.recorded(final(trial, b"0", 1e-3))
+        c.recorded(final(trial + 1, b"", 1e-3))
+        c.tagged([trial, trial + 1], "load")
+        trial += 2
+        load = c.advanced(1)
+    assert held == FINALS_MAX
+    assert wants(load) == {NETWORK_TASK: "compile"}
+
+
+def test_a_task_without_a_valid_record_or_a_default_has_no_finals() -> None:
+    c = course(trials=2)
+    records = [record(1, 0, None), record(2, 1, 1e-3)]
+    assert wants(c.imported(network(tasks=2), records, finals=(1,))) == {NETWORK_TASK: "compile"}
+
+
+def test_finals_that_an_earlier_client_held_are_not_held_again() -> None:
+    records = [record(1, 0, 1e-3), final(1, b"0", 1e-3), final(2, b"", 2e-3)]
+    assert wants(course(trials=1).imported(network(tasks=1), records, finals=(1,))) == {NETWORK_TASK: "compile"}
+    half = course(trials=1)
+    assert wants(half.imported(network(tasks=1), records[:2], finals=(1,))) == {1: "build"}
+
+
+def test_what_is_disturbed_after_the_finals_is_left_alone() -> None:
+    c = one_round(trials=4, finals=(1,))
+    c.updated(1, 1e-3)
+    c.tagged([0, 1], "drift")
+    c.advanced(1)
+    c.recorded(final(4, b"0", 1e-3))
+    c.recorded(final(5, b"", 2e-3))
+    assert wants(c.advanced(1)) == {NETWORK_TASK: "compile"}
+
+
+def test_records_of_another_job_meet_as_well_unless_they_have() -> None:
+    others = [record(1, 0, 1e-3), final(1, b"0", 1e-3), final(2, b"", 2e-3)]
+    settled = course(trials=0).imported(network(tasks=1), others, borrowed=3, finals=(1,))
+    assert wants(settled) == {NETWORK_TASK: "compile"}
+    unsettled = course(trials=0).imported(network(tasks=1), others[:1], borrowed=1, finals=(1,))
+    assert wants(unsettled) == {1: "build"}
+
+
+# How many rounds are left ---------------------------------------------------------------------------------------------
+
+
+def test_rounds_left_counts_what_nobody_has_begun() -> None:
+    c = course(trials=24)
+    assert c.load().rounds_left is None
+    load = c.imported(network(tasks=2), [], finals=(1, 2))  # two rounds of four are under way
+    assert load.rounds_left == (24 - 8) / 4 + 2
+
+
+def test_rounds_left_counts_disturbed_candidates_and_ends_at_none() -> None:
+    c = one_round(trials=4, finals=(1,))
+    assert c.load().rounds_left == 1
+    c.tagged([0, 1], "load")
+    assert c.updated(1, 1e-3).rounds_left == 1, "the round that measures again has begun; the finals have not"
+    c.advanced(1)
+    for candidate in (0, 1):
+        c.recorded(again(candidate, 4 + candidate))
+    c.advanced(1)
+    assert c.updated(1, 1e-3).rounds_left == 0
+    assert c.purpose[1] is Purpose.FINAL
+
+
+# Anything -------------------------------------------------------------------------------------------------------------
+
+
+class Anything:
+    """A backend and a device that do what a seed says; the client may be replaced at any time."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.trials = self.rng.randrange(60)
+        self.plan = network(tasks=self.rng.randrange(1, 5), batch=self.rng.randrange(1, 6))
+        self.records: list[Record] = []
+        self.fresh = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new client."""
+        self.course = course(trials=self.trials, lanes=2)
+        finals = [info.task for info in self.plan.tasks]
+        self.pending = wants(self.course.imported(self.plan, list(self.records), finals=finals))
+
+    def profile(self, task: int) -> None:
+        """Records, some of them disturbed."""
+        c, purpose = self.course, self.course.purpose.get(task, Purpose.TRIAL)
+        if purpose is Purpose.TRIAL:
+            candidates = [f"{self.fresh + i}".encode() for i in range(c.allotted[task])]
+            self.fresh += len(candidates)
+        else:
+            candidates = [*c.candidates[task], *([b""] if purpose is Purpose.FINAL else [])]
+        for candidate in candidates:
+            latency_s = (self.rng.random() + 0.1,) if self.rng.random() < 0.8 else ()
+            made = Record(
+                task=task, trial=len(self.records), candidate=candidate, latency_s=latency_s,
+                purpose=purpose if candidate else Purpose.DEFAULT,
+            )  # fmt: skip
+            self.records.append(made)
+            c.recorded(made)
+        if self.rng.random() < 0.4:
+            for tagged in c.tagged(range(max(0, len(self.records) - 6), len(self.records)), "load"):
+                self.records[tagged.trial] = tagged
+
+    def step(self) -> JobLoad:
+        """One step of one task."""
+        c, task = self.course, self.rng.choice(sorted(self.pending))
+        stage = self.pending.pop(task)
+        if task == NETWORK_TASK:
+            return c.compiled() if stage == "compile" else c.evaluated()
+        assert stage in STAGES[c.purpose.get(task, Purpose.TRIAL)]
+        if self.rng.random() < 0.05:
+            return c.failed(task, measured=c.allotted.get(task, 0) if stage == "update" else 0, error="x")
+        if stage == "select":
+            return c.selected(task, c.allotted[task])
+        if stage == "profile":
+            self.profile(task)
+        if stage == "update":
+            return c.updated(task, self.rng.choice([None, 0.5]))
+        return c.advanced(task)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_course_ends_with_its_budget_kept_though_everything_is_disturbed(seed: int) -> None:
+    world = Anything(seed)
+    for _ in range(5_000):
+        if not world.pending:
+            break
+        if world.rng.random() < 0.005:
+            world.begin()
+            continue
+        world.pending |= wants(world.step())
+    assert world.course.complete or world.course.failure is not None
+    assert sum(r.purpose is Purpose.TRIAL for r in world.records) <= world.trials
+    assert world.course.load().rounds_left == 0 or world.course.failure is not None
+    for info in world.plan.tasks:
+        own = [r for r in world.records if r.task == info.task and r.purpose is Purpose.AGAIN]
+        assert all(sum(r.candidate == one.candidate for r in own) <= ATTEMPTS_MAX for one in own)

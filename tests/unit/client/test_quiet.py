@@ -1,0 +1,112 @@
+"""The sentinel, and what others do on a device's cores."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.client.quiet import COPIED_BYTES, TICK_S, ForeignLoad, Pace, Watch, pace
+from autosched.model import FOREIGN_MIN_S, DeviceNote
+
+CORE = max(os.sched_getaffinity(0))
+SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
+
+
+def test_the_sentinel_takes_a_moment_and_leaves_this_thread_where_it_is() -> None:
+    home = os.sched_getaffinity(0)
+    found = pace((CORE,))
+    assert 1e-6 < found.core_s < 0.1
+    assert COPIED_BYTES / 200e9 < found.memory_s < 1.0
+    assert os.sched_getaffinity(0) == home
+
+
+class Stat:
+    """A made-up /proc/stat of two cores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "stat"
+        self.tell([0] * 8, [0] * 8)
+
+    def tell(self, *cores: list[int]) -> None:
+        lines = ["cpu  1 1 1 1 1 1 1 1 0 0"]
+        lines += [f"cpu{i} {' '.join(map(str, ticks))} 0 0" for i, ticks in enumerate(cores)]
+        self.path.write_text("\n".join([*lines, "intr 5", ""]))
+
+
+def test_busy_time_of_the_devices_cores_alone_counts(tmp_path: Path) -> None:
+    stat = Stat(tmp_path)
+    load = ForeignLoad((1,), stat.path)
+    load._began_at = time.monotonic() - 1.0
+    stat.tell([500, 0, 0, 0, 0, 0, 0, 0], [10, 1, 2, 900, 50, 3, 4, 5])  # idle and waiting for disks is not busy
+    foreign_s, watched_s = load.seen()
+    assert foreign_s is not None
+    assert 25 * TICK_S - 0.2 <= foreign_s <= 25 * TICK_S  # less what this process, which may run there, has used
+    assert watched_s == pytest.approx(1.0, abs=0.5)
+
+
+def test_a_system_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
+    stat = Stat(tmp_path)
+    load = ForeignLoad((1,), stat.path)
+    load._began_at -= 1.0
+    assert load.seen()[0] is None
+    load = ForeignLoad((1,), tmp_path / "none")
+    load._began_at -= 1.0
+    assert load.seen()[0] is None
+
+
+@pytest.fixture
+def spinner() -> Iterator[subprocess.Popen[bytes]]:
+    """Our own child, busy on the core."""
+    child = subprocess.Popen([sys.executable, "-c", SPIN, str(CORE)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def spent_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def test_what_our_own_children_do_is_not_foreign(spinner: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    stat = Stat(tmp_path)
+    load, before_s = ForeignLoad((CORE,), stat.path), spent_s(spinner.pid)
+    while spent_s(spinner.pid) < before_s + 0.2:
+        os.sched_yield()
+    used = round((spent_s(spinner.pid) - before_s) / TICK_S)
+    stat.tell(*([[used, 0, 0, 900, 0, 0, 0, 0]] * (CORE + 1)))
+    foreign_s, _ = load.seen()
+    assert foreign_s is not None
+    assert foreign_s < FOREIGN_MIN_S
+
+
+@pytest.mark.parametrize(
+    ("foreign_s", "watched_s", "disturbed"),
+    [(None, 1.0, False), (0.04, 0.1, False), (0.06, 0.1, True), (0.06, 2.0, False), (0.2, 2.0, True)],
+)
+def test_noise_is_not_called_a_disturbance(foreign_s: float | None, watched_s: float, disturbed: bool) -> None:
+    assert DeviceNote(foreign_s=foreign_s, watched_s=watched_s).disturbed is disturbed
+
+
+def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch((CORE,))
+    watch.begin(lambda cores: Pace(1.0 * len(cores), 2.0))
+    watch.end()
+    assert watch.note is not None
+    assert (watch.note.core_s, watch.note.memory_s) == (1.0, 2.0)
+    watch._seen = 0.5, 2.0
+    assert watch.disturbed == "other programs used 25 % of a core of the device"
+
+
+def test_nothing_is_told_of_a_host_lane() -> None:
+    watch = Watch(())
+    watch.begin(pace)
+    watch.end()
+    assert watch.note is None
+    assert watch.disturbed == ""

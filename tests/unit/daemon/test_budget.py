@@ -1,0 +1,80 @@
+"""The time of a policy: what takes too long, sleeps or never returns is stopped, and nothing else is touched."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from autosched.daemon.budget import WALL_FACTOR, Budget, PolicyOverran
+
+
+def busy(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+
+
+def for_ever() -> None:
+    while True:
+        pass
+
+
+def for_ever_and_stubborn() -> None:
+    while True:
+        try:
+            for_ever()
+        except Exception:
+            continue
+
+
+@pytest.mark.parametrize("work", [for_ever, for_ever_and_stubborn, lambda: time.sleep(60)])
+def test_what_does_not_return_is_stopped(work: Callable[[], None]) -> None:
+    started = time.monotonic()
+    with pytest.raises(PolicyOverran, match=r"it did not return within 0\.06 s"), Budget(0.01):
+        work()
+    assert time.monotonic() - started < 5 * 6
+
+
+def test_the_calls_of_one_decision_share_the_budget() -> None:
+    budget = Budget(0.05)
+    for _ in range(3):
+        budget.renewed()
+        with budget:
+            busy(0.03)
+    with pytest.raises(PolicyOverran, match=r"a decision took it 0\.\d+ s, and 0\.05 s are allowed"), budget:
+        busy(0.03)
+
+
+def test_what_the_policy_raises_is_left_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError), Budget(0.01):
+        raise ZeroDivisionError
+
+
+def test_an_alarm_of_somebody_else_is_given_back() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 100.0, 7.0)
+    try:
+        with Budget(0.05):
+            pass
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 90.0 < left <= 100.1
+        assert interval == pytest.approx(7.0)
+        signal.raise_signal(signal.SIGALRM)
+        assert rung == [signal.SIGALRM]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def test_it_works_on_the_loop_of_the_daemon() -> None:
+    async def work() -> None:
+        with pytest.raises(PolicyOverran), Budget(0.01):
+            for_ever()
+        await asyncio.sleep(0.01 * WALL_FACTOR)  # nothing rings later
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work())
