@@ -4,17 +4,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PROCESSES ?= $(shell nproc)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
 export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test seeds lint bench bench-thesis clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
-	@echo 'make test    all tests'
+	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
 	@echo 'make lint    format, style, types, import contracts'
-	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about an hour)'
+	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about an hour and a half)'
+	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 25 minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
 demo: $(VENV)/.runtime
@@ -22,6 +24,10 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.development
 	$(BIN)/python -m pytest -q
+	@$(MAKE) --no-print-directory seeds
+
+seeds: $(VENV)/.runtime
+	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)
 
 lint: $(VENV)/.development
 	$(BIN)/ruff format --check .
@@ -32,6 +38,9 @@ lint: $(VENV)/.development
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py
+
+bench-thesis: $(VENV)/.development
+	$(BIN)/python benchmarks/run.py thesis
 
 $(VENV)/.created:
 	@echo '== creating a virtual environment in $(VENV)'

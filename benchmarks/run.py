@@ -14,15 +14,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import thesis_page
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
     "mock_load": ["mock_load.py"],
+    "decision_cost": ["decision_cost.py"],
+    "scheduling": ["scheduling.py"],
     "squeezenet": ["whole_network.py", "squeezenet"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
+    "thesis": ["thesis.py"],
 }
 TIMEOUT_S = 2 * 3600
 
@@ -42,6 +47,8 @@ def main() -> None:
         measured = json.loads(done.stdout[done.stdout.rindex("\n{") :] if "\n{" in done.stdout else done.stdout)
         (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **measured}, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text("\n".join(page()) + "\n")
+    if (measured_in := RESULTS / "thesis.json").exists():
+        thesis_page.write(json.loads(measured_in.read_text()), RESULTS)
 
 
 def machine() -> str:
@@ -205,13 +212,75 @@ def _load(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _decisions(told: dict[str, Any]) -> list[str]:
+    policies = {name: sizes for name, sizes in told.items() if name != "machine"}
+    lines = [
+        "## What a decision costs",
+        "",
+        "`python benchmarks/decision_cost.py`: processor time of one decision of the core, by how many steps wait for 100",
+        "hosts and 76 devices. Bar: 50 us at 10,000.",
+        "",
+        "| policy | waiting | median | mean | 99 % |",
+        "|---|---|---|---|---|",
+    ]
+    for policy, sizes in policies.items():
+        lines += [
+            f"| {policy} | {int(size):,} | {cost['median_us']:.0f} us | {cost['mean_us']:.0f} us | {cost['p99_us']:.0f} us |"
+            for size, cost in sizes.items()
+        ]
+    return lines
+
+
+def _scheduling(told: dict[str, Any]) -> list[str]:
+    case = told["thesis"]
+    lines = [
+        "## Scheduling",
+        "",
+        "`python benchmarks/scheduling.py`, simulated time. The thesis' case (2 equal jobs, 1 lane, 1 device, 50 iterations),"
+        f" speed-up over sequential: predictive {case['predictive']:.3f} (bar 1.74, bound {case['bound']:.3f}),"
+        f" interleaved {case['interleaved']:.3f}, synchronous {case['synchronous']:.3f}.",
+    ]
+    titles = {"instances": "The 26 instances", "held_out": "As many generated ones, on which nothing was tuned"}
+    for part, title in titles.items():
+        against = "best known" if part == "instances" else "lower bound"
+        lines += [
+            "",
+            f"{title}. Makespan over {against}; completion and worst makespan over `interleaved`:",
+            "",
+            "| goal | estimates | makespan mean | worst | mean completion | worst over interleaved |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row['goal']} | {row['estimates'] or '-'} | {row['ratio_mean']:.3f} | {row['ratio_worst']:.3f} |"
+            f" {row['completion']:.3f} | {row['over_interleaved_worst']:.3f} |"
+            for row in told[part]
+        ]
+    lines += ["", "Jobs that arrive one by one (load 0.7 and 0.9), learned, over `interleaved`:", ""]
+    lines += [
+        f"- {row['goal']}: mean completion {row['completion_ratio_of_means']:.3f} (ratio of the means;"
+        f" {row['completion_mean_of_ratios']:.3f} as mean of the ratios), max slowdown"
+        f" {row['worst_slowdown_over_interleaved']:.3f} in the worst of {row['loads']} loads."
+        for row in told["arrivals"]
+    ]
+    lines += ["", "1,000 jobs, 100 hosts, 76 devices, makespan over the bound:", ""]
+    lines += [
+        f"- {row['load']}, {row['goal']}: {row['over_bound']:.4f} (interleaved {row['interleaved_over_bound']:.4f}), mean"
+        f" completion {row['completion']:.3f} of interleaved's."
+        for row in told["large"]
+    ]
+    return lines
+
+
 PAGES = {
+    "scheduling": _scheduling,
     "against_stock": _stock,
     "quality": _quality,
     "quality_128": _quality,
     "squeezenet": _network,
     "daemon_costs": _costs,
     "mock_load": _load,
+    "decision_cost": _decisions,
+    "thesis": thesis_page.section,
 }
 """Sections of the page in their order."""
 

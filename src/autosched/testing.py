@@ -18,7 +18,8 @@ Lines that begin with `>` are events, with `?` questions; `<` are the actions an
 An event is its time, its name, its job or step, then words, then what each task says after a `|`:
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
-`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events. Every event and action goes through the journal's codec on its way.
+`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are
+events. Every event and action goes through the journal's codec on its way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,7 @@ class Script:
                 at, words, says = self._parse(source[2:])
                 for action in self.scheduler.handle(at, through_codec_event(_event(words, says))):
                     yield f"< {_written(through_codec_action(action))}"
-                self.scheduler.state.check_all(exclusive=not self.scheduler.policy.shares_units)
+                self.scheduler.state.check_all(exclusive=not self.scheduler.state.shares_units)
             case "? ":
                 yield source
                 for answer in self._answers(source[2:].split()):

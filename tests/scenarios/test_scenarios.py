@@ -21,7 +21,7 @@ def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
 
 
 def test_there_are_transcripts() -> None:
-    assert len(TRANSCRIPTS) >= 15
+    assert len(TRANSCRIPTS) >= 25
 
 
 @pytest.mark.parametrize(

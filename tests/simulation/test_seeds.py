@@ -2,7 +2,8 @@
 
 Safety: no unit runs two steps, every step ends once, no task waits that could start (checked after every event).
 Liveness: when the faults stop, every job ends. Determinism: the same history gives the same decisions.
-A failure names its seed; `python -m autosched.sim --policy P --seed N --print` shows it.
+A failure names its seed; `python -m autosched.sim --policy P --goal G --seed N --print` shows it. `make test` tries
+10,000 seeds in this way; here the checks are stricter and the seeds few.
 """
 
 import os
@@ -12,13 +13,15 @@ import sys
 import msgspec
 import pytest
 
-from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, Policy
+from autosched.core.actions import StartStep
+from autosched.core.events import ResourcesDeclared, RuleChosen
+from autosched.core.policy import INTERLEAVED, PREDICTIVE
 from autosched.core.scheduler import Scheduler
-from autosched.core.state import one_of_each
-from autosched.model import JobState
+from autosched.core.state import State, one_of_each
+from autosched.model import Goal, JobState, Step
 from autosched.sim.__main__ import main
-from autosched.sim.faults import check, finish
-from autosched.sim.scenario import Faults, random_scenario
+from autosched.sim.faults import CHOICE, TURNS, check, finish
+from autosched.sim.scenario import Faults, Scenario, random_scenario
 from autosched.sim.world import Entry, World
 
 CHUNK = 50
@@ -32,10 +35,9 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
     }
     for queue in queues.values():
         if queue:
-            task = state.jobs[queue[0][2]].tasks[queue[0][3]]
-            if all(queues[pool][0][1] == task.ticket for pool in task.queued_in) and scheduler.policy.admits(
-                state, task
-            ):
+            task, admits = state.jobs[queue[0][2]].tasks[queue[0][3]], scheduler.policy.admits
+            first_everywhere = all(queues[pool][0][1] == task.ticket for pool in task.queued_in)
+            if first_everywhere and (admits is None or admits(state, task)):
                 free = [
                     [u.name for u in state.queues[pool].pool.units if state.slots[u.name].holder is None]
                     for pool in task.queued_in
@@ -43,20 +45,27 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
                 assert one_of_each(free) is None, f"task {task.index} of job {task.job} could start on {free}"
 
 
-def watch(scheduler: Scheduler) -> None:
-    check(scheduler)
-    check_nothing_waits_that_could_start(scheduler)
+def watched(scenario: Scenario, policy: str = INTERLEAVED.name, goal: Goal = Goal.BALANCED) -> World:
+    """A world in which everything is checked after every event."""
+
+    def watch(scheduler: Scheduler) -> None:
+        check(scheduler)
+        if not world.history[-1].more:
+            check_nothing_waits_that_could_start(scheduler)
+
+    world = World(scenario, CHOICE[policy], watch, goal=goal, choice=CHOICE)
+    return world
 
 
-@pytest.mark.parametrize("policy", [INTERLEAVED, PREDICTIVE, SEQUENTIAL], ids=lambda policy: policy.name)
-@pytest.mark.parametrize("chunk", range(10))
-def test_safety_and_liveness_under_faults(chunk: int, policy: Policy) -> None:
+@pytest.mark.parametrize(("policy", "goal"), TURNS, ids=str)
+@pytest.mark.parametrize("chunk", range(2))
+def test_safety_and_liveness_under_faults(chunk: int, policy: str, goal: Goal) -> None:
     for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
-        world = World(random_scenario(seed), policy, watch)
+        world = watched(random_scenario(seed), policy, goal)
         try:
             finish(world)
         except AssertionError as error:
-            pytest.fail(f"seed {seed}, policy {policy.name}: {error}")
+            pytest.fail(f"seed {seed}, policy {policy}, goal {goal}: {error}")
         starts = [span.started_at for span in world.spans.values()]
         assert starts == sorted(starts)
 
@@ -66,7 +75,7 @@ def test_every_kind_of_fault_happens() -> None:
     outcomes: set[str] = set()
     happened: set[str] = set()
     for seed in range(100):
-        world = World(random_scenario(seed))
+        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         outcomes.update(span.outcome for span in world.spans.values())
         outcomes.update(state.value for state in world.ended.values())
@@ -78,14 +87,15 @@ def test_every_kind_of_fault_happens() -> None:
     assert outcomes == {"done", "failed", "lost", "cancelled"}
     assert happened >= {
         "ResourcesDeclared", "JobSubmitted", "ClientAttached", "ClientLost", "StepEnded", "JobCancelRequested",
-        "DeadlineReached", "StartClient", "StopClient", "StartStep", "RevokeStep", "EndJob", "deadline", "step", "its",
+        "DeadlineReached", "PolicyChosen", "RuleChosen", "StartClient", "StopClient", "StartStep", "RevokeStep",
+        "EndJob", "deadline", "step", "its",
     }  # fmt: skip
 
 
 def test_without_faults_every_step_is_made_once() -> None:
     for seed in range(100):
         scenario = random_scenario(seed, Faults())
-        world = World(scenario, INTERLEAVED, watch)
+        world = watched(scenario)
         report = world.run()
         expected = sum(
             len(plan.before) + len(plan.after) + sum(len(steps) for task in plan.tasks for steps in task)
@@ -96,24 +106,67 @@ def test_without_faults_every_step_is_made_once() -> None:
         assert (len(made), {span.outcome for span in made} - {"done"}) == (expected, set()), f"seed {seed}"
 
 
-@pytest.mark.parametrize("chunk", range(3))
-def test_a_replayed_journal_gives_the_same_decisions(chunk: int) -> None:
+@pytest.mark.parametrize(("policy", "goal"), TURNS, ids=str)
+def test_a_replayed_journal_gives_the_same_decisions(policy: str, goal: Goal) -> None:
     decoder = msgspec.msgpack.Decoder(Entry)
-    for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
-        world = World(random_scenario(seed))
+    for seed in range(20):
+        world = World(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
         world.run()
         journal = [msgspec.msgpack.encode(entry) for entry in world.history]
         again = Scheduler()
         for row in journal:
             entry = decoder.decode(row)
-            assert tuple(again.handle(entry.now, entry.event)) == entry.actions, f"seed {seed} at {entry.now}"
+            assert tuple(again.handle(entry.now, entry.event, more=entry.more)) == entry.actions, (
+                f"seed {seed} at {entry.now}"
+            )
         assert again.state == world.scheduler.state, f"seed {seed}"
+
+
+def known(state: State) -> dict[str, object]:
+    """All that decides what happens next, but for the order of the queues, which is empty at a restart."""
+    for task in (task for job in state.jobs.values() for task in job.tasks.values()):
+        task.key = ()
+    kept = ("rule", "goal", "jobs", "active", "steps", "slots", "revoked", "estimates", "last_job", "last_step")
+    return {name: getattr(state, name) for name in kept}
+
+
+@pytest.mark.parametrize(("policy", "goal"), TURNS, ids=str)
+def test_a_replay_that_asks_no_policy_comes_to_the_same(policy: str, goal: Goal) -> None:
+    """Halfway through, the daemon dies: one core decided everything itself, another was told which steps started."""
+    for seed in range(40):
+        world = World(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
+        world.run()
+        lived = world.history[: len(world.history) // 2]
+        decided, told = Scheduler(), Scheduler()
+        for entry in lived:
+            decided.handle(entry.now, entry.event, more=entry.more)
+            told.handle(entry.now, entry.event, started(entry))
+        now = lived[-1].now
+        anew = ResourcesDeclared(world.scenario.pools, 40.0, 5.0, policy, goal)
+        assert told.handle(now, anew) == decided.handle(now, anew), f"seed {seed}"
+        assert known(told.state) == known(decided.state), f"seed {seed}"
+        assert told.state.totals.pools == pytest.approx(decided.state.totals.pools, abs=1e-6), f"seed {seed}"
+
+
+def started(entry: Entry) -> tuple[Step, ...]:
+    return tuple(action.step for action in entry.actions if isinstance(action, StartStep))
+
+
+def test_rules_come_and_go_in_these_worlds() -> None:
+    """Otherwise they would say little of the policy that looks ahead."""
+    rules: set[str] = set()
+    for seed in range(20):
+        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
+        world.run()
+        rules.update(entry.event.rule for entry in world.history if isinstance(entry.event, RuleChosen))
+    assert "" in rules
+    assert len(rules) > 3
 
 
 def test_decisions_do_not_depend_on_the_hash_seed() -> None:
     def digest(hash_seed: str) -> str:
         return subprocess.run(
-            [sys.executable, "-m", "autosched.sim", "--seeds", "40"],
+            [sys.executable, "-m", "autosched.sim", "--seeds", "25"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -124,7 +177,6 @@ def test_decisions_do_not_depend_on_the_hash_seed() -> None:
     first = digest("0")
     assert "sha256" in first
     assert digest("1") == first
-    assert digest("4242") == first
 
 
 def test_the_command_shows_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,6 +197,6 @@ def test_the_command_names_the_seed_that_failed(
 def test_processes_change_nothing_but_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for processes in ("1", "2"):
-        assert main(["--seeds", "120", "--processes", processes]) == 0
+        assert main(["--seeds", "60", "--processes", processes]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]

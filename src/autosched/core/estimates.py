@@ -21,6 +21,16 @@ RATIOS = 200
 """Recent ratios per stage, from which quantiles are taken."""
 RATIOS_MIN = 20
 """Fewer say nothing of the rare."""
+RARE = 0.99
+OVERRUN = 10.0
+STEP_TIMEOUT_LEAST_S = 60.0
+"""A step is killed when it takes so many times longer than all but one in a hundred do, but never before this."""
+SURE_COUNT = 4.0
+"""Observations after which an estimate is held to what it says."""
+PAIRS_MIN = 8
+"""Stages of jobs that must have been seen before the estimates as a whole are judged,"""
+WRONG_ABOVE = 0.4
+"""and how far off they may be: mean absolute log ratio, 0.4 is a factor of 1.5. Noise alone stays below 0.35."""
 
 
 @dataclass(slots=True)
@@ -30,10 +40,10 @@ class Mean:
     count: float = 0.0
     mean_s: float = 0.0
 
-    def add(self, seconds: float) -> None:
+    def add(self, value: float) -> None:
         """One more observation."""
         self.count = min(self.count + 1.0, MEMORY)
-        self.mean_s += (seconds - self.mean_s) / self.count
+        self.mean_s += (value - self.mean_s) / self.count
 
     def shrunk_to(self, prior_s: float | None) -> float | None:
         """With the prior as one more observation; None when nothing is known."""
@@ -51,6 +61,8 @@ class JobTimes:
     history: dict[tuple[TaskIndex, str], Mean] = field(default_factory=dict)
     recalled: dict[str, Mean] = field(default_factory=dict)
     """The history, by stage alone."""
+    errors: dict[str, Mean] = field(default_factory=dict)
+    """Log of measured over expected, by stage: what is left of it in the mean is no noise."""
 
 
 @dataclass(slots=True)
@@ -93,8 +105,11 @@ class Estimates:
     jobs: dict[JobId, JobTimes] = field(default_factory=dict)
     stages: dict[str, Mean] = field(default_factory=dict)
     ratios: dict[str, Ratios] = field(default_factory=dict)
-    forecasts: dict[StepId, tuple[float, float | None]] = field(default_factory=dict)
-    """Running steps: expected seconds and their 90 % quantile, as known when they started."""
+    forecasts: dict[StepId, tuple[float, float | None, bool]] = field(default_factory=dict)
+    """Running steps: expected seconds, their 90 % quantile, and whether that was more than a guess."""
+    pairs: int = 0
+    error_total: float = 0.0
+    """Over stages of jobs: how many have sure estimates, and the sum of the absolute mean errors of these."""
     steps: int = 0
     error_sum: float = 0.0
     covered: int = 0
@@ -109,14 +124,26 @@ class Estimates:
 
     def forget(self, job: JobId) -> None:
         """The job has ended."""
-        self.jobs.pop(job, None)
+        if (times := self.jobs.pop(job, None)) is not None:
+            self.pairs -= len(times.errors)
+            self.error_total -= sum(abs(error.mean_s) for error in times.errors.values())
 
-    def begin(self, step: StepId, expected_s: float | None, stage: str) -> None:
+    def are_wrong(self) -> bool:
+        """Whether they prove too bad to be followed."""
+        return self.pairs >= PAIRS_MIN and self.error_total > WRONG_ABOVE * self.pairs
+
+    def acquit(self) -> None:
+        """Judge anew: others are followed from now on."""
+        self.pairs, self.error_total = 0, 0.0
+        for times in self.jobs.values():
+            times.errors.clear()
+
+    def begin(self, step: StepId, expected_s: float | None, stage: str, *, sure: bool) -> None:
         """Note what is expected of a step that starts."""
         if expected_s is not None and expected_s > 0:
             ratios = self.ratios.get(stage)
             ratio = ratios.quantile(0.9) if ratios is not None else None
-            self.forecasts[step] = (expected_s, None if ratio is None else expected_s * ratio)
+            self.forecasts[step] = (expected_s, None if ratio is None else expected_s * ratio, sure)
 
     def drop(self, step: StepId) -> None:
         """A step ended otherwise than done: its time says nothing."""
@@ -125,17 +152,28 @@ class Estimates:
     def learn(self, job: JobId, task: TaskIndex, stage: str, step: StepId, seconds: float) -> None:
         """A step is done."""
         if (forecast := self.forecasts.pop(step, None)) is not None and seconds > 0:
-            expected_s, p90_s = forecast
+            expected_s, p90_s, sure = forecast
             self.steps += 1
             self.error_sum += abs(seconds - expected_s) / seconds
             self.ratios.setdefault(stage, Ratios()).add(seconds / expected_s)
             if p90_s is not None:
                 self.bounded += 1
                 self.covered += seconds <= p90_s
+            if sure:
+                self._judge(job, stage, math.log(seconds / expected_s))
         times = self.jobs.setdefault(job, JobTimes())
         self.stages.setdefault(stage, Mean()).add(seconds)
         times.stages.setdefault(stage, Mean()).add(seconds)
         times.tasks.setdefault((task, stage), Mean()).add(seconds)
+
+    def _judge(self, job: JobId, stage: str, error: float) -> None:
+        errors = self.jobs.setdefault(job, JobTimes()).errors
+        if stage not in errors:
+            self.pairs += 1
+        mean = errors.setdefault(stage, Mean())
+        self.error_total -= abs(mean.mean_s)
+        mean.add(error)
+        self.error_total += abs(mean.mean_s)
 
     # What it comes to -----------------------------------------------------------------------------------------------
 
@@ -172,6 +210,11 @@ class Estimates:
         ratios = self.ratios.get(stage)
         ratio = ratios.quantile(share) if ratios is not None else None
         return None if ratio is None else expected_s * ratio
+
+    def timeout_s(self, limit_s: float, expected_s: float | None, stage: str) -> float:
+        """When such a step is surely overdue: at the limit, earlier where enough was seen."""
+        rare_s = None if expected_s is None else self.quantile_s(expected_s, stage, RARE)
+        return limit_s if rare_s is None else min(limit_s, max(STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s))
 
     def calibration(self) -> Calibration:
         """How good the estimates were so far."""

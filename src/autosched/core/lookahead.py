@@ -127,8 +127,9 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
 def _operation(
     state: State, job: Job, stage: str, pools: Sequence[PoolName], numbers: dict[PoolName, int]
 ) -> Operation:
-    default_s = state.estimates.of_job(job.id, outlook.HOME)[0] or outlook.UNKNOWN_S
-    seconds, _ = outlook.stage_s(state, job.id, stage, default_s)
+    seconds, _ = state.estimates.of_job(job.id, stage)
+    if seconds is None:
+        seconds = state.estimates.of_job(job.id, outlook.HOME)[0] or outlook.UNKNOWN_S
     return (numbers[pools[0]], seconds, RANKS.get(stage, RANK_OTHER))
 
 
@@ -161,7 +162,7 @@ def play(shot: Snapshot, rule: Rule) -> Forecast:
         sight.path_s = left[job] / abreast[job]
         if rule.watches:
             sight.bottleneck_s = max(map(_per_unit, pools, units))
-        sight.on_device, sight.home_s = pool != home, pools[home]
+        sight.on_device, sight.home_s = (pool != home, pools[home]) if home >= 0 else (False, 0.0)
         heapq.heappush(queues[pool], ((-priorities[job], *key(sight)), number))
         return pool
 
@@ -226,6 +227,7 @@ class Search:
     margin: float
     """Share of the score that a plan must be better, for each unit of doubt."""
     moves: int
+    """Orders tried, with some doubt; four times as many without any, since then the best is really the best."""
     moves_first: int
     """The same for a plan that is made anew, since the jobs are others now."""
 
@@ -245,7 +247,8 @@ def doubt(state: State) -> float:
 def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
     """Yield after each simulation, None but for the last time: then the name of the rule to follow."""
     shot, reference = snapshot(state), None
-    margin = how.margin * doubt(state)
+    unsure = doubt(state)
+    margin = how.margin * unsure
     results: list[tuple[float, str]] = []
     for name in dict.fromkeys((*how.rules, FIRST_COME.name)):
         forecast = play(shot, RULES[name])
@@ -262,7 +265,7 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
         for _ in range(candidate.starts):
             candidate.start()
             yield None
-        for _ in range(how.moves_first if anew else how.moves):
+        for _ in range(round((how.moves_first if anew else how.moves) / (0.25 + unsure))):
             candidate.move()
             yield None
         if candidate.best < best - 1e-9:

@@ -7,7 +7,7 @@ and where they run, is learned from the loads; until a job has shown a stage, ot
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from autosched.model import JobId, PoolName
+from autosched.model import PoolName
 
 if TYPE_CHECKING:
     from autosched.core.state import Job, State
@@ -43,6 +43,8 @@ class Totals:
     pools: dict[PoolName, float] = field(default_factory=dict)
     places: dict[str, Pools | None] = field(default_factory=dict)
     """Stage to where some job ran it; None: where that job builds."""
+    busiest_s: float | None = None
+    """What the busiest pool needs; None: not reckoned since something changed."""
 
 
 def home(job: "Job") -> Pools:
@@ -80,13 +82,6 @@ def rounds_left(job: "Job") -> float:
     return job.rounds_left if job.rounds_left is not None else float(max(1, job.rounds_seen))
 
 
-def stage_s(state: "State", job: JobId, stage: str, default_s: float) -> tuple[float, float]:
-    """Expected and bold seconds of a stage of the job."""
-    expected_s, count = state.estimates.of_job(job, stage)
-    expected_s = default_s if expected_s is None else expected_s
-    return expected_s, expected_s * (1.0 + DOUBT / (count + 1.0))
-
-
 def look(state: "State", job: "Job") -> None:
     """Reckon anew what the job has to do. O(stages)."""
     old, new = job.outlook, Outlook()
@@ -97,15 +92,17 @@ def look(state: "State", job: "Job") -> None:
         totals[pool] = totals.get(pool, 0.0) - seconds
     for pool, seconds in new.pools.items():
         totals[pool] = totals.get(pool, 0.0) + seconds
+    state.totals.busiest_s = None
     job.outlook = new
 
 
 def _reckon(state: "State", job: "Job", outlook: Outlook) -> None:
     stages = cycle(state, job)
-    known = [s for name, _ in stages if (s := state.estimates.of_job(job.id, name)[0]) is not None]
-    default_s = sum(known) / len(known) if known else UNKNOWN_S
-    counts = {name: rounds_left(job) for name, _ in stages}
     places = dict(stages)
+    counts = dict.fromkeys(places, rounds_left(job))
+    times = {name: state.estimates.of_job(job.id, name) for name in places}
+    known = [expected_s for expected_s, _ in times.values() if expected_s is not None]
+    default_s = sum(known) / len(known) if known else UNKNOWN_S
     for stage, number in job.at.items():
         if number:
             places.setdefault(stage, job.places.get(stage, ()))
@@ -113,11 +110,12 @@ def _reckon(state: "State", job: "Job", outlook: Outlook) -> None:
             for later, _ in rest_of_round(stages, stage):
                 counts[later] += number
     for stage, count in counts.items():
-        expected_s, bold_s = stage_s(state, job.id, stage, default_s)
-        outlook.left_s += count * expected_s
-        outlook.bold_s += count * bold_s
+        expected_s, seen = times[stage] if stage in times else state.estimates.of_job(job.id, stage)
+        seconds = count * (default_s if expected_s is None else expected_s)
+        outlook.left_s += seconds
+        outlook.bold_s += seconds * (1.0 + DOUBT / (seen + 1.0))
         for pool in places[stage]:
-            outlook.pools[pool] = outlook.pools.get(pool, 0.0) + count * expected_s
+            outlook.pools[pool] = outlook.pools.get(pool, 0.0) + seconds
 
 
 def _reckon_exactly(state: "State", job: "Job", outlook: Outlook) -> None:
@@ -131,6 +129,9 @@ def _reckon_exactly(state: "State", job: "Job", outlook: Outlook) -> None:
 
 
 def bottleneck_s(state: "State") -> float:
-    """Seconds that the busiest pool needs for what is left. O(pools)."""
-    queues = state.queues
-    return max((s / len(queues[p].pool.units) for p, s in state.totals.pools.items() if p in queues), default=0.0)
+    """Seconds that the busiest pool needs for what is left. O(pools) when asked for the first time after a change."""
+    queues, totals = state.queues, state.totals
+    if totals.busiest_s is None:
+        work = ((len(queues[pool].pool.units), s) for pool, s in totals.pools.items() if pool in queues)
+        totals.busiest_s = max((s / units for units, s in work), default=0.0)
+    return totals.busiest_s

@@ -4,9 +4,10 @@ Before any rule come fairness and promises: who has waited out of all proportion
 would miss a deadline.
 """
 
+import math
 from dataclasses import dataclass
 
-from autosched.core import rules
+from autosched.core import outlook, rules
 from autosched.core.lookahead import Forecast, Score, Search
 from autosched.core.rules import Key, Sight
 from autosched.core.state import Job, State, Task
@@ -14,21 +15,27 @@ from autosched.model import Goal
 
 JOBS_MAX = 16
 """With more active jobs looking ahead costs more than it brings; the goal's own rule decides."""
+BATCH_SPREAD = 0.25
+"""Jobs are one batch while they were submitted within this share of what is left to do."""
 PATIENCE = 10.0
 """Nobody waits for one step longer than so many times all the work of his job, whatever the others are."""
 PATIENCE_LEAST_S = 60.0
+EXCESS = 10.0
 HURRY = 1.5
 """A job is hurried when its deadline is nearer than so many times what it has still to do."""
 
 
-def _weighted(makespan: float, completion: float) -> Score:
-    """Both relative to first come, first served, so that the weights mean the same for every load."""
+def _weighted(makespan: float, completion: float, *, limit: float = math.inf) -> Score:
+    """Both relative to first come, first served, so that the weights mean the same for every load.
+
+    A makespan above `limit` counts so much that only as bad ones can be chosen instead.
+    """
 
     def score(forecast: Forecast, reference: Forecast) -> float:
-        return (
-            makespan * forecast.makespan_s / (reference.makespan_s or 1.0)
-            + completion * forecast.completion_s / (reference.completion_s or 1.0)
-        )  # fmt: skip
+        makespan_ratio = forecast.makespan_s / (reference.makespan_s or 1.0)
+        completion_ratio = forecast.completion_s / (reference.completion_s or 1.0)
+        excess = max(0.0, makespan_ratio - limit)
+        return makespan * makespan_ratio + completion * completion_ratio + EXCESS * excess
 
     return score
 
@@ -59,7 +66,7 @@ AIMS = {
         rule="shortest",
         search=Search(
             rules=(*_CRITICAL, "shortest", "longest", "build-first"),
-            score=_weighted(1.0, 0.6),
+            score=_weighted(1.0, 1.0, limit=0.97),
             margin=0.0,
             moves=20,
             moves_first=40,
@@ -75,28 +82,34 @@ AIMS = {
 
 
 def plan(state: State) -> Search | None:
-    """How to look ahead now."""
-    return AIMS[state.goal].search if 1 < len(state.active) <= JOBS_MAX else None
+    """How to look ahead now: not for many jobs, nor while new ones keep coming, which no look ahead can see."""
+    if not 1 < len(state.active) <= JOBS_MAX or state.estimates.are_wrong():
+        return None
+    submitted = [state.jobs[job].submitted_at for job in state.active]
+    if max(submitted) - min(submitted) > BATCH_SPREAD * outlook.bottleneck_s(state):
+        return None
+    return AIMS[state.goal].search
 
 
 def foreseen_key(state: State, task: Task) -> Key:
     """Fairness and promises first, then the rule that holds now. O(1)."""
     job = state.jobs[task.job]
-    rule = rules.named(state.rule or AIMS[state.goal].rule)
-    outlook = job.outlook
+    wrong = state.estimates.are_wrong()
+    rule = rules.BUILD_FIRST if wrong else rules.named(state.rule or AIMS[state.goal].rule)
+    ahead = job.outlook
     home = job.places.get("build")
-    left_s = outlook.bold_s if rule.bold else outlook.left_s
+    left_s = ahead.bold_s if rule.bold else ahead.left_s
     sight = Sight(
         rules.RANKS.get(task.at, rules.RANK_OTHER),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,
         task.job,
-        state.bottleneck_s,
+        outlook.bottleneck_s(state) if rule.watches else 0.0,
         home is not None and task.queued_in != home,
         sum(state.totals.pools.get(pool, 0.0) for pool in home) if home is not None else 0.0,
     )
-    waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + outlook.left_s))
+    waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + ahead.left_s))
     if waited_out:
         return (0, task.ready_at, task.job, task.index)
     return (1, -job.spec.priority, not _in_a_hurry(state, job), *rule.key(sight), task.ready_at, task.index)

@@ -3,16 +3,18 @@
 import heapq
 import math
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 
+from autosched.core import outlook
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.rules import Key
-from autosched.core.state import Queue, State, Task
+from autosched.core.state import State, Task
 from autosched.model import PoolName
 
 RECKON_ALL = 32
 """Up to so many waiting tasks have their keys reckoned anew at every event,"""
-RECKON_SOME = 4
-"""and of more only these, in turns: so that a decision costs O(log n)."""
+RECKON_SOME = 1
+"""and of more only so many, in turns: so that a decision costs O(log n)."""
 STALE_MIN = 64
 
 
@@ -68,21 +70,23 @@ class Ranking:
                 self.dirty[pool] = None
 
     def refresh(self) -> None:
-        """Time has passed, and estimates with it: look at the keys of those who were looked at longest ago."""
+        """Time has passed, and what one job's steps took says something of the others: look at those who wait, or at
+        those of them who were looked at longest ago."""
         if not self.policy.drifts or self.asleep:
             return
-        count = len(self._in_turn)
-        for ticket in list(self._in_turn)[:RECKON_ALL] if count <= RECKON_ALL else self._first(RECKON_SOME):
-            task = self._in_turn[ticket]
-            key = self._key(task)
+        state, count = self._state, len(self._in_turn)
+        tasks = (
+            list(self._in_turn.values()) if count <= RECKON_ALL else list(islice(self._in_turn.values(), RECKON_SOME))
+        )
+        for job in dict.fromkeys(task.job for task in tasks):
+            outlook.look(state, state.jobs[job])
+        for task in tasks:
+            key, ticket = self._key(task), task.ticket  # in this order: a policy that breaks gives all new tickets
             if key != task.key:
-                del self._in_turn[ticket]
+                self._in_turn.pop(ticket, None)
                 self._reckon(task, key)
             elif count > RECKON_ALL:  # to the end of the line
                 self._in_turn[ticket] = self._in_turn.pop(ticket)
-
-    def _first(self, count: int) -> list[int]:
-        return [ticket for ticket, _ in zip(self._in_turn, range(count), strict=False)]
 
     def head(self, pool: PoolName) -> Task | None:
         """The first waiting task of the pool, if the policy lets it go now."""
@@ -107,15 +111,8 @@ class Ranking:
             if len(queue.heap) > 2 * queue.waiting + STALE_MIN:
                 queue.heap = [entry for entry in queue.heap if state.is_live(*entry[1:])]
                 heapq.heapify(queue.heap)
-            self._push(queue, task)
+            heapq.heappush(queue.heap, (task.key, task.ticket, task.job, task.index))
             self.dirty[pool] = None
-
-    def _push(self, queue: Queue, task: Task) -> None:
-        entry = (task.key, task.ticket, task.job, task.index)
-        try:
-            heapq.heappush(queue.heap, entry)
-        except TypeError as error:  # keys of a policy that cannot be compared with each other
-            self._break(error)
 
     # The policy's own code: the only code of others that runs in here ------------------------------------------------
 
@@ -127,12 +124,14 @@ class Ranking:
         try:
             with self._guard:
                 key = self.policy.key(self._state, task)
-            if not isinstance(key, tuple) or any(isinstance(part, float) and math.isnan(part) for part in key):
+            if not isinstance(key, tuple) or not all(isinstance(part, int | float | str) for part in key):
                 raise TypeError(f"a key is a tuple of numbers and words, not {key!r}")
+            if any(isinstance(part, float) and math.isnan(part) for part in key):
+                raise ValueError(f"a key that is not a number has no place in an order: {key!r}")
         except Exception as error:
             self._break(error)
             return INTERLEAVED.key(self._state, task)
-        return key
+        return tuple(said for part in key for said in (isinstance(part, str), part))  # words after all numbers
 
     def _admits(self, task: Task) -> bool:
         if self.policy.admits is None:

@@ -16,6 +16,8 @@ RANKS = {"build": 0, "select": 1}
 """Builds first, then what leads to a build; all other stages after them."""
 RANK_OTHER = 2
 ORDER = "order"
+AGEING = 0.1
+"""Without it shortest first makes the slowest job slower than first come, first served does."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,8 @@ def _build_first(it: Sight) -> Key:
 
 
 def _shortest(it: Sight) -> Key:
-    return (it.rank, it.left_s, it.job)
+    """Shortest remaining work; who has waited for so many seconds counts as shorter by a tenth of them."""
+    return (it.rank, it.left_s + AGEING * it.ready_at, it.job)
 
 
 def _longest(share: float) -> Callable[[Sight], Key]:

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from autosched.core import lookahead, outlook
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.estimates import SURE_COUNT
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
@@ -34,7 +35,6 @@ from autosched.model import (
     Step,
     StepId,
     TaskIndex,
-    TaskLoad,
     UnitName,
 )
 
@@ -46,11 +46,6 @@ REVOKE_GRACE_S = 10.0
 
 PLAN_EVERY = 4
 """Steps started between two looks ahead."""
-
-RARE = 0.99
-OVERRUN = 10.0
-STEP_TIMEOUT_LEAST_S = 60.0
-"""A step is killed when it takes so many times longer than all but one in a hundred do, but never before this."""
 
 
 class Scheduler:
@@ -78,11 +73,14 @@ class Scheduler:
         """Who decides."""
         return self._ranking.policy
 
-    def handle(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
+    def handle(
+        self, now: float, event: Event, started: tuple[Step, ...] | None = None, *, more: bool = False
+    ) -> list[Action]:
         """Apply one event, then start every ready step that fits. Same history, same actions.
 
         `started`: the steps that this event started when it happened, by the journal; then these are started and no
-        policy is asked.
+        policy is asked. `more`: something else happens at this very instant, so nothing is started before that is
+        known, as in Listing 2, which looks at all jobs and then starts.
         """
         state, ranking = self.state, self._ranking
         assert now >= state.now, f"time went back from {state.now} to {now}"
@@ -90,13 +88,13 @@ class Scheduler:
         ranking.asleep = started is not None
         before = state.last_step
         actions = [*self._apply(event), *self._expire()]
-        if started is None:
+        if started is not None:
+            actions += self._start_again(started)
+            ranking.dirty.clear()
+        elif not more:
             ranking.refresh()
             actions += self._start()
             actions += self._replaced()
-        else:
-            actions += self._start_again(started)
-        ranking.dirty.clear()
         for step in range(before + 1, state.last_step + 1):
             state.check_step(step)
         if isinstance(event, StepEnded):
@@ -288,6 +286,9 @@ class Scheduler:
     def _learn(self, job: Job, step: Step) -> None:
         seconds = self.state.now - step.started_at
         self.state.estimates.learn(job.id, step.task, step.stage, step.id, seconds)
+        if self.state.oracle is not None and self.state.estimates.are_wrong():
+            self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
+            self.state.estimates.acquit()
         job.done_s += seconds
         job.rounds_seen += step.stage == outlook.HOME
 
@@ -295,7 +296,7 @@ class Scheduler:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
         ready: dict[TaskIndex, Task] = {}
         for said in load.tasks:
-            if (problem := self._impossible(said)) is not None:
+            if (problem := self.state.impossible(said)) is not None:
                 yield from self._end(job, JobState.FAILED, JobFailure("not_found", problem))
                 return
             task = job.tasks.setdefault(said.task, Task(job=job.id, index=said.task, load=said))
@@ -326,7 +327,6 @@ class Scheduler:
         """What the job has still to do is different now."""
         if self.policy.drifts or always:
             outlook.look(self.state, job)
-            self.state.bottleneck_s = outlook.bottleneck_s(self.state)
 
     def _move(self, job: Job, task: Task, stage: str) -> None:
         """The task is at another stage now, or at none."""
@@ -335,16 +335,6 @@ class Scheduler:
         if stage:
             job.at[stage] = job.at.get(stage, 0) + 1
         task.at = stage
-
-    def _impossible(self, load: TaskLoad) -> str | None:
-        """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
-        queues, wanted = self.state.queues, load.resources_next
-        unknown = next((name for name in wanted if name not in queues), None)
-        if unknown is not None:
-            return f"no resource is named {unknown!r}; there are: {', '.join(queues)}"
-        if one_of_each([[unit.name for unit in queues[name].pool.units[: len(wanted)]] for name in wanted]) is None:
-            return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are not so many units"
-        return None
 
     def _cancel(self, job: Job, by: str) -> Iterator[Action]:
         if not job.state.ended:
@@ -357,7 +347,7 @@ class Scheduler:
         job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
         del self.state.active[job.id]
         self.state.estimates.forget(job.id)
-        self._look(job)
+        self._look(job, always=True)
         yield EndJob(job=job.id, state=state, failure=failure)
         yield StopClient(job=job.id, reason=f"job {job.id} is {state.value}")
 
@@ -400,21 +390,26 @@ class Scheduler:
     def _units_for(self, task: Task) -> tuple[UnitName, ...] | None:
         """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
         a task that needs two pools cannot be overtaken for ever by tasks that need one."""
-        if any(self._ranking.head(pool) is not task for pool in task.queued_in):
+        pools = task.queued_in
+        if len(pools) > 1 and any(self._ranking.head(pool) is not task for pool in pools):
             return None
         if self.policy.shares_units:
-            return tuple(self.state.queues[pool].pool.units[0].name for pool in task.queued_in)
-        return one_of_each([self.state.free_units(pool, len(task.queued_in)) for pool in task.queued_in])
+            return tuple(self.state.queues[pool].pool.units[0].name for pool in pools)
+        if len(pools) == 1:
+            return tuple(self.state.free_units(pools[0], 1)) or None
+        return one_of_each([self.state.free_units(pool, len(pools)) for pool in pools])
 
     def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
         state = self.state
         self._ranking.leave(task)
         state.last_step += 1
         stage, claim_s = task.load.stage_next, task.load.expected_s
-        if state.oracle is not None:
-            claim_s = state.oracle(task.job, task.index)[0][2]
-        expected_s = claim_s if state.oracle else state.estimates.of_task(task.job, task.index, stage, claim_s)
-        state.estimates.begin(state.last_step, expected_s, stage)
+        if state.oracle is None:
+            expected_s = state.estimates.of_task(task.job, task.index, stage, claim_s)
+            sure = state.estimates.of_job(task.job, stage)[1] >= SURE_COUNT
+        else:
+            expected_s, sure = state.oracle(task.job, task.index)[0][2], True
+        state.estimates.begin(state.last_step, expected_s, stage, sure=sure)
         step = Step(
             id=state.last_step,
             job=task.job,
@@ -422,7 +417,8 @@ class Scheduler:
             stage=stage,
             units=units,
             started_at=state.now,
-            deadline_at=state.now + self._timeout_s(task, expected_s),
+            deadline_at=state.now
+            + state.estimates.timeout_s(task.load.timeout_s or state.step_timeout_s, expected_s, stage),
         )
         state.steps[step.id] = step
         state.jobs[task.job].steps[step.id] = None
@@ -432,14 +428,6 @@ class Scheduler:
             state.slots[unit].holder = step.id
         heapq.heappush(self._alarms, (step.deadline_at, step.id, step.job))
         return step
-
-    def _timeout_s(self, task: Task, expected_s: float | None) -> float:
-        """When a step is surely overdue: by its client's word or the configuration, earlier where enough was seen."""
-        limit_s = task.load.timeout_s or self.state.step_timeout_s
-        if expected_s is None:
-            return limit_s
-        rare_s = self.state.estimates.quantile_s(expected_s, task.load.stage_next, RARE)
-        return limit_s if rare_s is None else min(limit_s, max(STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s))
 
     def _release(self, step_id: StepId) -> None:
         """The step is known to be dead: its units are free."""

@@ -135,8 +135,6 @@ class State:
     """What looking ahead has found best, by name; empty: the goal's own rule."""
     estimates: Estimates = field(default_factory=Estimates)
     totals: Totals = field(default_factory=Totals)
-    bottleneck_s: float = 0.0
-    """What the busiest pool has still to do, per unit; as of this event."""
     oracle: Oracle | None = None
     last_job: JobId = 0
     last_step: StepId = 0
@@ -145,6 +143,7 @@ class State:
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources by these; nothing is leased, nobody waits."""
         self.slots, self.queues, self.shares_units = {}, {}, False
+        self.totals.busiest_s = None
         for pool in pools:
             count = len(pool.units)
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
@@ -169,6 +168,16 @@ class State:
         """Whether a queue entry is still what its task waits for."""
         task = self.jobs[job].tasks.get(index)
         return task is not None and task.ticket == ticket
+
+    def impossible(self, load: TaskLoad) -> str | None:
+        """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
+        queues, wanted = self.queues, load.resources_next
+        unknown = next((name for name in wanted if name not in queues), None)
+        if unknown is not None:
+            return f"no resource is named {unknown!r}; there are: {', '.join(queues)}"
+        if len(wanted) > 1 and one_of_each([[unit.name for unit in queues[n].pool.units] for n in wanted]) is None:
+            return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are not so many units"
+        return None
 
     def check_step(self, step_id: StepId) -> None:
         """What must be true of one step after each event that touched it: it stays on in production."""

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from autosched.core.policy import POLICIES, SYNCHRONOUS
 from autosched.model import Goal
-from autosched.sim.faults import attempt
+from autosched.sim.faults import EXCLUSIVE, attempt
 from autosched.sim.parallel import each
-from autosched.sim.study import DEFAULT
 
 CHUNK = 50
 """Seeds that one process tries before it tells."""
@@ -25,20 +23,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m autosched.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: %(default)s)")
-    parser.add_argument("--policy", choices=sorted(POLICIES.keys() - {SYNCHRONOUS.name}), default=DEFAULT)
+    parser.add_argument("--policy", choices=list(EXCLUSIVE), help="default: each seed has its own policy and goal")
     parser.add_argument("--goal", choices=[goal.value for goal in Goal], default=Goal.BALANCED.value)
     parser.add_argument("--processes", type=int, default=1, help="try seeds side by side (default: %(default)s)")
     parser.add_argument("--print", action="store_true", help="show --seed event by event")
     options = parser.parse_args(arguments)
     seeds = range(options.seed, options.seed + (1 if options.print else options.seeds))
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    work = partial(attempt, policy=options.policy, goal=Goal(options.goal), show=options.print)
+    turn = (options.policy, Goal(options.goal)) if options.policy else None
+    work = partial(attempt, turn=turn, show=options.print)
     digest, events, states = hashlib.sha256(), 0, Counter[str]()
     for tried in each(work, chunks, options.processes):
         if tried.failed is not None:
-            again = (
-                f"python -m autosched.sim --policy {options.policy} --goal {options.goal} --seed {tried.failed} --print"
-            )
+            policy, goal = tried.turn
+            again = f"python -m autosched.sim --policy {policy} --goal {goal} --seed {tried.failed} --print"
             sys.stdout.write(f"seed {tried.failed}: {tried.problem}\n  see it: {again}\n")
             return 1
         digest.update(tried.digest)

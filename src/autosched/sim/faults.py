@@ -4,14 +4,36 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
-from autosched.core.policy import POLICIES
-from autosched.core.scheduler import Scheduler
+from autosched.core.lookahead import Search
+from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL
+from autosched.core.predictive import plan
+from autosched.core.scheduler import PLAN_EVERY, Scheduler
+from autosched.core.state import State
 from autosched.model import Goal
 from autosched.sim.scenario import random_scenario
 from autosched.sim.world import World
+
+TURNS = (
+    *((PREDICTIVE.name, goal) for goal in Goal),
+    (INTERLEAVED.name, Goal.BALANCED),
+    (SEQUENTIAL.name, Goal.BALANCED),
+)
+"""Policies and goals under which seeds are tried, each in its turn."""
+SELDOM = 6 * PLAN_EVERY
+
+
+def _brief(state: State) -> Search | None:
+    """Look ahead seldom and not far: how good a rule is does not matter here, that it comes and goes does."""
+    search = plan(state) if state.last_step % SELDOM < PLAN_EVERY else None
+    return search and replace(search, rules=search.rules[:2], moves=1, moves_first=2)
+
+
+EXCLUSIVE = {name: policy for name, policy in POLICIES.items() if not policy.shares_units}
+CHOICE = EXCLUSIVE | {PREDICTIVE.name: replace(PREDICTIVE, plan=_brief)}
 
 
 class Tried(msgspec.Struct):
@@ -23,6 +45,8 @@ class Tried(msgspec.Struct):
     """Of all decisions."""
     failed: int | None = None
     problem: str = ""
+    turn: tuple[str, Goal] = TURNS[0]
+    """Policy and goal of the last seed."""
 
 
 def check(scheduler: Scheduler) -> None:
@@ -39,12 +63,13 @@ def finish(world: World) -> None:
     assert not open_steps, f"steps {open_steps} were started and never ended"
 
 
-def attempt(seeds: Sequence[int], policy: str, goal: Goal, *, show: bool = False) -> Tried:
-    """Run these seeds up to the first that fails."""
+def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool = False) -> Tried:
+    """Run these seeds up to the first that fails. `turn` is the policy and goal; None: each seed has its own."""
     tried = Tried(0, Counter(), b"")
     digest = hashlib.sha256()
     for seed in seeds:
-        world = World(random_scenario(seed), POLICIES[policy], check, goal=goal)
+        tried.turn = policy, goal = turn or TURNS[seed % len(TURNS)]
+        world = World(random_scenario(seed), CHOICE[policy], check, goal=goal, choice=CHOICE)
         try:
             finish(world)
         except Exception as error:  # whatever it is, the seed that shows it must be named

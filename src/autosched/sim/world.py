@@ -1,7 +1,7 @@
 """The world around the scheduler: one heap of things to come, delivered in order of time, then of registration."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -42,6 +42,8 @@ class Entry(Struct, frozen=True):
     now: float
     event: Event
     actions: tuple[Action, ...]
+    more: bool = False
+    """Whether the next entry is of the same instant, so that this one started nothing."""
 
 
 @dataclass(slots=True)
@@ -84,9 +86,11 @@ class World:
         *,
         goal: Goal = Goal.BALANCED,
         estimates: Estimates = LEARNED,
+        choice: Mapping[str, Policy] = POLICIES,
     ) -> None:
+        """`choice`: what an operator may choose from."""
         self.scenario = scenario
-        self.scheduler = Scheduler(policy, goal, policies={**POLICIES, policy.name: policy})
+        self.scheduler = Scheduler(policy, goal, policies={**choice, policy.name: policy})
         self.history: list[Entry] = []
         self.spans: dict[StepId, Span] = {}
         self.ended: dict[JobId, JobState] = {}
@@ -94,6 +98,7 @@ class World:
         self.arrived_at: dict[JobId, float] = {}
         self.now = 0.0
         self._watch = watch
+        self._unsettled = False
         self._policy = self._configured = policy
         self._goal = goal
         self._rng = Random(f"world/{scenario.seed}")
@@ -122,8 +127,9 @@ class World:
         for at, policy, goal in self.scenario.choices:
             self._later(at, 0, partial(self._is_chosen, policy, goal, "its operator"))
         for event in self._events():
-            self._handle(event)
-            for advice in self.scheduler.advice():
+            more = bool(self._heap) and self._heap[0][0] <= self.now
+            self._handle(event, more=more)
+            for advice in self.scheduler.advice() if not more else ():
                 if advice is not None:
                     self._handle(advice)
         return Report.of(self)
@@ -133,10 +139,11 @@ class World:
         future = self._processes[job].client.future(task)
         return [(work.stage, work.pools, work.duration_s) for work in future]
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: Event, *, more: bool = False) -> None:
         self._settle_span(event)
-        actions = self.scheduler.handle(self.now, event)
-        self.history.append(Entry(self.now, event, tuple(actions)))
+        self._unsettled = more
+        actions = self.scheduler.handle(self.now, event, more=more)
+        self.history.append(Entry(self.now, event, tuple(actions), more))
         for action in actions:
             self._perform(action)
         if self._watch is not None:
@@ -159,6 +166,8 @@ class World:
                 at, _, _, happen = heapq.heappop(self._heap)
                 self.now = max(self.now, at)
                 event = happen()
+                if event is None and self._unsettled and not (self._heap and self._heap[0][0] <= self.now):
+                    event = DeadlineReached()  # what was to happen at this instant did not, and others wait for it
             else:
                 return
             if event is not None:

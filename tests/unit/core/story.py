@@ -64,7 +64,7 @@ class Story:
     def tell(self, event: Event, at: float | None = None) -> list[Action]:
         self.now = self.now if at is None else at
         actions = [through_codec_action(a) for a in self.core.handle(self.now, through_codec_event(event))]
-        self.state.check_all(exclusive=not self.core.policy.shares_units)
+        self.state.check_all(exclusive=not self.state.shares_units)
         self.said += actions
         return actions
 

@@ -9,15 +9,17 @@ from autosched.core.events import (
     ClientLost,
     DeadlineReached,
     Event,
+    HistoryRecalled,
     JobCancelRequested,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
     StepEnded,
 )
-from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL
+from autosched.core.policy import POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
-from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
+from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, StageHistory, Step, TaskLoad
 from unit.core.story import ONE_CORE, ONE_EACH, StopClient, Story, of, pool, steps
 from unit.core.story import EndJob as Ended
 
@@ -47,16 +49,27 @@ loads = st.builds(
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(pools=st.sampled_from(MACHINES), policy=st.sampled_from([INTERLEAVED, PREDICTIVE, SEQUENTIAL]))
-    def start(self, pools: tuple, policy: object) -> None:
+    @initialize(pools=st.sampled_from(MACHINES), policy=st.sampled_from([*POLICIES.values()]))
+    def start(self, pools: tuple, policy: Policy) -> None:
+        self.first_policy = policy
         self.story = Story(pools, policy, step_timeout_s=30.0, attach_timeout_s=20.0)
         self.journal: list[tuple[float, Event]] = [(0.0, ResourcesDeclared(pools, 30.0, 20.0))]
         self.decisions = list(self.story.said)
+        self.started: list[tuple[Step, ...]] = [()]
+
+    def nothing_is_shared_that_must_not_be(self, started: tuple[Step, ...]) -> None:
+        """Whatever runs already, a policy that shares nothing gives its units to nobody else."""
+        if not self.story.core.policy.shares_units:
+            held = [unit for step in self.story.state.steps.values() for unit in step.units]
+            for step in started:
+                assert all(held.count(unit) == 1 for unit in step.units), f"{step} shares a unit"
 
     def tell(self, event: Event) -> None:
         self.journal.append((self.story.now, event))
         before = dict(self.story.state.steps)
         actions = self.story.tell(event)
+        self.started.append(tuple(steps(actions)))
+        self.nothing_is_shared_that_must_not_be(self.started[-1])
         self.decisions += actions
         for step in steps(actions):
             assert step.id not in before
@@ -71,10 +84,31 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.story.now += seconds
 
-    @rule(external=st.booleans())
-    def submit(self, external: bool) -> None:
+    @rule(
+        external=st.booleans(),
+        priority=st.sampled_from([0, 0, 7, -7]),
+        deadline_s=st.sampled_from([None, None, 5.0, 500.0]),
+    )
+    def submit(self, external: bool, priority: int, deadline_s: float | None) -> None:
         job = self.story.state.last_job + 1
-        self.tell(JobSubmitted(job, JobSpec(name="x", model="0" * 64, external=external)))
+        spec = JobSpec(name="x", model="0" * 64, external=external, priority=priority, deadline_s=deadline_s)
+        self.tell(JobSubmitted(job, spec))
+
+    @rule(name=st.sampled_from(["magic", *POLICIES]), goal=st.sampled_from(Goal))
+    def choose(self, name: str, goal: Goal) -> None:
+        self.tell(PolicyChosen(name, goal, "ada"))
+        assert self.story.core.policy.name == (name if name in POLICIES else "interleaved")
+
+    @rule()
+    def look_ahead(self) -> None:
+        for rule_chosen in self.story.core.advice():
+            if rule_chosen is not None:
+                self.tell(rule_chosen)
+
+    @precondition(lambda self: self.story.state.last_job)
+    @rule(number=st.integers(0, 9), task=st.integers(0, 4), mean_s=st.sampled_from([0.5, 20.0]))
+    def recall(self, number: int, task: int, mean_s: float) -> None:
+        self.tell(HistoryRecalled(self.job(number), (StageHistory(task, "build", mean_s, 3),)))
 
     @precondition(lambda self: self.story.state.last_job)
     @rule(number=st.integers(0, 9), load=loads)
@@ -133,7 +167,7 @@ class Machine(RuleBasedStateMachine):
             if live:
                 heads[name] = state.jobs[live[0][2]].tasks[live[0][3]]
         for task in heads.values():
-            if admits(state, task) and all(heads[pool] is task for pool in task.queued_in):
+            if (admits is None or admits(state, task)) and all(heads[pool] is task for pool in task.queued_in):
                 free = [
                     [u.name for u in state.queues[pool].pool.units if state.slots[u.name].holder is None]
                     for pool in task.queued_in
@@ -143,9 +177,14 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "story"):
             self.every_job_ends()
-            again = Scheduler(self.story.core.policy)
+            again, told = Scheduler(self.first_policy), Scheduler(self.first_policy)
             replayed = [action for now, event in self.journal for action in again.handle(now, event)]
             assert replayed == self.decisions
+            for (now, event), started in zip(self.journal, self.started, strict=True):
+                assert steps(told.handle(now, event, started)) == list(started)
+            assert (told.state.estimates, told.state.rule) == (again.state.estimates, again.state.rule)
+            for job, same in zip(told.state.jobs.values(), again.state.jobs.values(), strict=True):
+                assert (job.state, job.ended_at, job.done_s) == (same.state, same.ended_at, same.done_s)
 
     def every_job_ends(self) -> None:
         """Liveness: even if no client ever does anything again but die when it is stopped."""

@@ -76,10 +76,18 @@ def test_synchronous_jobs_run_the_same_stage_at_once_on_one_unit() -> None:
     assert [step.units for step in steps(story.end(3, wants(1, DEVICE, "profile"), at=6.0))] == [("c",)] * 3
 
 
-def test_synchronous_jobs_wait_for_the_slowest() -> None:
+def test_synchronous_jobs_that_part_ways_meet_again() -> None:
     story = Story(policy=SYNCHRONOUS)
     slow, fast = story.submit(), story.submit()
-    story.attach(fast, wants(1, DEVICE, "profile"))
-    assert story.attach(slow, wants(1)) == [], "they are not at the same stage"
-    story.lose(fast, at=1.0)
-    assert len(story.attach(fast, wants(1), at=2.0)) == 2
+    story.attach(fast, wants(1, DEVICE, "profile"), at=1.0)
+    (step,) = story.attach(slow, wants(1), at=2.0)
+    assert step.job == slow, "it lags behind, and would never be where the other one waits"
+    assert len(steps(story.end(step.id, wants(1, DEVICE, "profile"), at=3.0))) == 2
+
+
+def test_who_waits_longest_does_not_keep_synchronous_jobs_from_their_stage() -> None:
+    story = Story(policy=SYNCHRONOUS)
+    ahead, *others = (story.submit() for _ in range(3))
+    story.attach(ahead, wants(1, stage="update"), at=1.0)
+    story.attach(others[0], wants(1), at=2.0)
+    assert [step.job for step in story.attach(others[1], wants(1), at=3.0)] == others

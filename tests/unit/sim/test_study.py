@@ -2,6 +2,7 @@
 
 import pytest
 
+from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
 from autosched.sim.estimates import PERFECT, parse
@@ -56,12 +57,17 @@ def test_hundreds_of_jobs_are_simulated_whole() -> None:
     assert 1.0 <= row.ratio < 1.2
 
 
-def test_a_policy_that_gets_nowhere_is_named() -> None:
-    late = InstanceJob(host=0, arrival_s=2.0, iterations=((1.0, 2.0, 3.0),))
-    stuck = Instance(name="stuck", hosts=1, devices=1, jobs=(*tiny().jobs[:1], late))
-    outcome = attempt(trial(stuck, "synchronous"))
+def test_a_policy_that_gets_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "never", Policy("never", INTERLEAVED.key, lambda _state, _task: False))
+    outcome = attempt(trial(tiny(), "never"))
     assert isinstance(outcome, RequestError)
-    assert "under policy 'synchronous' 2 of the 2 jobs of stuck never end" in str(outcome)
+    assert f"under policy 'never' 2 of the 2 jobs of {tiny().name} never end" in str(outcome)
+
+
+def test_synchronous_jobs_that_are_not_equal_come_to_an_end() -> None:
+    late = InstanceJob(host=0, arrival_s=2.0, iterations=((1.0, 2.0, 3.0),))
+    unequal = Instance(name="unequal", hosts=1, devices=1, jobs=(*tiny().jobs[:1], late))
+    assert not isinstance(attempt(trial(unequal, "synchronous")), RequestError)
 
 
 def test_policies_and_estimates_that_there_are_not_are_refused() -> None:

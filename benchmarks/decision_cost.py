@@ -1,0 +1,90 @@
+"""What a decision costs: microseconds per `Scheduler.handle`, by policy and by how many steps wait.
+
+``python benchmarks/decision_cost.py`` prints one JSON object. Each decision ends a step, learns from it, queues what
+its task does next and starts whoever is first on the units that came free: 100 hosts, a pool each, 76 devices in one
+pool, four tasks per job. Processor time; looking ahead is no part of it, since it follows in small pieces of its own.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from random import Random
+from typing import Any
+
+from autosched.core.events import ClientAttached, Event, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.policy import POLICIES
+from autosched.core.scheduler import Scheduler
+from autosched.model import JobLoad, JobSpec, Outcome, Pool, Step, TaskLoad, Unit
+
+WAITING = (10, 100, 1_000, 10_000)
+TASKS = 4
+HOSTS, DEVICES = 100, 76
+FOLLOWING = {"build": "profile", "profile": "update", "update": "build"}
+DEVICE = ("device:cpu",)
+
+
+def main() -> None:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policies", nargs="+", default=["interleaved", "predictive"], choices=list(POLICIES))
+    parser.add_argument("--waiting", nargs="+", type=int, default=WAITING)
+    parser.add_argument("--decisions", type=int, default=5_000)
+    args = parser.parse_args()
+    told = {p: {str(n): cost_us(p, n, args.decisions) for n in args.waiting} for p in args.policies}
+    print(json.dumps(told, indent=1))
+
+
+def cost_us(policy: str, waiting: int, decisions: int) -> dict[str, Any]:
+    """One crowd of about so many waiting steps, for so many decisions."""
+    rng, core = Random(waiting), crowd(policy, waiting)
+    took_s: list[float] = []
+    gc.collect()
+    gc.freeze()
+    for _ in range(decisions):
+        running = list(core.state.steps.values())
+        event = end(rng.choice(running))
+        started_at = time.thread_time()
+        core.handle(core.state.now + 0.01, event)
+        took_s.append(time.thread_time() - started_at)
+    gc.unfreeze()
+    core.state.check_all()
+    ordered = sorted(took_s)
+    return {
+        "waiting": sum(queue.waiting for queue in core.state.queues.values()),
+        "median_us": round(ordered[len(ordered) // 2] * 1e6, 1),
+        "p99_us": round(ordered[len(ordered) * 99 // 100] * 1e6, 1),
+        "mean_us": round(statistics.fmean(took_s) * 1e6, 1),
+    }
+
+
+def crowd(policy: str, waiting: int) -> Scheduler:
+    """All units taken, and so many tasks that wait."""
+    core = Scheduler(POLICIES[policy])
+    hosts = (Pool(f"host{i}", (Unit(f"host{i}/0"),)) for i in range(HOSTS))
+    devices = Pool(DEVICE[0], tuple(Unit(f"cpu{i}") for i in range(DEVICES)))
+    core.handle(0.0, ResourcesDeclared((*hosts, devices), 600.0, 60.0))
+    for job in range(1, (waiting + HOSTS + DEVICES) // TASKS + 2):
+        core.handle(core.state.now, JobSubmitted(job, JobSpec(name="x", model="0" * 64)))
+        tasks = tuple(TaskLoad(task=t, stage_next="build", resources_next=home(job)) for t in range(1, TASKS + 1))
+        core.handle(core.state.now + 0.01, ClientAttached(job, JobLoad(tasks=tasks, rounds_left=50)))
+    for _ in range(3 * (HOSTS + DEVICES)):
+        core.handle(core.state.now + 0.01, end(next(iter(core.state.steps.values()))))
+    return core
+
+
+def home(job: int) -> tuple[str]:
+    """Where the job builds."""
+    return (f"host{job % HOSTS}",)
+
+
+def end(step: Step) -> Event:
+    """The step is done, and its task goes on."""
+    stage = FOLLOWING[step.stage]
+    load = TaskLoad(task=step.task, stage_next=stage, resources_next=DEVICE if stage == "profile" else home(step.job))
+    return StepEnded(step.id, Outcome.DONE, JobLoad(tasks=(load,), rounds_left=50))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""A backend that measures a fixed set of candidates while everything else goes on, and while all of it stands still.
+
+It is `ansor` but for that. Each of its profile steps also measures, in the very process that measures the job's own
+candidates, some of a fixed set: *within* the run, and *alone*, with every other process of the daemon stopped. The two
+lie parts of a second apart, in changing order, so that no drift of the machine comes between them. Alone is measured a
+second time: what differs between those two is the noise of the method.
+
+``python thesis_probe.py prepare FOLDER MODEL``  makes the set; ``race``  measures modules side by side.
+"""
+
+import argparse
+import fcntl
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from autosched.backend import Built, Lease, Measured, Session
+from autosched.model import JobSpec, TaskInfo
+from autosched.tvm.orders import Plan
+from autosched_backend_ansor.session import AnsorSession
+from autosched_backend_ansor.tuner import AnsorTuner
+
+NAME = "ansor-probed"
+OPTION = "probe"
+EVERY = 2
+"""So many candidates of the job, then one of the fixed set."""
+FIXED, PROBES, LOCK = "fixed.json", "probes.jsonl", "lock"
+CALL_S = 60.0
+STOP_S = 0.005
+"""Until a signal has reached a process on another core."""
+WARM_S = 0.02
+"""Until those who go on again are as busy as before."""
+SET_S = 300.0
+SLOW_S = 0.02
+"""Candidates that take longer for one call are no good measure: a step would consist of nothing else."""
+ORDERS = tuple(itertools.permutations(("within", "alone", "again")))
+
+
+class Fixed(Struct, frozen=True):
+    """One candidate of the set."""
+
+    task: str
+    reference: str
+    artifact: str
+    name: str
+
+
+class Probe(Struct, frozen=True):
+    """One candidate, measured three times within a second; seconds of one call."""
+
+    candidate: int
+    within: float
+    alone: float
+    again: float
+
+
+# In the client --------------------------------------------------------------------------------------------------------
+
+
+class ProbedBackend:
+    """The entry point."""
+
+    api = (1, 1)
+
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
+        """As `ansor`; the option `probe` names the folder of the fixed set."""
+        options = dict(job.options)
+        folder = Path(str(options.pop(OPTION)))
+        return ProbedSession(
+            folder, msgspec.structs.replace(job, options=options), model, workdir, outdir, device_cores
+        )
+
+
+class ProbedSession(AnsorSession):
+    """One job that also measures the fixed set."""
+
+    def __init__(self, folder: Path, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._folder = folder
+        self._turns = itertools.count(os.getpid())  # jobs begin at different places of the set
+
+    def tuner(self, task: TaskInfo, seed: int) -> AnsorTuner:
+        """The search for one task."""
+        return ProbedTuner(self, task, seed)
+
+    def probe(self, lease: Lease) -> None:
+        """Measure the next one of the set, on the cores of a profile step."""
+        arguments = (str(self._folder), next(self._turns), os.getppid())
+        self._workers.call("profile", lease.cores, f"{__name__}:measure", *arguments, timeout_s=CALL_S)
+
+
+class ProbedTuner(AnsorTuner):
+    """Probes between the candidates of its own."""
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure each, and now and then one of the fixed set."""
+        assert isinstance(self._session, ProbedSession)
+        for number, measured in enumerate(super().profile(built, lease)):
+            yield measured
+            if number % EVERY == 0:
+                self._session.probe(lease)
+
+
+# In the worker that measures ------------------------------------------------------------------------------------------
+
+
+def measure(folder: str, turn: int, daemon: int) -> None:
+    """One candidate within and alone; nothing when another job is just doing so, whom this would stop."""
+    from autosched.tvm import profiling
+
+    where = Path(folder)
+    fixed = msgspec.json.decode((where / FIXED).read_bytes(), type=list[Fixed])
+    chosen, order = turn % len(fixed), ORDERS[turn // len(fixed) % len(ORDERS)]
+    one = fixed[chosen]
+    profiling.ready(one.task, one.reference)
+    with (where / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        found: dict[str, float] = {}
+        for alone, names in itertools.groupby(order, key=lambda name: name != "within"):
+            with halted(daemon) if alone else going_on():
+                for name in names:
+                    samples = profiling.profile(one.task, one.reference, one.artifact, Plan())
+                    found[name] = sorted(samples)[len(samples) // 2]
+        with (where / PROBES).open("ab", buffering=0) as file:
+            file.write(msgspec.json.encode(Probe(chosen, **found)) + b"\n")
+
+
+@contextmanager
+def halted(daemon: int) -> Iterator[None]:
+    """All processes of a daemon but this one stand still."""
+    import psutil
+
+    root = psutil.Process(daemon)
+    others = [process.pid for process in (*root.children(recursive=True), root) if process.pid != os.getpid()]
+    try:
+        send(signal.SIGSTOP, others)
+        time.sleep(STOP_S)
+        yield
+    finally:
+        send(signal.SIGCONT, others)
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Everything goes on as it does."""
+    time.sleep(WARM_S)
+    yield
+
+
+def send(number: signal.Signals, processes: Sequence[int]) -> None:
+    """To those that still are."""
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue
+
+
+# On its own -----------------------------------------------------------------------------------------------------------
+
+
+def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count: int, cores: dict[str, Any]) -> None:
+    """Build `count` random candidates: half of the task with most arithmetic, half of a pooling, which needs memory."""
+    host, device = (Lease(name, (), tuple(cores[name]), SET_S) for name in ("host", "device"))
+    job = JobSpec(name="fixed", model="0" * 64, shapes=shapes)
+    session = AnsorSession(job, model, folder / "work", folder / "out", len(device.cores))
+    by_flops = sorted(session.import_network(host).tasks, key=lambda task: -task.flops)
+    pool = next((task for task in by_flops if "pool" in task.name), by_flops[1])
+    fixed = []
+    for task in (by_flops[0], pool):
+        built = session.tuner(task, 0).build(session.tuner(task, 0).select(count, host), host)
+        good = []
+        for one in built:
+            if one.artifact is not None:
+                latency_s = min(session.profile(task, one.artifact, None, device))
+                good.append((latency_s, str(one.artifact)))
+        task_files = str(session._task_file(task)), str(session._reference_file(task))  # no other way to name them
+        quick = [artifact for latency_s, artifact in sorted(good) if latency_s <= SLOW_S]
+        fixed += [Fixed(*task_files, artifact, task.name) for artifact in quick[: count // 2]]
+    session.kill()
+    if len(fixed) < 2:
+        raise SystemExit(f"only {len(fixed)} candidates of {model} can be measured")
+    (folder / FIXED).write_bytes(msgspec.json.encode(fixed))
+
+
+def race(modules: Sequence[Path], budget_s: float) -> list[float]:
+    """Median latency of each of some modules of one network, measured in turns, in seconds."""
+    from autosched.tvm import evaluate
+    from autosched.tvm.module import Module, random_inputs
+
+    loaded = [Module(path) for path in modules]
+    inputs = random_inputs(loaded[0].info.inputs)
+    contestants = []
+    for module in loaded:
+        tensors = module.bind(inputs)
+
+        def sample(number: int, module: Module = module, tensors: list[Any] = tensors) -> float:
+            return module.sample(tensors, number)
+
+        contestants.append(evaluate.Contestant(str(module), sample, once_s=sample(1)))
+    return [timing.median_s for timing in evaluate.race(contestants, budget_s)]
+
+
+def main() -> None:
+    """Prepare or race, on the cores that the caller names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("prepare")
+    one.add_argument("folder", type=Path)
+    one.add_argument("model", type=Path)
+    one.add_argument("--shapes", type=json.loads, default={})
+    one.add_argument("--count", type=int, default=12)
+    one.add_argument("--cores", type=json.loads, required=True, help="of host and device")
+    two = commands.add_parser("race")
+    two.add_argument("modules", type=Path, nargs="+")
+    two.add_argument("--budget-s", type=float, default=6.0)
+    two.add_argument("--cores", type=json.loads, required=True)
+    args = parser.parse_args()
+    if args.command == "prepare":
+        return prepare(args.folder, args.model, args.shapes, args.count, args.cores)
+    os.sched_setaffinity(0, args.cores["device"])
+    print(json.dumps(race(args.modules, args.budget_s)))
+    return None
+
+
+if __name__ == "__main__":
+    main()

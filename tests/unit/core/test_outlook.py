@@ -1,0 +1,109 @@
+"""What is still to be done: by a job whose rounds are known or not, by several tasks, and by all of them together."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from autosched.core import outlook
+from autosched.core.events import ClientAttached, JobSubmitted, StepEnded
+from autosched.core.policy import PREDICTIVE
+from autosched.core.scheduler import Scheduler
+from autosched.core.state import Job
+from autosched.model import Goal, JobLoad, JobSpec, Outcome, TaskLoad
+from autosched.sim.faults import CHOICE
+from autosched.sim.scenario import random_scenario
+from autosched.sim.world import World
+from unit.core.story import DEVICE, HOST, ONE_CORE, ONE_EACH, Story, wants
+
+TIMES = {"build": 2.0, "profile": 5.0, "update": 1.0}
+PLACES = {"build": HOST, "profile": DEVICE, "update": HOST}
+
+
+def story_of(loads: Sequence[TaskLoad] = (), rounds_left: float | None = None) -> tuple[Story, Job]:
+    """One job that has made one round, whose stages always take the same; then its client says this."""
+    story = Story(policy=PREDICTIVE)
+    story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64)))
+    story.tell(ClientAttached(1, JobLoad(tasks=(wants(1),), rounds_left=rounds_left)))
+    stages = list(TIMES)
+    for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        step = story.state.last_step
+        now = (wants(1, PLACES[following], following),) if following else tuple(loads)
+        after = JobLoad(tasks=now, rounds_left=rounds_left)
+        story.tell(StepEnded(step, Outcome.DONE, after), at=story.now + TIMES[stage])
+    return story, story.state.jobs[1]
+
+
+def test_a_job_has_its_rounds_to_do_and_the_rest_of_those_under_way() -> None:
+    story, job = story_of([wants(1, DEVICE, "profile")], rounds_left=3)
+    assert job.outlook.left_s == pytest.approx(3 * 8.0 + 5.0 + 1.0)
+    assert job.outlook.pools == pytest.approx({"host": 3 * 3.0 + 1.0, "device:cpu": 3 * 5.0 + 5.0})
+    assert outlook.bottleneck_s(story.state) == pytest.approx(20.0)
+
+
+def test_each_of_its_tasks_counts() -> None:
+    _, job = story_of([wants(1), wants(2, DEVICE, "profile"), wants(3, HOST, "update")], rounds_left=0)
+    assert job.outlook.left_s == pytest.approx(8.0 + 6.0 + 1.0)
+
+
+def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through() -> None:
+    story, job = story_of([wants(1)], rounds_left=None)
+    assert job.rounds_seen == 1
+    assert job.outlook.left_s == pytest.approx(8.0 + 8.0)
+    fresh = Job(id=9, spec=job.spec, submitted_at=story.now)
+    assert outlook.rounds_left(fresh) > 0, "a job that has just come has something to do"
+
+
+def test_what_rests_on_little_may_be_long() -> None:
+    _, job = story_of([wants(1)], rounds_left=3)
+    assert job.outlook.left_s < job.outlook.bold_s < 2 * job.outlook.left_s
+
+
+def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_others() -> None:
+    story, _ = story_of([wants(1)], rounds_left=3)
+    story.tell(JobSubmitted(2, JobSpec(name="y", model="0" * 64)))
+    story.tell(ClientAttached(2, JobLoad(tasks=(wants(1),), rounds_left=1)))
+    job = story.state.jobs[2]
+    assert set(job.outlook.pools) == {"host", "device:cpu"}
+    assert job.outlook.left_s == pytest.approx(2 * 8.0)
+
+
+def test_a_job_that_has_ended_has_nothing_to_do() -> None:
+    story, job = story_of([wants(1)], rounds_left=3)
+    story.cancel(1)
+    assert job.outlook == outlook.Outlook()
+    assert story.state.totals.pools == pytest.approx({"host": 0.0, "device:cpu": 0.0})
+    assert outlook.bottleneck_s(story.state) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("pools", "bottleneck_s"), [(ONE_EACH, 7.0), (ONE_CORE, 7.0)], ids=["each", "core"])
+def test_a_pool_is_as_busy_as_its_own_work_makes_it(pools: tuple, bottleneck_s: float) -> None:
+    """Units that stand in two pools count in both."""
+    story = Story(pools, PREDICTIVE)
+    oracle = {1: [("build", HOST, 3.0), ("profile", DEVICE, 7.0)]}
+    story.state.oracle = lambda job, task: oracle[task]
+    story.running(wants(1))
+    assert outlook.bottleneck_s(story.state) == bottleneck_s
+    assert story.state.jobs[1].outlook.left_s == 10.0
+
+
+def check_totals(scheduler: Scheduler) -> None:
+    """By brute force: what is added up step by step is what the jobs have to do, and they have what they are at."""
+    state = scheduler.state
+    sums = dict.fromkeys(state.totals.pools, 0.0)
+    for job in state.jobs.values():
+        at: dict[str, int] = {}
+        for task in job.tasks.values():
+            if task.at:
+                at[task.at] = at.get(task.at, 0) + 1
+        assert {stage: number for stage, number in job.at.items() if number} == at
+        assert job.id in state.active or not job.outlook.pools
+        for pool, seconds in job.outlook.pools.items():
+            sums[pool] += seconds
+    assert state.totals.pools == pytest.approx(sums, abs=1e-6)
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_totals_do_not_drift_from_what_the_jobs_have_to_do(goal: Goal) -> None:
+    for seed in range(25):
+        scenario = random_scenario(seed)
+        World(scenario, CHOICE["predictive"], check_totals, goal=goal, choice=CHOICE).run()

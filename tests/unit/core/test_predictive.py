@@ -1,0 +1,116 @@
+"""What `predictive` promises whatever its rules are: nobody starves, deadlines are kept in mind, steps end in time."""
+
+import pytest
+
+from autosched.core.estimates import STEP_TIMEOUT_LEAST_S
+from autosched.core.events import ClientAttached, HistoryRecalled, JobSubmitted, RuleChosen, StepEnded
+from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
+from autosched.core.predictive import PATIENCE
+from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory
+from autosched.sim.faults import CHOICE
+from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
+from autosched.sim.world import World
+from unit.core.story import Story, complete, pool, wants
+
+ROUND = (Work("build", (HOST,), 4.0), Work("profile", (DEVICE,), 3.0), Work("update", (HOST,), 2.0))
+ROUND_S = 9.0
+
+
+def stream(important: int, rounds: int) -> Scenario:
+    """One job of low priority, and one of high priority every 15 s, which leaves the host no second to spare."""
+    low = JobPlan(tasks=((ROUND,) * rounds,), arrives_at=1.0, priority=-100, name="low")
+    high = (JobPlan(tasks=((ROUND,) * 3,), arrives_at=15.0 * n, priority=100) for n in range(important))
+    return Scenario(pools=pools(1, 1), jobs=(low, *high))
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goal) -> None:
+    rounds = 2
+    world = World(stream(important=70, rounds=rounds), CHOICE["predictive"], goal=goal)
+    report = world.run()
+    (low,) = (job for job, plan in world.plans.items() if plan.name == "low")
+    assert report.states[low] is JobState.DONE
+    waits = [span.started_at - span.queued_at for span in report.spans if span.job == low]
+    assert max(waits) < PATIENCE * rounds * ROUND_S + 2 * ROUND_S
+    assert world.ended_at[low] < max(world.arrived_at.values()), "and they still come"
+
+
+def test_those_of_high_priority_hardly_notice() -> None:
+    """Otherwise the test above would also pass if priorities meant nothing."""
+    load = stream(important=12, rounds=4)
+
+    def high_s(policy: Policy) -> float:
+        world = World(load, policy)
+        world.run()
+        return sum(world.ended_at[job] - at for job, at in world.arrived_at.items() if world.plans[job].priority > 0)
+
+    assert high_s(CHOICE["predictive"]) < high_s(INTERLEAVED)
+
+
+# Step deadlines from quantiles ----------------------------------------------------------------------------------------
+
+
+def after(story: Story, steps: int, seconds: float) -> float:
+    """How long the step after so many that each took as long may take."""
+    for _ in range(steps):
+        story.end(story.state.last_step, wants(1), at=story.now + seconds)
+    step = story.state.steps[story.state.last_step]
+    return step.deadline_at - step.started_at
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timeout_s"),
+    [
+        (1.0, STEP_TIMEOUT_LEAST_S),  # never less, since a machine may be busy
+        (15.0, 150.0),
+        (500.0, 600.0),  # never more than was configured
+    ],
+)
+def test_a_step_is_overdue_when_it_takes_much_longer_than_nearly_all_before(seconds: float, timeout_s: float) -> None:
+    story = Story((pool(HOST, "a"),), PREDICTIVE, step_timeout_s=600.0)
+    story.running(wants(1))
+    assert after(story, 3, seconds) == 600.0, "too few were seen"
+    assert after(story, 60, seconds) == pytest.approx(timeout_s, rel=0.1)
+
+
+def test_the_clients_word_is_the_limit() -> None:
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+    story.running(wants(1, timeout_s=70.0))
+    assert after(story, 60, 50.0) > 70.0
+    story.end(story.state.last_step, wants(1, timeout_s=70.0), at=story.now + 50.0)
+    step = story.state.steps[story.state.last_step]
+    assert step.deadline_at - step.started_at == 70.0
+
+
+# Deadlines ------------------------------------------------------------------------------------------------------------
+
+
+def urgent(deadline_s: float | None) -> Story:
+    """Job 1 has one long build more and job 2 a short one; who goes first when the lane comes free at 10 s?"""
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+    story.state.goal = Goal.LATENCY
+    story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64, deadline_s=deadline_s)))
+    story.tell(JobSubmitted(2, JobSpec(name="y", model="0" * 64)))
+    story.tell(HistoryRecalled(1, (StageHistory(1, "build", 30.0, 5),)))
+    story.tell(HistoryRecalled(2, (StageHistory(1, "build", 2.0, 5), StageHistory(2, "build", 2.0, 5))))
+    story.tell(ClientAttached(2, JobLoad(tasks=(wants(1),), rounds_left=0)))
+    story.tell(ClientAttached(1, JobLoad(tasks=(wants(1),), rounds_left=0)), at=1.0)
+    story.tell(ClientAttached(2, JobLoad(tasks=(wants(2),), rounds_left=0)), at=2.0)
+    story.tell(StepEnded(1, Outcome.DONE, JobLoad(tasks=(complete(1),), rounds_left=0)), at=10.0)
+    return story
+
+
+@pytest.mark.parametrize(("deadline_s", "first"), [(None, 2), (10_000.0, 2), (45.0, 1), (5.0, 1)])
+def test_a_job_is_hurried_when_its_deadline_is_near_or_past(deadline_s: float | None, first: int) -> None:
+    assert urgent(deadline_s).starts()[1][0] == first
+
+
+def test_looking_ahead_never_moves_a_job_before_one_of_higher_priority() -> None:
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+    story.running(wants(1))
+    story.tell(JobSubmitted(2, JobSpec(name="x", model="0" * 64, priority=1)))
+    story.attach(1, wants(2))
+    story.attach(2, wants(1, stage="update"))
+    story.tell(RuleChosen("order jobs-first 1 2"))
+    story.end(1, complete(1), at=5.0)
+    assert story.starts()[1:] == [(2, 1)]
