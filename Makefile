@@ -15,8 +15,8 @@ help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
 	@echo 'make lint    format, style, types, import contracts'
-	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about an hour and a half)'
-	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 25 minutes)'
+	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
+	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
 demo: $(VENV)/.runtime

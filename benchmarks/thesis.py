@@ -54,13 +54,13 @@ def job_sets(trials: int) -> dict[str, tuple[Wanted, ...]]:
     half = trials // 2
     return {
         "2 equal": tuple(Wanted("rnet", half, seed) for seed in range(2)),
-        "2 unequal": (Wanted("rnet", half, 0), Wanted("magika", trials, 0)),
+        "2 unequal": (Wanted("rnet", half, 0), Wanted("magika", half // 2, 0)),
         "4 equal": tuple(Wanted("rnet", trials, seed) for seed in range(4)),
         "4 unequal": (
             Wanted("rnet", trials, 0),
             Wanted("magika", half, 0),
             Wanted("onet", trials, 0),
-            Wanted("magika", trials + half, 1),
+            Wanted("rnet", half, 1),
         ),
     }
 

@@ -22,6 +22,8 @@ COLOURS = {
 DOT, BOX = COLOURS["other resource"], COLOURS["handing over"]
 LEFT, RIGHT, ROW = 230, 90, 26
 """Pixels."""
+TICK_PX = 45
+"""Labels of ticks that are nearer than this would touch."""
 
 
 def percent(ratio: float) -> str:
@@ -74,23 +76,26 @@ def distortion_figure(told: Mapping[str, Any]) -> str:
 
     height = 24 + ROW * len(rows)
     parts = []
+    labelled_at = -math.inf
     for tick in (-0.5, -0.1, -0.01, 0.0, 0.01, 0.1, 0.5, 2.0, 5.0):
         if abs(tick) <= furthest:
             x = place(tick)
             parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20}" stroke="#8888" stroke-width="1"/>')
-            parts.append(f'<text x="{x:.1f}" y="{height - 4}" text-anchor="middle">{100 * tick:+.0f} %</text>')
+            if x - labelled_at >= TICK_PX:
+                labelled_at = x
+                parts.append(f'<text x="{x:.1f}" y="{height - 4}" text-anchor="middle">{100 * tick:+.0f} %</text>')
     for number, (label, one, dots) in enumerate(rows):
         y = 14 + number * ROW
         parts.append(f'<text x="{LEFT - 8}" y="{y + 5}" text-anchor="end">{escape(label)}</text>')
-        for index, ratio in enumerate(dots):
-            parts.append(
-                f'<circle cx="{place(ratio):.1f}" cy="{y - 6 + index * 7 % 13}" r="2" fill="{DOT}" fill-opacity=".45"/>'
-            )
         low, high = place(one["low"]), place(one["high"])
         parts.append(
             f'<rect x="{low:.1f}" y="{y - 10}" width="{max(2.0, high - low):.1f}" height="20" fill="{BOX}"'
             f' fill-opacity=".8"><title>{escape(label)}: {percent(one["bias"])}</title></rect>'
         )
+        for index, ratio in enumerate(dots):
+            parts.append(
+                f'<circle cx="{place(ratio):.1f}" cy="{y - 6 + index * 7 % 13}" r="2" fill="{DOT}" fill-opacity=".45"/>'
+            )
         parts.append(f'<text x="{svg.WIDTH - RIGHT + 8}" y="{y + 5}">{percent(one["bias"])}</text>')
     return _drawing(height, "Ratio of a measurement within the run to one alone, minus one", parts)
 

@@ -16,7 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ OPTION = "probe"
 EVERY = 2
 """So many candidates of the job, then one of the fixed set."""
 FIXED, PROBES, LOCK = "fixed.json", "probes.jsonl", "lock"
+ATTEMPTS = 10
 CALL_S = 60.0
 STOP_S = 0.005
 """Until a signal has reached a process on another core."""
@@ -114,7 +115,7 @@ class ProbedTuner(AnsorTuner):
 
 
 def measure(folder: str, turn: int, daemon: int) -> None:
-    """One candidate within and alone; nothing when another job is just doing so, whom this would stop."""
+    """One candidate within and alone, when no other job is just doing so, whom this would stop."""
     from autosched.tvm import profiling
 
     where = Path(folder)
@@ -123,9 +124,14 @@ def measure(folder: str, turn: int, daemon: int) -> None:
     one = fixed[chosen]
     profiling.ready(one.task, one.reference)
     with (where / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        for _ in range(ATTEMPTS):
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            profiling.profile(
+                one.task, one.reference, one.artifact, Plan()
+            )  # go on as the load that the other one meets
+        else:
             return
         found: dict[str, float] = {}
         for alone, names in itertools.groupby(order, key=lambda name: name != "within"):

@@ -224,11 +224,11 @@ class Search:
     rules: tuple[str, ...]
     """The first is followed unless another one is clearly better."""
     score: Score
-    margin: float
+    margin: float = 0.0
     """Share of the score that a plan must be better, for each unit of doubt."""
-    moves: int
+    moves: int = 0
     """Orders tried, with some doubt; four times as many without any, since then the best is really the best."""
-    moves_first: int
+    moves_first: int = 0
     """The same for a plan that is made anew, since the jobs are others now."""
 
 
@@ -246,6 +246,9 @@ def doubt(state: State) -> float:
 
 def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
     """Yield after each simulation, None but for the last time: then the name of the rule to follow."""
+    if len(how.rules) == 1:
+        yield how.rules[0]
+        return
     shot, reference = snapshot(state), None
     unsure = doubt(state)
     margin = how.margin * unsure

@@ -15,6 +15,8 @@ from autosched.model import Goal
 
 JOBS_MAX = 16
 """With more active jobs looking ahead costs more than it brings; the goal's own rule decides."""
+CROWD_MAX = 2_000
+"""With more jobs even looking whether they are a batch takes too long."""
 BATCH_SPREAD = 0.25
 """Jobs are one batch while they were submitted within this share of what is left to do."""
 PATIENCE = 10.0
@@ -45,15 +47,18 @@ class Aim:
     """What a goal comes to."""
 
     rule: str
-    """Followed without looking ahead."""
+    """Followed while nothing can be foreseen: jobs keep coming."""
+    crowd: str
+    """Followed for a batch of more than JOBS_MAX jobs."""
     search: Search
 
 
-_CRITICAL = ("critical-0.5", "critical-0.1", "critical-0.3", "critical-0.8")
+_CRITICAL = ("critical-0.1", "critical-0.3", "critical-0.8")
 _LONGEST = ("longest", "longest-critical", "longest-fed")
 AIMS = {
     Goal.MAKESPAN: Aim(
         rule="longest",
+        crowd="longest",
         search=Search(
             rules=(*_LONGEST, "build-first", "shortest", "critical-0.1", "critical-0.3"),
             score=_weighted(1.0, 1e-6),
@@ -64,8 +69,9 @@ AIMS = {
     ),
     Goal.BALANCED: Aim(
         rule="shortest",
+        crowd="stretched",
         search=Search(
-            rules=(*_CRITICAL, "shortest", "longest", "build-first"),
+            rules=("stretched", "stretched-late", *_CRITICAL, "shortest", "longest", "build-first"),
             score=_weighted(1.0, 1.0, limit=0.97),
             margin=0.0,
             moves=20,
@@ -74,6 +80,7 @@ AIMS = {
     ),
     Goal.LATENCY: Aim(
         rule="shortest",
+        crowd="shortest",
         search=Search(
             rules=("shortest", *_CRITICAL), score=_weighted(1e-6, 1.0), margin=0.02, moves=10, moves_first=40
         ),
@@ -83,12 +90,14 @@ AIMS = {
 
 def plan(state: State) -> Search | None:
     """How to look ahead now: not for many jobs, nor while new ones keep coming, which no look ahead can see."""
-    if not 1 < len(state.active) <= JOBS_MAX or state.estimates.are_wrong():
+    count = len(state.active)
+    if not 1 < count <= CROWD_MAX or state.estimates.are_wrong():
         return None
     submitted = [state.jobs[job].submitted_at for job in state.active]
     if max(submitted) - min(submitted) > BATCH_SPREAD * outlook.bottleneck_s(state):
         return None
-    return AIMS[state.goal].search
+    aim = AIMS[state.goal]
+    return aim.search if count <= JOBS_MAX else Search((aim.crowd,), aim.search.score)
 
 
 def foreseen_key(state: State, task: Task) -> Key:

@@ -13,8 +13,8 @@ from autosched.model import PoolName
 
 RECKON_ALL = 32
 """Up to so many waiting tasks have their keys reckoned anew at every event,"""
-RECKON_SOME = 1
-"""and of more only so many, in turns: so that a decision costs O(log n)."""
+RECKON_EVERY = 8
+"""and of more one at every eighth event, in turns: so that a decision costs O(log n)."""
 STALE_MIN = 64
 
 
@@ -31,6 +31,7 @@ class Ranking:
         self._state = state
         self._guard: AbstractContextManager[object] = guard or nullcontext()
         self._in_turn: dict[int, Task] = {}
+        self._events = 0
 
     def adopt(self, policy: Policy) -> None:
         """From now on this policy decides: all queues are ordered anew."""
@@ -75,9 +76,10 @@ class Ranking:
         if not self.policy.drifts or self.asleep:
             return
         state, count = self._state, len(self._in_turn)
-        tasks = (
-            list(self._in_turn.values()) if count <= RECKON_ALL else list(islice(self._in_turn.values(), RECKON_SOME))
-        )
+        self._events += 1
+        if count > RECKON_ALL and self._events % RECKON_EVERY:
+            return
+        tasks = list(islice(self._in_turn.values(), RECKON_ALL if count <= RECKON_ALL else 1))
         for job in dict.fromkeys(task.job for task in tasks):
             outlook.look(state, state.jobs[job])
         for task in tasks:

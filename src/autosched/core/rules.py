@@ -84,6 +84,16 @@ def _critical(slack: float) -> Callable[[Sight], Key]:
     return key
 
 
+def _stretched(weight: float, slack: float) -> Callable[[Sight], Key]:
+    """Shortest first, but a job rises by as much as its own path threatens to outlast the bottleneck's work."""
+
+    def key(it: Sight) -> Key:
+        threat_s = max(0.0, it.path_s * (1.0 + slack) - it.bottleneck_s)
+        return (it.rank, it.left_s - weight * threat_s + AGEING * it.ready_at, it.job)
+
+    return key
+
+
 def _critical_longest(it: Sight) -> Key:
     """Most work remaining, and a job whose path is the bottleneck goes even before builds."""
     if it.path_s * 1.05 >= it.bottleneck_s:
@@ -105,6 +115,8 @@ RULES = {
         Rule("longest-fed", _longest(0.3)),
         Rule("longest-critical", _critical_longest, watches=True),
         SHORTEST,
+        Rule("stretched", _stretched(1.0, 1.0), watches=True),
+        Rule("stretched-late", _stretched(2.0, 0.0), watches=True),
         *(Rule(f"critical-{slack}", _critical(slack), watches=True) for slack in (0.1, 0.3, 0.5, 0.8)),
     )
 }

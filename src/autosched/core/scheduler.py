@@ -65,7 +65,7 @@ class Scheduler:
         self.state.shares_units = policy.shares_units
         self._policies = policies
         self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is to speak
-        self._planned_for: list[JobId] = []
+        self._planned_for = (0, 0)
         self._planned_at: StepId = 0
 
     @property
@@ -126,16 +126,15 @@ class Scheduler:
         The last one is the event to post; None: the rule stays.
         """
         state = self.state
-        search = self.policy.plan(state) if self.policy.plan is not None else None
-        if search is None:
-            if state.rule:
-                yield RuleChosen("")
+        jobs = (state.last_job, len(state.active))  # changes whenever the active jobs are others
+        anew = jobs != self._planned_for
+        if self.policy.plan is None or (not anew and state.last_step - self._planned_at < PLAN_EVERY):
             return
-        anew = self._planned_for != list(state.active)
-        if not anew and state.last_step - self._planned_at < PLAN_EVERY:
-            return
-        self._planned_for, self._planned_at = list(state.active), state.last_step
-        for rule in lookahead.search(state, search, anew=anew):
+        self._planned_for, self._planned_at = jobs, state.last_step
+        search = self.policy.plan(state)
+        if search is None and state.rule:
+            yield RuleChosen("")
+        for rule in lookahead.search(state, search, anew=anew) if search is not None else ():
             yield RuleChosen(rule) if rule is not None and rule != state.rule else None
 
     def deadline(self) -> float | None:
@@ -215,7 +214,7 @@ class Scheduler:
             yield from self._await_client(job)
 
     def _adopt(self, name: str) -> Iterator[Action]:
-        policy = self._policies.get(name)
+        policy, self._planned_for = self._policies.get(name), (0, 0)
         for job in self.state.active:
             self._look(self.state.jobs[job], always=True)
         self._ranking.adopt(policy or INTERLEAVED)

@@ -8,7 +8,7 @@ import pytest
 from autosched.core.actions import ReplacePolicy
 from autosched.core.events import JobSubmitted, PolicyChosen
 from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
-from autosched.core.ranking import RECKON_ALL, RECKON_SOME, STALE_MIN
+from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
 from autosched.core.rules import Key
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, Task
@@ -46,7 +46,7 @@ def test_of_few_who_wait_all_have_new_keys_at_every_event(tasks: int) -> None:
     assert story.starts()[1:] == [(1, tasks)]
 
 
-def test_of_many_who_wait_some_have_new_keys_and_in_the_end_all() -> None:
+def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> None:
     tasks = 10 * RECKON_ALL
     asked: Counter[int] = Counter()
 
@@ -57,8 +57,7 @@ def test_of_many_who_wait_some_have_new_keys_and_in_the_end_all() -> None:
     story = crowd(Policy("turning", key, drifts=True), tasks)
     asked.clear()
     story.now = TURN_AT
-    events = -(-tasks // RECKON_SOME)
-    for _ in range(events):
+    for _ in range(tasks * RECKON_EVERY):
         story.tell(JobSubmitted(story.state.last_job + 1, SPEC))
     assert max(asked.values()) == 1, "nobody twice before everybody was looked at"
     assert len(asked) == tasks
@@ -185,7 +184,10 @@ def test_a_policy_that_breaks_while_many_wait_is_replaced_too() -> None:
         return turning_key(state, task) if state.now < TURN_AT else raises(state, task)
 
     story = crowd(Policy("theirs", key, drifts=True), 2 * RECKON_ALL)
-    story.end(1, complete(0), at=TURN_AT)
+    story.now = TURN_AT
+    for _ in range(RECKON_EVERY):
+        story.tell(JobSubmitted(story.state.last_job + 1, SPEC))
+    story.end(1, complete(0))
     assert len(of(ReplacePolicy, story.said)) == 1
     assert story.starts()[1:] == [(1, 1)]
 
