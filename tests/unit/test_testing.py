@@ -3,18 +3,33 @@
 import msgspec
 import pytest
 
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
     DeadlineReached,
     Event,
+    HistoryRecalled,
     JobCancelRequested,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
+    RuleChosen,
     StepEnded,
 )
-from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
+from autosched.model import (
+    Goal,
+    JobFailure,
+    JobLoad,
+    JobSpec,
+    JobState,
+    Outcome,
+    Pool,
+    StageHistory,
+    Step,
+    TaskLoad,
+    Unit,
+)
 from autosched.testing import Script, through_codec_action, through_codec_event
 
 LOAD = JobLoad(
@@ -34,6 +49,9 @@ EVENTS = [
     StepEnded(7, Outcome.LOST),
     StepEnded(7, Outcome.FAILED, LOAD, "no space left on device"),
     JobCancelRequested(3, "ada"),
+    HistoryRecalled(1, (StageHistory(7, "build", 2.5, 3),)),
+    PolicyChosen("predictive", Goal.LATENCY, "ada", "to see"),
+    RuleChosen("order builds-first 2 1"),
     DeadlineReached(),
 ]
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)
@@ -44,6 +62,7 @@ ACTIONS = [
     RevokeStep(1, 2, "late"),
     EndJob(1, JobState.DONE),
     EndJob(1, JobState.FAILED, JobFailure("a", "b")),
+    ReplacePolicy("theirs", "interleaved", "it raised"),
 ]
 
 
