@@ -6,10 +6,10 @@ Rules
    argument, ids are counters, dictionaries keep their order, no set is ever iterated.
 2. The core does not know what a stage does. A client tells, for each of its tasks, the four facts of
    load-awareness (thesis 4.1.2): is the stage done, is the job complete, which resources the stage uses,
-   which ones the next stage will use. From these alone it decides who runs next.
-3. The order of decisions is the thesis' Listing 2: one first-in-first-out queue per pool of resources, ties by
-   registration. It is event-driven: the cost of a decision grows with the logarithm of the waiting tasks, not
-   with the number of jobs.
+   which ones the next stage will use. The policy `predictive` also goes by the stages' names and how long they took.
+3. Decisions are made in the two phases of the thesis' Listing 2: who has ended a stage joins the queue of its next pool,
+   then each free unit takes the first of its queue. The policy says who is first. It is event-driven: the cost of a
+   decision grows with the logarithm of the waiting tasks, not with the number of jobs.
 4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
    holds its units until somebody who knows says that it ended: an expired lease does not mean a quiet device.
 5. Every started step ends exactly once: done, failed or lost.
@@ -21,11 +21,13 @@ The life of a task's step::
     idle --(load names resources)--> waiting --(units free, head of queue)--> running --(StepEnded)--> idle
 
 Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known, and what must
-always be true of it), policy.py (who goes next), scheduler.py (the machine), explain.py (why does it wait).
+always be true of it), policy.py (who goes next), ranking.py (the queues in that order), scheduler.py (the machine),
+explain.py (why does it wait). For the policy that looks ahead: predictive.py, on estimates.py (how long stages take),
+outlook.py (what is left to do), rules.py (orders to choose from) and lookahead.py (what would happen).
 
 The shell's promises (kept by daemon/runtime.py and sim/world.py)
 ------------------------------------------------------------------
-An event is journalled before its actions are performed; `now` is monotonic and read once per event; a decision's
-actions are performed in order without waiting in between; every StartStep is answered by one StepEnded or by the
-ClientLost of its job, and every StopClient by a ClientLost, even when the client never came.
+An event and the steps that it started are journalled before any action is performed; `now` is monotonic and read once
+per event; a decision's actions are performed in order without waiting in between; every StartStep is answered by one
+StepEnded or by the ClientLost of its job, and every StopClient by a ClientLost, even when the client never came.
 """

@@ -14,7 +14,7 @@ from autosched.core.state import Job, State, Task
 from autosched.model import Goal
 
 JOBS_MAX = 16
-"""With more active jobs looking ahead costs more than it brings; the goal's own rule decides."""
+"""With more active jobs looking ahead costs more than it brings."""
 CROWD_MAX = 2_000
 """With more jobs even looking whether they are a batch takes too long."""
 BATCH_SPREAD = 0.25
@@ -47,9 +47,9 @@ class Aim:
     """What a goal comes to."""
 
     rule: str
-    """Followed while nothing can be foreseen: jobs keep coming."""
-    crowd: str
-    """Followed for a batch of more than JOBS_MAX jobs."""
+    """Followed until somebody has looked ahead, and for a batch of more than JOBS_MAX jobs."""
+    stream: str
+    """Followed while jobs keep coming: then there is no last one to wait for."""
     search: Search
 
 
@@ -58,7 +58,7 @@ _LONGEST = ("longest", "longest-critical", "longest-fed")
 AIMS = {
     Goal.MAKESPAN: Aim(
         rule="longest",
-        crowd="longest",
+        stream="build-first",
         search=Search(
             rules=(*_LONGEST, "build-first", "shortest", "critical-0.1", "critical-0.3"),
             score=_weighted(1.0, 1e-6),
@@ -68,8 +68,8 @@ AIMS = {
         ),
     ),
     Goal.BALANCED: Aim(
-        rule="shortest",
-        crowd="stretched",
+        rule="stretched",
+        stream="shortest",
         search=Search(
             rules=("stretched", "stretched-late", *_CRITICAL, "shortest", "longest", "build-first"),
             score=_weighted(1.0, 1.0, limit=0.97),
@@ -80,7 +80,7 @@ AIMS = {
     ),
     Goal.LATENCY: Aim(
         rule="shortest",
-        crowd="shortest",
+        stream="shortest",
         search=Search(
             rules=("shortest", *_CRITICAL), score=_weighted(1e-6, 1.0), margin=0.02, moves=10, moves_first=40
         ),
@@ -94,10 +94,10 @@ def plan(state: State) -> Search | None:
     if not 1 < count <= CROWD_MAX or state.estimates.are_wrong():
         return None
     submitted = [state.jobs[job].submitted_at for job in state.active]
-    if max(submitted) - min(submitted) > BATCH_SPREAD * outlook.bottleneck_s(state):
-        return None
     aim = AIMS[state.goal]
-    return aim.search if count <= JOBS_MAX else Search((aim.crowd,), aim.search.score)
+    if max(submitted) - min(submitted) > BATCH_SPREAD * outlook.bottleneck_s(state):
+        return Search((aim.stream,), aim.search.score)
+    return aim.search if count <= JOBS_MAX else Search((aim.rule,), aim.search.score)
 
 
 def foreseen_key(state: State, task: Task) -> Key:
