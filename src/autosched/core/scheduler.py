@@ -91,7 +91,7 @@ class Scheduler:
         if started is not None:
             actions += self._start_again(started)
             ranking.dirty.clear()
-        elif not more:
+        elif not more and not isinstance(event, JobSubmitted):  # a submission starts nothing: its client comes first
             ranking.refresh()
             actions += self._start()
             actions += self._replaced()

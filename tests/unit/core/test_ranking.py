@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from autosched.core.actions import ReplacePolicy
-from autosched.core.events import JobSubmitted, PolicyChosen
+from autosched.core.events import DeadlineReached, PolicyChosen
 from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
 from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
 from autosched.core.rules import Key
@@ -58,7 +58,7 @@ def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> No
     asked.clear()
     story.now = TURN_AT
     for _ in range(tasks * RECKON_EVERY):
-        story.tell(JobSubmitted(story.state.last_job + 1, SPEC))
+        story.tell(DeadlineReached())
     assert max(asked.values()) == 1, "nobody twice before everybody was looked at"
     assert len(asked) == tasks
     story.end(1, complete(0))
@@ -74,7 +74,7 @@ def test_the_heaps_do_not_grow_with_time(policy: Policy, tasks: int) -> None:
     story = crowd(Policy("restless", key, drifts=True), tasks)
     queue = story.state.queues["host"]
     for _ in range(1_000):
-        story.core.handle(story.now, JobSubmitted(story.state.last_job + 1, SPEC))
+        story.core.handle(story.now, DeadlineReached())
         story.now += 0.01
         assert len(queue.heap) <= 2 * (tasks + 1) + STALE_MIN + 1
     story.state.check_all()
@@ -186,7 +186,7 @@ def test_a_policy_that_breaks_while_many_wait_is_replaced_too() -> None:
     story = crowd(Policy("theirs", key, drifts=True), 2 * RECKON_ALL)
     story.now = TURN_AT
     for _ in range(RECKON_EVERY):
-        story.tell(JobSubmitted(story.state.last_job + 1, SPEC))
+        story.tell(DeadlineReached())
     story.end(1, complete(0))
     assert len(of(ReplacePolicy, story.said)) == 1
     assert story.starts()[1:] == [(1, 1)]
