@@ -12,14 +12,13 @@ from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
 from autosched.core.rules import Key
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, Task
-from autosched.model import Goal, JobSpec
+from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
 from autosched.sim.world import World
 from unit.core.story import Story, complete, of, pool, wants
 
 ONE_LANE = (pool("host", "host/0"),)
 TURN_AT = 100.0
-SPEC = JobSpec(name="x", model="0" * 64)
 
 
 def turning_key(state: State, task: Task) -> Key:
