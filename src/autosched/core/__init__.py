@@ -7,9 +7,9 @@ Rules
 2. The core does not know what a stage does. A client tells, for each of its tasks, the four facts of
    load-awareness (thesis 4.1.2): is the stage done, is the job complete, which resources the stage uses,
    which ones the next stage will use. The policy `predictive` also goes by the stages' names and how long they took.
-3. Decisions are made in the two phases of the thesis' Listing 2: who has ended a stage joins the queue of its next pool,
-   then each free unit takes the first of its queue. The policy says who is first. It is event-driven: the cost of a
-   decision grows with the logarithm of the waiting tasks, not with the number of jobs.
+3. Decisions are made in the two phases of the thesis' Listing 2: who has ended a stage joins the queue of its next
+   pool, then each free unit takes the first of its queue. The policy says who is first. It is event-driven: the cost
+   of a decision grows with the logarithm of the waiting tasks, not with the number of jobs.
 4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
    holds its units until somebody who knows says that it ended: an expired lease does not mean a quiet device.
 5. Every started step ends exactly once: done, failed or lost.
