@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autosched import policies
-from autosched.core.events import Event, HistoryRecalled, PolicyChosen
+from autosched.core.events import Event, HistoryRecalled, JobSubmitted, PolicyChosen
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.journal import Journal
 from autosched.daemon.main import DATABASE, TABLES
@@ -235,7 +235,7 @@ def test_the_daemons_history_gives_the_same_decisions_again(tmp_path: Path, poli
     again = Scheduler()
     steps = 0
     for now, event, started in journal_of(tmp_path):
-        actions = again.handle(now, event)
+        actions = again.handle(now, event, more=isinstance(event, JobSubmitted))
         assert (
             tuple(action.step for action in actions if hasattr(action, "step") and isinstance(action.step, Step))
             == started

@@ -151,6 +151,16 @@ class Ranking:
         """Whatever happens here happens again: `interleaved` takes over at once."""
         self.replace(f"{type(error).__name__}: {error}")
 
+    def stuck(self) -> bool:
+        """Another package's policy holds everything back: nobody would ever ask again."""
+        state = self._state
+        return (
+            self.policy.name not in POLICIES
+            and not state.steps
+            and any(queue.waiting for queue in state.queues.values())
+            and all(state.jobs[job].attached for job in state.active)
+        )
+
     def replace(self, reason: str) -> None:
         """The policy decides no more."""
         self.broken = f"policy {self.policy.name!r} is broken: {reason}"

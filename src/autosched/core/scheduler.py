@@ -40,10 +40,8 @@ from autosched.model import (
 
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, none of which left a record, before it is given up."""
-
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
-
 PLAN_EVERY = 4
 """Steps started between two looks ahead."""
 
@@ -91,7 +89,7 @@ class Scheduler:
         if started is not None:
             actions += self._start_again(started)
             ranking.dirty.clear()
-        elif not more and not isinstance(event, JobSubmitted):  # a submission starts nothing: its client comes first
+        elif not more:
             ranking.refresh()
             actions += self._start()
             actions += self._replaced()
@@ -101,24 +99,19 @@ class Scheduler:
             state.check_step(event.step)
         return actions
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether the next event may start something for which `more` was waited."""
+        return bool(self._ranking.dirty)
+
     def _replaced(self) -> Iterator[Action]:
         """A policy was found broken while it was asked; what it held back may start now."""
-        if self._stuck():
+        if self._ranking.stuck():
             self._ranking.replace("it starts nothing, although nothing runs and units are free")
         if reason := self._ranking.broken:
             self._ranking.broken = ""
             yield from self._start()
             yield ReplacePolicy(reason.split("'")[1], self.policy.name, reason)
-
-    def _stuck(self) -> bool:
-        """Another package's policy holds everything back: nobody would ever ask again."""
-        state = self.state
-        return (
-            self.policy.name not in POLICIES
-            and not state.steps
-            and any(queue.waiting for queue in state.queues.values())
-            and all(state.jobs[job].attached for job in state.active)
-        )
 
     def advice(self) -> Iterator[RuleChosen | None]:
         """Look ahead, if the policy wants to and something is different: each item is a bounded piece of work.

@@ -158,7 +158,7 @@ class Runtime:
         if droppable:
             await self.journal.append(now, event, (), self.remember(ended), droppable=True)
         try:
-            actions = self._decide(now, event)
+            actions = self._decide(now, event, more=droppable)
         except Exception:
             self._report_history(f"{type(event).__name__} breaks the scheduler")
             raise
@@ -168,17 +168,21 @@ class Runtime:
         else:
             await self.journal.append(now, event, started, self.remember(ended))
         self._perform(now, event, actions, ended)
+        if droppable and self.scheduler.unsettled:
+            self.tell(DeadlineReached)  # what it lets start has a row of its own
         for action in actions:
             if isinstance(action, ReplacePolicy):
                 await self._happen(PolicyChosen(action.instead, self.state.goal, "the daemon", action.reason))
         self._look_ahead(event)
 
-    def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
+    def _decide(
+        self, now: float, event: Event, started: tuple[Step, ...] | None = None, *, more: bool = False
+    ) -> list[Action]:
         """Let the core handle an event; with `started`, repeat what was decided then."""
         self._history.append((now, event))
         if self._budget is not None:
             self._budget.renewed()
-        actions = self.scheduler.handle(now, event, started)
+        actions = self.scheduler.handle(now, event, started, more=more)
         if self.scheduler.policy.shares_units:
             self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
         match event:
