@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autosched.core import outlook
-from autosched.core.rules import FIRST_COME, ORDER, RANK_OTHER, RANKS, RULES, Key, Rule, Sight, named, order
+from autosched.core.rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
 from autosched.core.state import Job, State, Task
 from autosched.model import JobId, PoolName
 
@@ -46,7 +46,11 @@ class Snapshot:
     units: list[int]
     """Per pool."""
     chains: list[Chain] = field(default_factory=list)
-    operations: int = 0
+
+    @property
+    def operations(self) -> int:
+        """How many steps are played."""
+        return sum(len(chain.operations) for chain in self.chains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Forecast:
 
 
 Score = Callable[[Forecast, Forecast], float]
-"""How bad a forecast is, compared with that of first come, first served; smaller is better."""
+"""How bad a forecast is, compared with that of the search's first rule; smaller is better."""
 
 
 def snapshot(state: State) -> Snapshot:
@@ -82,7 +86,6 @@ def snapshot(state: State) -> Snapshot:
         if state.oracle is None and chains:
             _share_rounds(state, job, chains, numbers, thin)
         shot.chains.extend(chain for chain in chains if chain.operations)
-    shot.operations = sum(len(chain.operations) for chain in shot.chains)
     return shot
 
 
@@ -107,7 +110,7 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
     running_until = None
     if state.oracle is not None:
         ahead = state.oracle(job.id, task.index)
-        operations = [(numbers[pools[0]], s, RANKS.get(stage, RANK_OTHER)) for stage, pools, s in ahead]
+        operations = [(numbers[pools[0]], s, rank(stage)) for stage, pools, s in ahead]
     else:
         cycle = outlook.cycle(state, job)
         pools = task.queued_in if task.ticket else job.places.get(task.at, task.queued_in)
@@ -117,10 +120,10 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         if own_s is not None:
             operations[0] = (operations[0][0], own_s, operations[0][2])
     if task.step is not None and operations:
-        pool, seconds, rank = operations[0]
+        pool, seconds, place = operations[0]
         started_at = state.steps[task.step].started_at
         running_until = max(started_at + seconds, state.now + LEAST_LEFT * seconds)
-        operations[0] = (pool, running_until - state.now, rank)
+        operations[0] = (pool, running_until - state.now, place)
     return Chain(number, operations, task.ready_at, running_until)
 
 
@@ -130,7 +133,7 @@ def _operation(
     seconds, _ = state.estimates.of_job(job.id, stage)
     if seconds is None:
         seconds = state.estimates.of_job(job.id, outlook.HOME)[0] or outlook.UNKNOWN_S
-    return (numbers[pools[0]], seconds, RANKS.get(stage, RANK_OTHER))
+    return (numbers[pools[0]], seconds, rank(stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
@@ -155,10 +158,10 @@ def play(shot: Snapshot, rule: Rule) -> Forecast:
 
     def enqueue(number: int, ready_at: float) -> int:
         chain = chains[number]
-        pool, _, rank = chain.operations[place[number]]
+        pool, _, stage_rank = chain.operations[place[number]]
         job = chain.job
         home = homes[job]
-        sight.rank, sight.left_s, sight.ready_at, sight.job = rank, left[job], ready_at, shot.jobs[job]
+        sight.rank, sight.left_s, sight.ready_at, sight.job = stage_rank, left[job], ready_at, shot.jobs[job]
         sight.path_s = left[job] / abreast[job]
         if rule.watches:
             sight.bottleneck_s = max(map(_per_unit, pools, units))
@@ -249,20 +252,15 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
     if len(how.rules) == 1:
         yield how.rules[0]
         return
-    shot, reference = snapshot(state), None
-    unsure = doubt(state)
-    margin = how.margin * unsure
-    results: list[tuple[float, str]] = []
-    for name in dict.fromkeys((*how.rules, FIRST_COME.name)):
-        forecast = play(shot, RULES[name])
-        results.append((0.0, name) if reference is None else (how.score(forecast, reference), name))
-        if reference is None:
-            reference = forecast
-            results[0] = (how.score(forecast, reference), name)
+    shot, unsure = snapshot(state), doubt(state)
+    rule, *others = how.rules
+    reference = play(shot, RULES[rule])
+    best = first = how.score(reference, reference)
+    yield None
+    for name in dict.fromkeys((*others, FIRST_COME.name)):
+        if (score := how.score(play(shot, RULES[name]), reference)) < best:
+            best, rule = score, name
         yield None
-    assert reference is not None
-    first = results[0][0]
-    best, rule = min(results, key=lambda result: result[0])
     if len(shot.jobs) > 1:
         candidate = _Orders(state, shot, how.score, reference)
         for _ in range(candidate.starts):
@@ -273,7 +271,7 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
             yield None
         if candidate.best < best - 1e-9:
             best, rule = candidate.best, candidate.name()
-    yield rule if best < first - abs(first) * margin - 1e-9 else how.rules[0]
+    yield rule if best < first - abs(first) * how.margin * unsure - 1e-9 else how.rules[0]
 
 
 class _Orders:
@@ -285,12 +283,9 @@ class _Orders:
         active = shot.jobs
         by_work = sorted(active, key=lambda job: (state.jobs[job].outlook.left_s, job))
         self._starts = [(by_work[::-1], True), (by_work, True)]
-        if state.rule.startswith(f"{ORDER} "):
-            _, first, *words = state.rule.split(" ")
-            kept = [job for job in map(int, words) if job in state.active]
-            self._starts.append(
-                (kept + [job for job in active if job not in dict.fromkeys(kept)], first == "builds-first")
-            )
+        if (now := ordered(state.rule)) is not None:
+            kept = (job for job in now[0] if job in state.active)
+            self._starts.append(([*dict.fromkeys((*kept, *active))], now[1]))
         self.starts = len(self._starts)
         self.best = float("inf")
         self._jobs, self._builds_first = self._starts[0]

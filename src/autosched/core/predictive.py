@@ -28,7 +28,7 @@ HURRY = 1.5
 
 
 def _weighted(makespan: float, completion: float, *, limit: float = math.inf) -> Score:
-    """Both relative to first come, first served, so that the weights mean the same for every load.
+    """Both relative to the search's first rule, so that the weights mean the same for every load.
 
     A makespan above `limit` counts so much that only as bad ones can be chosen instead.
     """
@@ -106,17 +106,17 @@ def foreseen_key(state: State, task: Task) -> Key:
     wrong = state.estimates.are_wrong()
     rule = rules.BUILD_FIRST if wrong else rules.named(state.rule or AIMS[state.goal].rule)
     ahead = job.outlook
-    home = job.places.get("build")
+    home = outlook.home(job)
     left_s = ahead.bold_s if rule.bold else ahead.left_s
     sight = Sight(
-        rules.RANKS.get(task.at, rules.RANK_OTHER),
+        rules.rank(task.at),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,
         task.job,
         outlook.bottleneck_s(state) if rule.watches else 0.0,
-        home is not None and task.queued_in != home,
-        sum(state.totals.pools.get(pool, 0.0) for pool in home) if home is not None else 0.0,
+        bool(home) and task.queued_in != home,
+        sum(state.totals.pools.get(pool, 0.0) for pool in home),
     )
     waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + ahead.left_s))
     if waited_out:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
 from autosched.core import outlook
+from autosched.core.actions import ReplacePolicy
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.rules import Key
 from autosched.core.state import State, Task
@@ -19,11 +20,11 @@ STALE_MIN = 64
 
 
 class Ranking:
-    """Who stands where. Calls the policy, and survives it: then `broken` says why it was replaced."""
+    """Who stands where. Calls the policy, and survives it: then `broken` says by what and why it was replaced."""
 
     def __init__(self, state: State, policy: Policy, guard: AbstractContextManager[object] | None = None) -> None:
         self.policy = policy
-        self.broken = ""
+        self.broken: ReplacePolicy | None = None
         self.asleep = False
         """While a journal is replayed nobody asks the policy."""
         self.dirty: dict[PoolName, None] = {}
@@ -35,7 +36,7 @@ class Ranking:
 
     def adopt(self, policy: Policy) -> None:
         """From now on this policy decides: all queues are ordered anew."""
-        self.policy, self.broken = policy, ""
+        self.policy, self.broken = policy, None
         self._state.shares_units |= policy.shares_units
         self.reorder()
 
@@ -83,12 +84,11 @@ class Ranking:
         for job in dict.fromkeys(task.job for task in tasks):
             outlook.look(state, state.jobs[job])
         for task in tasks:
-            key, ticket = self._key(task), task.ticket  # in this order: a policy that breaks gives all new tickets
+            key = self._key(task)  # a policy that breaks here gives all new tickets
             if key != task.key:
-                self._in_turn.pop(ticket, None)
                 self._reckon(task, key)
             elif count > RECKON_ALL:  # to the end of the line
-                self._in_turn[ticket] = self._in_turn.pop(ticket)
+                self._in_turn[task.ticket] = self._in_turn.pop(task.ticket)
 
     def head(self, pool: PoolName) -> Task | None:
         """The first waiting task of the pool, if the policy lets it go now."""
@@ -163,6 +163,7 @@ class Ranking:
 
     def replace(self, reason: str) -> None:
         """The policy decides no more."""
-        self.broken = f"policy {self.policy.name!r} is broken: {reason}"
+        name = self.policy.name
+        self.broken = ReplacePolicy(name, INTERLEAVED.name, f"policy {name!r} is broken: {reason}")
         self.policy = INTERLEAVED
         self.reorder()

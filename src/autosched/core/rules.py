@@ -122,19 +122,32 @@ RULES = {
 }
 
 
+def rank(stage: str) -> int:
+    """How far a stage stands behind those that feed the device; 0 goes first."""
+    return RANKS.get(stage, RANK_OTHER)
+
+
 def order(jobs: Sequence[int], *, builds_first: bool) -> str:
     """The name of the rule that serves jobs in a fixed order."""
     return " ".join((ORDER, "builds-first" if builds_first else "jobs-first", *map(str, jobs)))
 
 
+def ordered(name: str) -> tuple[list[int], bool] | None:
+    """The jobs of a fixed order and whether builds go first; None when the name is none of `order`."""
+    if not name.startswith(f"{ORDER} "):
+        return None
+    _, first, *jobs = name.split(" ")
+    return [int(job) for job in jobs], first == "builds-first"
+
+
 @lru_cache(maxsize=512)
 def named(name: str) -> Rule:
     """The rule of that name. KeyError when there is none."""
-    if not name.startswith(f"{ORDER} "):
+    if (fixed := ordered(name)) is None:
         return RULES[name]
-    _, first, *jobs = name.split(" ")
-    place = {int(job): number for number, job in enumerate(jobs)}
+    jobs, builds_first = fixed
+    place = {job: number for number, job in enumerate(jobs)}
     last = len(place)
-    if first == "builds-first":
+    if builds_first:
         return Rule(name, lambda it: (it.rank, place.get(it.job, last), it.job))
     return Rule(name, lambda it: (place.get(it.job, last), it.rank, it.job))

@@ -108,10 +108,10 @@ class Scheduler:
         """A policy was found broken while it was asked; what it held back may start now."""
         if self._ranking.stuck():
             self._ranking.replace("it starts nothing, although nothing runs and units are free")
-        if reason := self._ranking.broken:
-            self._ranking.broken = ""
+        if (replaced := self._ranking.broken) is not None:
+            self._ranking.broken = None
             yield from self._start()
-            yield ReplacePolicy(reason.split("'")[1], self.policy.name, reason)
+            yield replaced
 
     def advice(self) -> Iterator[RuleChosen | None]:
         """Look ahead, if the policy wants to and something is different: each item is a bounded piece of work.
