@@ -7,6 +7,7 @@ do better (local search). The chance in it is a number sequence of its own, so e
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import truediv
 
 from autosched.core import outlook
 from autosched.core.rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
@@ -164,7 +165,7 @@ def play(shot: Snapshot, rule: Rule) -> Forecast:
         sight.rank, sight.left_s, sight.ready_at, sight.job = stage_rank, left[job], ready_at, shot.jobs[job]
         sight.path_s = left[job] / abreast[job]
         if rule.watches:
-            sight.bottleneck_s = max(map(_per_unit, pools, units))
+            sight.bottleneck_s = max(map(truediv, pools, units))
         sight.on_device, sight.home_s = (pool != home, pools[home]) if home >= 0 else (False, 0.0)
         heapq.heappush(queues[pool], ((-priorities[job], *key(sight)), number))
         return pool
@@ -214,10 +215,6 @@ def _totals(shot: Snapshot) -> tuple[list[float], list[float], list[int]]:
             left[chain.job] += seconds
             pools[pool] += seconds
     return left, pools, abreast
-
-
-def _per_unit(seconds: float, units: int) -> float:
-    return seconds / units
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,9 +145,8 @@ def named(name: str) -> Rule:
     """The rule of that name. KeyError when there is none."""
     if (fixed := ordered(name)) is None:
         return RULES[name]
-    jobs, builds_first = fixed
-    place = {job: number for number, job in enumerate(jobs)}
+    place = {job: number for number, job in enumerate(fixed[0])}
     last = len(place)
-    if builds_first:
+    if fixed[1]:
         return Rule(name, lambda it: (it.rank, place.get(it.job, last), it.job))
     return Rule(name, lambda it: (place.get(it.job, last), it.rank, it.job))
