@@ -26,8 +26,8 @@ from msgspec import Struct
 from autosched.backend import Built, Lease, Measured, Session
 from autosched.model import JobSpec, TaskInfo
 from autosched.tvm.orders import Plan
-from autosched_backend_ansor.session import AnsorSession
-from autosched_backend_ansor.tuner import AnsorTuner
+from autosched.tvm.session import TvmSession
+from autosched.tvm.tuner import TvmTuner
 
 NAME = "ansor-probed"
 OPTION = "probe"
@@ -81,7 +81,7 @@ class ProbedBackend:
         )
 
 
-class ProbedSession(AnsorSession):
+class ProbedSession(TvmSession):
     """One job that also measures the fixed set."""
 
     def __init__(self, folder: Path, *rest: Any) -> None:
@@ -89,7 +89,7 @@ class ProbedSession(AnsorSession):
         self._folder = folder
         self._turns = itertools.count(os.getpid())  # jobs begin at different places of the set
 
-    def tuner(self, task: TaskInfo, seed: int) -> AnsorTuner:
+    def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
         return ProbedTuner(self, task, seed)
 
@@ -99,7 +99,7 @@ class ProbedSession(AnsorSession):
         self._workers.call("profile", lease.cores, f"{__name__}:measure", *arguments, timeout_s=CALL_S)
 
 
-class ProbedTuner(AnsorTuner):
+class ProbedTuner(TvmTuner):
     """Probes between the candidates of its own."""
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
@@ -181,7 +181,7 @@ def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count
     """Build `count` random candidates: half of the task with most arithmetic, half of a pooling, which needs memory."""
     host, device = (Lease(name, (), tuple(cores[name]), SET_S) for name in ("host", "device"))
     job = JobSpec(name="fixed", model="0" * 64, shapes=shapes)
-    session = AnsorSession(job, model, folder / "work", folder / "out", len(device.cores))
+    session = TvmSession(job, model, folder / "work", folder / "out", len(device.cores))
     by_flops = sorted(session.import_network(host).tasks, key=lambda task: -task.flops)
     pool = next((task for task in by_flops if "pool" in task.name), by_flops[1])
     fixed = []

@@ -1,18 +1,18 @@
 """Backend ``ansor``: TVM's MetaSchedule (Ansor's search) taken apart into select, build, profile and update."""
 
-from pathlib import Path
+from autosched.tvm.backend import TvmBackend
+from autosched.tvm.searching import Method
+from autosched_backend_ansor.options import Options
 
-from autosched.backend import Session
-from autosched.model import JobSpec
 
-
-class AnsorBackend:
+class AnsorBackend(TvmBackend[Options]):
     """The entry point."""
 
-    api = (1, 1)
+    name = "ansor"
+    options = Options
 
-    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """Check options and target, and start a session. Raises RequestError."""
-        from autosched_backend_ansor.session import AnsorSession  # needs TVM; reading this package's name does not
+    def method(self, given: Options, threads: int) -> Method:
+        """One cost model for all tasks of the job."""
+        from autosched_backend_ansor.search import AnsorMethod  # needs TVM; to read this package's name does not
 
-        return AnsorSession(job, model, workdir, outdir, device_cores)
+        return AnsorMethod(given, threads)

@@ -13,6 +13,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.tvm import building
+from autosched.tvm.searching import Site
 from autosched_backend_ansor.options import Options
 
 FAILED_S = 1e10
@@ -64,23 +65,36 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
             return np.asarray(self.shared.inner.predict(context, candidates), "float64")
 
 
-class Search:
+class AnsorMethod:
+    """The searches of one job."""
+
+    notes: Sequence[str] = ()
+
+    def __init__(self, options: Options, threads: int) -> None:
+        quiet()
+        self._options = options
+        self._model = SharedModel(options, threads)
+
+    def search(self, site: Site) -> "AnsorSearch":
+        """Begin the search for a task."""
+        return AnsorSearch(site, self._options, self._model)
+
+
+class AnsorSearch:
     """A task's search state; everything in it comes from the workload, the seed and the measurements."""
 
-    def __init__(
-        self, workload: Any, target: Any, options: Options, model: SharedModel, seed: int, threads: int
-    ) -> None:
-        self._workload = workload
-        self._target = target
+    def __init__(self, site: Site, options: Options, model: SharedModel) -> None:
+        self._workload = site.workload
+        self._target = site.target
         self._database = ms.database.MemoryDatabase()
-        self._own = self._database.commit_workload(workload)
-        self._model = TaskModel(model, seed)
+        self._own = self._database.commit_workload(site.workload)
+        self._model = TaskModel(model, site.seed)
         self._known: set[int] = set()
         self._spare: list[Any] = []
         self._scheduled: dict[bytes, Any] = {}
         self._context = ms.TuneContext(
-            mod=workload, target=target, space_generator="post-order-apply", task_name="task", logger=LOG,
-            rand_state=seed, num_threads=threads,
+            mod=site.workload, target=site.target, space_generator="post-order-apply", task_name="task", logger=LOG,
+            rand_state=site.seed, num_threads=site.threads,
             search_strategy=ms.SearchStrategy.create(
                 "evolutionary", population_size=options.population_size, eps_greedy=options.eps_greedy,
                 init_min_unmeasured=options.init_min_unmeasured, genetic_num_iters=options.genetic_num_iters,

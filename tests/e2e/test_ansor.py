@@ -28,9 +28,9 @@ pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.session import TvmSession  # noqa: E402
+from autosched.tvm.tuner import KEPT, UNTUNED  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
-from autosched_backend_ansor.session import AnsorSession  # noqa: E402
-from autosched_backend_ansor.tuner import KEPT, UNTUNED  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {
@@ -47,10 +47,10 @@ def device(stage: str) -> Lease:
     return Lease(stage, ("cpu0",), (CORES[0],), 300.0)
 
 
-def start(net: Path, folder: Path, **words: object) -> AnsorSession:
+def start(net: Path, folder: Path, **words: object) -> TvmSession:
     spec = JobSpec(name="net", model="0" * 64, **{"options": QUICK, **words})  # type: ignore[arg-type]
     session = AnsorBackend().open(spec, net, folder / "work", folder / "out", 1)
-    assert isinstance(session, AnsorSession)
+    assert isinstance(session, TvmSession)
     return session
 
 
@@ -60,7 +60,7 @@ def saved(net: object, folder: Path) -> Path:
     return path
 
 
-def tune(session: AnsorSession, network: Network, rounds: int) -> list[Record]:
+def tune(session: TvmSession, network: Network, rounds: int) -> list[Record]:
     """Rounds of four candidates: one for each task, `rounds` for the two heaviest."""
     records: list[Record] = []
     for info in network.tasks:
@@ -132,7 +132,7 @@ def _children_left() -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnsorSession]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TvmSession]:
     folder = tmp_path_factory.mktemp("one")
     made = start(saved(conv_net(), folder), folder, options={**QUICK, "run_timeout_s": 1.0})
     made.import_network(lane("import"))
@@ -141,7 +141,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnsorSession]:
 
 
 @pytest.fixture(scope="module")
-def task(session: AnsorSession) -> TaskInfo:
+def task(session: TvmSession) -> TaskInfo:
     return session.import_network(lane("import")).tasks[0]
 
 
@@ -151,12 +151,12 @@ def test_a_task_says_what_it_is(task: TaskInfo) -> None:
     assert task.flops == pytest.approx(2 * 16 * 16 * 9 * 16 * 16, rel=0.1)
 
 
-def test_the_same_seed_selects_the_same(session: AnsorSession, task: TaskInfo) -> None:
+def test_the_same_seed_selects_the_same(session: TvmSession, task: TaskInfo) -> None:
     first, again, other = (session.tuner(task, seed).select(4, lane("select")) for seed in (5, 5, 6))
     assert list(first) == list(again) != list(other)
 
 
-def test_nothing_is_selected_twice_even_after_a_restart(session: AnsorSession, task: TaskInfo) -> None:
+def test_nothing_is_selected_twice_even_after_a_restart(session: TvmSession, task: TaskInfo) -> None:
     seen: list[bytes] = []
     records: list[Record] = []
     for _ in range(2):  # two lives of a client
@@ -175,7 +175,7 @@ def test_nothing_is_selected_twice_even_after_a_restart(session: AnsorSession, t
     assert len(list(session.artifacts.iterdir())) <= 2 * KEPT
 
 
-def test_the_best_and_the_default_are_measured_side_by_side(session: AnsorSession, task: TaskInfo) -> None:
+def test_the_best_and_the_default_are_measured_side_by_side(session: TvmSession, task: TaskInfo) -> None:
     tuner = session.tuner(task, 21)
     measured = list(tuner.profile(tuner.build(tuner.select(4, lane("select")), lane("build")), device("profile")))
     valid = sorted((m for m in measured if m.latency_s), key=lambda m: statistics.median(m.latency_s))
@@ -193,7 +193,7 @@ def test_the_best_and_the_default_are_measured_side_by_side(session: AnsorSessio
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="makes a kernel with a C compiler")
-def test_a_wrong_kernel_does_not_spoil_the_comparison(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+def test_a_wrong_kernel_does_not_spoil_the_comparison(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
     tuner = session.tuner(task, 22)
     default = tuner.default()
     assert default is not None
@@ -232,7 +232,7 @@ BAD_KERNELS = {
 @pytest.mark.skipif(shutil.which("cc") is None, reason="makes kernels with a C compiler")
 @pytest.mark.parametrize("behaviour", BAD_KERNELS)
 def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
-    behaviour: str, session: AnsorSession, task: TaskInfo, tmp_path: Path
+    behaviour: str, session: TvmSession, task: TaskInfo, tmp_path: Path
 ) -> None:
     body, failure, words = BAD_KERNELS[behaviour]
     source, library = tmp_path / "bad.c", tmp_path / "bad.so"
@@ -250,7 +250,7 @@ def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
     assert 0 < statistics.median(fine.latency_s) < 1
 
 
-def test_candidates_that_cannot_be_built_are_records(session: AnsorSession, task: TaskInfo) -> None:
+def test_candidates_that_cannot_be_built_are_records(session: TvmSession, task: TaskInfo) -> None:
     tuner = session.tuner(task, 12)
     built = tuner.build([b"not json", b"[[], []]", b'[[["NoSuchThing", [], [], []]], []]'], lane("build"))
     assert [b.failure for b in built] == [Failure.BUILD_ERROR, None, Failure.BUILD_ERROR]
@@ -258,7 +258,7 @@ def test_candidates_that_cannot_be_built_are_records(session: AnsorSession, task
     assert next(iter(tuner.profile(built, device("profile")))).failure is Failure.BUILD_ERROR
 
 
-def test_a_build_that_takes_too_long_is_a_record(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+def test_a_build_that_takes_too_long_is_a_record(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
     impatient = start(saved(conv_net(), tmp_path), tmp_path, options={**QUICK, "build_timeout_s": 1e-6})
     impatient.import_network(lane("import"))
     session.reference(task, lane("build"))
@@ -269,7 +269,7 @@ def test_a_build_that_takes_too_long_is_a_record(session: AnsorSession, task: Ta
     assert built[0].failure is Failure.BUILD_TIMEOUT
 
 
-def test_kill_ends_a_running_step(session: AnsorSession, task: TaskInfo, tmp_path: Path) -> None:
+def test_kill_ends_a_running_step(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
     tuner = session.tuner(task, 13)
     candidates = tuner.select(4, lane("select"))
     tuner.build(candidates[:1], lane("build"))
@@ -280,7 +280,7 @@ def test_kill_ends_a_running_step(session: AnsorSession, task: TaskInfo, tmp_pat
     assert [b.failure for b in tuner.build(candidates[:1], lane("build"))] == [None]
 
 
-def test_a_worker_killed_from_outside_costs_one_candidate(session: AnsorSession, task: TaskInfo) -> None:
+def test_a_worker_killed_from_outside_costs_one_candidate(session: TvmSession, task: TaskInfo) -> None:
     tuner = session.tuner(task, 14)
     candidates = tuner.select(2, lane("select"))
     pid = session._workers.call("build", lane("build").cores, "os:getpid", timeout_s=60)
@@ -323,7 +323,7 @@ def test_wishes_that_cannot_be_met(words: dict[str, object], told: str, tmp_path
     assert told in rejected(saved(conv_net(), tmp_path), tmp_path, **words)
 
 
-def test_where_the_default_won_no_schedule_is_compiled(session: AnsorSession, task: TaskInfo) -> None:
+def test_where_the_default_won_no_schedule_is_compiled(session: TvmSession, task: TaskInfo) -> None:
     fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
     tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
     default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)

@@ -110,7 +110,7 @@ for place in COMMANDS.values():
     getattr(import_module(f"autosched.cli.{module}"), name)
 backend.load("mock")
 backend.load("ansor")
-import autosched_backend_ansor.session
+import autosched.tvm.session
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr

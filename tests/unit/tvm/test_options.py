@@ -1,12 +1,13 @@
 import pytest
 
 from autosched.errors import RequestError
-from autosched_backend_ansor import options
+from autosched.tvm import options
+from autosched_backend_ansor.options import Options
 
 
 def test_defaults_and_given_values() -> None:
-    assert options.read({}).population_size == options.Options().population_size
-    assert options.read({"population_size": 128, "min_repeat_ms": 5}).population_size == 128
+    assert options.read("ansor", Options, {}).population_size == Options().population_size
+    assert options.read("ansor", Options, {"population_size": 128, "min_repeat_ms": 5}).population_size == 128
 
 
 @pytest.mark.parametrize(
@@ -20,4 +21,4 @@ def test_defaults_and_given_values() -> None:
 )
 def test_what_cannot_be_used_is_named(given: dict[str, bool | int | float | str], words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        options.read(given)
+        options.read("ansor", Options, given)

@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched_backend_ansor.search import Search  # noqa: E402
+from autosched_backend_ansor.search import AnsorSearch  # noqa: E402
 
 
-def made(*generations: list[str], batch: int = 2) -> Search:
+def made(*generations: list[str], batch: int = 2) -> AnsorSearch:
     """A search whose generations are these names."""
-    search = Search.__new__(Search)
+    search = AnsorSearch.__new__(AnsorSearch)
     waiting = list(generations)
     search._context = cast(
         Any, SimpleNamespace(generate_measure_candidates=lambda: waiting.pop(0) if waiting else None)

@@ -10,9 +10,9 @@ from autosched.backend import Built, Lease
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, TaskInfo
 from autosched.tvm import orders
+from autosched.tvm.session import TvmSession
+from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Killed, Raised, TimedOut
-from autosched_backend_ansor.session import AnsorSession
-from autosched_backend_ansor.tuner import AnsorTuner
 
 LEASE = Lease("any", ("host/0",), (0,), 60.0)
 TASK = TaskInfo(task=1, name="op", workload="0")
@@ -39,10 +39,10 @@ class FakeSession:
         raise Killed("killed")
 
 
-def made(folder: Path, **errors: Exception) -> AnsorTuner:
+def made(folder: Path, **errors: Exception) -> TvmTuner:
     session = FakeSession(folder)
     session.errors = {name.encode(): error for name, error in errors.items()}
-    return AnsorTuner(cast(Any, session), TASK, 0)
+    return TvmTuner(cast(Any, session), TASK, 0)
 
 
 def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ class FakeWorkers:
             raise self._error
 
 
-def session_of(folder: Path, error: Exception | None, name: str = "net") -> AnsorSession:
-    session = AnsorSession.__new__(AnsorSession)
+def session_of(folder: Path, error: Exception | None, name: str = "net") -> TvmSession:
+    session = TvmSession.__new__(TvmSession)
     session._tasks_dir = session._workdir = folder
     session._job = JobSpec(name=name, model="0" * 64)
     session._workers = cast(Any, FakeWorkers(error))

@@ -13,8 +13,8 @@ from autosched.model import Failure, Record, TaskInfo
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError
 
 if TYPE_CHECKING:
-    from autosched_backend_ansor.search import Search
-    from autosched_backend_ansor.session import AnsorSession
+    from autosched.tvm.searching import Search
+    from autosched.tvm.session import TvmSession
 
 REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
@@ -25,10 +25,10 @@ KEPT = 3
 """Kernels of the best candidates are kept, so that the finals need not build them again."""
 
 
-class AnsorTuner:
-    """Made cheaply: the search state is built by the first step that needs it, on that step's cores."""
+class TvmTuner:
+    """Made cheaply: the search is built by the first step that needs it, on that step's cores."""
 
-    def __init__(self, session: "AnsorSession", task: TaskInfo, seed: int) -> None:
+    def __init__(self, session: "TvmSession", task: TaskInfo, seed: int) -> None:
         self._session = session
         self._task = task
         self._seed = seed

@@ -1,13 +1,13 @@
-"""One job: its model, its workers, and what its tuners share."""
+"""One job on TVM: its model, its workers, and everything a backend does but the search."""
 
 import itertools
 import re
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,12 +15,10 @@ from autosched.backend import Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
+from autosched.tvm.options import Options
+from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched.tvm.tuner import REFERENCE_TIMEOUT_S, UNTUNED, TvmTuner, gist
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
-from autosched_backend_ansor import options as option_table
-from autosched_backend_ansor.tuner import REFERENCE_TIMEOUT_S, UNTUNED, AnsorTuner, gist
-
-if TYPE_CHECKING:
-    from autosched_backend_ansor.search import Search, SharedModel
 
 LOADED_RATIO = 6.0
 """A build may take so much longer than its processor time where other load shares the core."""
@@ -32,11 +30,21 @@ FINAL_REPEAT = 2
 """So many times the usual samples when the best are compared: their median decides."""
 
 
-class AnsorSession:
+class TvmSession:
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
-    def __init__(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> None:
-        self.options = option_table.read(job.options)
+    def __init__(
+        self,
+        job: JobSpec,
+        model: Path,
+        workdir: Path,
+        outdir: Path,
+        device_cores: int,
+        options: Options,
+        method: Callable[[int], Method],
+    ) -> None:
+        """`method` makes the job's method for a number of threads. Raises RequestError."""
+        self.options = options
         toolchain.check_packages()
         toolchain.linker()
         prepare()
@@ -49,8 +57,9 @@ class AnsorSession:
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
             folder.mkdir(parents=True)
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
-        self._model_lock = threading.Lock()
-        self._shared: SharedModel | None = None
+        self._method_lock = threading.Lock()
+        self._make_method = method
+        self._method: Method | None = None
         self._notes: tuple[str, ...] = ()
 
     # The network's stages -----------------------------------------------------------------------------------
@@ -86,7 +95,8 @@ class AnsorSession:
             "evaluate", lease, orders.EVALUATE, str(self._builds), str(self._model), lease.cores, lease.timeout_s,
             timeout_s=lease.timeout_s,
         )  # fmt: skip
-        evaluation = msgspec.structs.replace(evaluation, notes=(*self._notes, *evaluation.notes))
+        methods = self._method.notes if self._method is not None else ()
+        evaluation = msgspec.structs.replace(evaluation, notes=(*self._notes, *methods, *evaluation.notes))
         self._outdir.mkdir(parents=True, exist_ok=True)
         for suffix in (".so", ".json"):
             shutil.copyfile(self._builds / f"{evaluation.published}{suffix}", self._outdir / f"{self._stem}{suffix}")
@@ -94,9 +104,9 @@ class AnsorSession:
         (self._outdir / "evaluation.json").write_bytes(text + b"\n")
         return evaluation
 
-    def tuner(self, task: TaskInfo, seed: int) -> AnsorTuner:
+    def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
-        return AnsorTuner(self, task, seed)
+        return TvmTuner(self, task, seed)
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the workers of this lease, or all."""
@@ -104,21 +114,22 @@ class AnsorSession:
 
     # What tuners need ---------------------------------------------------------------------------------------
 
-    def search(self, task: TaskInfo, seed: int, lease: Lease) -> "Search":
-        """A fresh search state for a task."""
+    def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
+        """A fresh search for a task."""
         from autosched.tvm import building
-        from autosched_backend_ansor import search
 
         intrinsics.install()
-        search.quiet()
         threads = max(1, len(lease.cores))
-        with self._model_lock:
-            if self._shared is None:
-                self._shared = search.SharedModel(self.options, threads)
+        with self._method_lock:
+            if self._method is None:
+                self._method = self._make_method(threads)
         workload = building.load_task(self._task_file(task))
         target = building.load_target(self.target)
         task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
-        return search.Search(workload, target, self.options, self._shared, task_seed, threads)
+        try:
+            return self._method.search(Site(task, workload, target, task_seed, threads))
+        except Unsupported as error:
+            raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
 
     def reference(self, task: TaskInfo, lease: Lease) -> None:
         """Build the task's kernel without a schedule, once: what candidates' results are compared with."""

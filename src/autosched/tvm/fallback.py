@@ -1,0 +1,35 @@
+"""A method, and another one for the tasks that it cannot do."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from autosched.tvm.searching import Method, Search, Site, Unsupported
+
+
+class Fallback:
+    """Says in its notes which tasks went to the other one, and why."""
+
+    def __init__(self, first: Method, name: str, other: Callable[[], Method]) -> None:
+        """`name` is that of the other backend, whose method is made when it is needed."""
+        self._first, self._name, self._make_other = first, name, other
+        self._other: Method | None = None
+        self._passed_on: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The notes of both, and what was passed on."""
+        with self._lock:
+            said = [f"{task}: {reason}; backend {self._name} tuned it" for task, reason in self._passed_on.items()]
+            return (*said, *self._first.notes, *(self._other.notes if self._other is not None else ()))
+
+    def search(self, site: Site) -> Search:
+        """Begin the search for a task. Raises Unsupported when neither can do it."""
+        try:
+            return self._first.search(site)
+        except Unsupported as error:
+            with self._lock:
+                self._passed_on[site.info.name] = str(error)
+                if self._other is None:
+                    self._other = self._make_other()
+            return self._other.search(site)

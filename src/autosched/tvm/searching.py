@@ -1,0 +1,53 @@
+"""What a TVM backend adds to the session that all of them share: how candidates are searched for. Loads without TVM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autosched.model import TaskInfo
+
+
+@dataclass(frozen=True)
+class Site:
+    """One task, as a search sees it."""
+
+    info: TaskInfo
+    workload: Any
+    """IRModule with the one PrimFunc `main`."""
+    target: Any
+    """tvm.target.Target."""
+    seed: int
+    threads: int
+    """Cores that the search may use."""
+
+
+class Unsupported(Exception):
+    """This method cannot search for candidates of this task; the message says why, in a clause."""
+
+
+class Search(Protocol):
+    """The search of one task: a fold over what was measured.
+
+    A candidate is the JSON of a schedule's trace, `[instructions, decisions]`, with a third element, an object, where
+    the search wants to remember something with the record. Nothing but the records survives the client.
+    """
+
+    def select(self, count: int) -> list[bytes]:
+        """Up to `count` candidates that were neither measured nor selected before; none: there is nothing left."""
+
+    def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
+        """Learn from candidates and their latencies in seconds, empty for a failure.
+
+        Candidates of other methods may be among them, and some that do not fit the task; they are no error.
+        """
+
+
+class Method(Protocol):
+    """The searches of one job: holds what its tasks share. Its searches are used from several threads."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know of how tasks were searched, beside the result."""
+
+    def search(self, site: Site) -> Search:
+        """Begin the search for a task. Raises Unsupported."""
