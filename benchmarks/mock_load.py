@@ -10,7 +10,7 @@ the listing of spans one step ends when the next one begins.
 
 The start of so many Python processes is told apart (`startup`) from what follows (`steady`). Meanwhile a thread that
 only sleeps on the daemon's cores, and now and then has a few bytes written to its disk, tells what the machine itself
-does to whoever uses it (`machine`): what other work makes late there is late here as well.
+does to whoever uses it (`meanwhile`): what other work makes late there is late here as well.
 """
 
 import argparse
@@ -113,7 +113,7 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
             "clients_cpu_ms_per_step": 1e3 * (after[1] - before[1]) / count,
             **told(steady),
         },
-        "machine": {"late_ms": in_ms(machine.late_s), "fsync_ms": in_ms(machine.fsync_s)},
+        "meanwhile": {"late_ms": in_ms(machine.late_s), "fsync_ms": in_ms(machine.fsync_s)},
         "daemon_rss_mb": rss / 1e6,
     }
 

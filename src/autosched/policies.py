@@ -5,11 +5,11 @@ Its code runs inside the daemon: what raises or takes longer than `scheduler.pol
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 
 from autosched.core.policy import POLICIES, Policy
 from autosched.errors import AutoschedError, NotFound, Refused
+from autosched.offers import offered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -23,13 +23,9 @@ class PolicyBroken(AutoschedError):
     """A policy is installed and cannot be used."""
 
 
-@cache
 def _offered() -> "dict[str, EntryPoint]":
-    """Policies of other packages by name. Reads metadata only; a name of the core cannot be taken."""
-    from importlib.metadata import entry_points
-
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return {entry.name: entry for entry in found if entry.name not in POLICIES}
+    """Policies of other packages by name; a name of the core cannot be taken."""
+    return {name: entry for name, entry in offered(GROUP).items() if name not in POLICIES}
 
 
 def installed() -> tuple[str, ...]:

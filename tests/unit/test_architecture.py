@@ -14,9 +14,10 @@ FILE_LINES_MAX = 450
 LISTS = {"protocol.py": 550}
 """Read by looking things up, not from end to end."""
 FUNCTION_LINES_MAX = 65
-CORE_LINES_MAX = 2_300
+CORE_LINES_MAX = 2_360
 """An hour's reading. 1,500 were enough for queues and leases; what is learned of stage times, the rules that follow
-from it and looking ahead are a third of what there is now, and the reason why `predictive` is better."""
+from it and looking ahead are a third of what there is now, and the reason why `predictive` is better; the last
+50 halved what a decision costs."""
 PURE = ("core", "model.py", "errors.py", "wire.py", "protocol.py", "units.py")
 IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",

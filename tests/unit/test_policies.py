@@ -1,6 +1,6 @@
 """Policies of other packages: found by entry point, loaded when asked for, and named when they cannot be used."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,14 @@ from packages import install
 
 
 @pytest.fixture
-def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Installs a package that offers policies by these names, given as module:object."""
 
     def offer(**entries: str) -> None:
         monkeypatch.syspath_prepend(str(install(tmp_path / "packages", GROUP, **entries)))
-        policies._offered.cache_clear()
+        monkeypatch.setattr("autosched.offers._read", {})
 
-    yield offer
-    policies._offered.cache_clear()
+    return offer
 
 
 def test_policies_of_the_core_come_first_and_cannot_be_replaced(offers: Callable[..., None]) -> None:

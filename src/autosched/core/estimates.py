@@ -8,8 +8,10 @@ whatever their distribution is (split conformal prediction: Vovk et al., Algorit
 
 import math
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Struct
 
@@ -52,16 +54,20 @@ class Mean:
         return self.mean_s if prior_s is None else (self.count * self.mean_s + prior_s) / (self.count + 1.0)
 
 
+def _means() -> "defaultdict[Any, Mean]":
+    return defaultdict(Mean)
+
+
 @dataclass(slots=True)
 class JobTimes:
     """What one job's stages took."""
 
-    stages: dict[str, Mean] = field(default_factory=dict)
-    tasks: dict[tuple[TaskIndex, str], Mean] = field(default_factory=dict)
+    stages: defaultdict[str, Mean] = field(default_factory=_means)
+    tasks: defaultdict[tuple[TaskIndex, str], Mean] = field(default_factory=_means)
     history: dict[tuple[TaskIndex, str], Mean] = field(default_factory=dict)
-    recalled: dict[str, Mean] = field(default_factory=dict)
+    recalled: defaultdict[str, Mean] = field(default_factory=_means)
     """The history, by stage alone."""
-    errors: dict[str, Mean] = field(default_factory=dict)
+    errors: defaultdict[str, Mean] = field(default_factory=_means)
     """Log of measured over expected, by stage: what is left of it in the mean is no noise."""
 
 
@@ -102,9 +108,9 @@ class Calibration(Struct, frozen=True):
 class Estimates:
     """Everything learned. Jobs that have ended are forgotten, but for what they say of stages in general."""
 
-    jobs: dict[JobId, JobTimes] = field(default_factory=dict)
-    stages: dict[str, Mean] = field(default_factory=dict)
-    ratios: dict[str, Ratios] = field(default_factory=dict)
+    jobs: defaultdict[JobId, JobTimes] = field(default_factory=lambda: defaultdict(JobTimes))
+    stages: defaultdict[str, Mean] = field(default_factory=_means)
+    ratios: defaultdict[str, Ratios] = field(default_factory=lambda: defaultdict(Ratios))
     forecasts: dict[StepId, tuple[float, float | None, bool]] = field(default_factory=dict)
     """Running steps: expected seconds, their 90 % quantile, and whether that was more than a guess."""
     pairs: int = 0
@@ -117,10 +123,10 @@ class Estimates:
 
     def recall(self, job: JobId, stages: tuple[StageHistory, ...]) -> None:
         """Take over what earlier jobs left."""
-        times = self.jobs.setdefault(job, JobTimes())
+        times = self.jobs[job]
         for past in stages:
             times.history[past.task, past.stage] = Mean(float(past.count), past.mean_s)
-            times.recalled.setdefault(past.stage, Mean()).add(past.mean_s)
+            times.recalled[past.stage].add(past.mean_s)
 
     def forget(self, job: JobId) -> None:
         """The job has ended."""
@@ -155,22 +161,22 @@ class Estimates:
             expected_s, p90_s, sure = forecast
             self.steps += 1
             self.error_sum += abs(seconds - expected_s) / seconds
-            self.ratios.setdefault(stage, Ratios()).add(seconds / expected_s)
+            self.ratios[stage].add(seconds / expected_s)
             if p90_s is not None:
                 self.bounded += 1
                 self.covered += seconds <= p90_s
             if sure:
                 self._judge(job, stage, math.log(seconds / expected_s))
-        times = self.jobs.setdefault(job, JobTimes())
-        self.stages.setdefault(stage, Mean()).add(seconds)
-        times.stages.setdefault(stage, Mean()).add(seconds)
-        times.tasks.setdefault((task, stage), Mean()).add(seconds)
+        times = self.jobs[job]
+        self.stages[stage].add(seconds)
+        times.stages[stage].add(seconds)
+        times.tasks[task, stage].add(seconds)
 
     def _judge(self, job: JobId, stage: str, error: float) -> None:
-        errors = self.jobs.setdefault(job, JobTimes()).errors
+        errors = self.jobs[job].errors
         if stage not in errors:
             self.pairs += 1
-        mean = errors.setdefault(stage, Mean())
+        mean = errors[stage]
         self.error_total -= abs(mean.mean_s)
         mean.add(error)
         self.error_total += abs(mean.mean_s)
@@ -179,17 +185,22 @@ class Estimates:
 
     def of_job(self, job: JobId, stage: str) -> tuple[float | None, float]:
         """Expected seconds of a stage in a job, whichever task it is of, and on how many observations that rests."""
-        overall = self.stages.get(stage)
-        prior_s = overall.mean_s if overall is not None else None
+        return self.of_stages(job, (stage,))[0]
+
+    def of_stages(self, job: JobId, stages: Sequence[str]) -> list[tuple[float | None, float]]:
+        """The same of several stages at once."""
         times = self.jobs.get(job)
-        if times is None:
-            return prior_s, 0.0
-        recalled = times.recalled.get(stage)
-        own = times.stages.get(stage)
-        if recalled is not None:
-            prior_s = recalled.mean_s
-        count = (own.count if own is not None else 0.0) + (1.0 if recalled is not None else 0.0)
-        return (own.shrunk_to(prior_s) if own is not None else prior_s), count
+        found: list[tuple[float | None, float]] = []
+        for stage in stages:
+            overall = self.stages.get(stage)
+            prior_s, count = (overall.mean_s if overall is not None else None), 0.0
+            if times is not None:
+                if (recalled := times.recalled.get(stage)) is not None:
+                    prior_s, count = recalled.mean_s, 1.0
+                if (own := times.stages.get(stage)) is not None:
+                    prior_s, count = own.shrunk_to(prior_s), count + own.count
+            found.append((prior_s, count))
+        return found
 
     def of_task(self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None) -> float | None:
         """Expected seconds of a stage of a task; None when nobody knows anything."""

@@ -4,6 +4,7 @@ A job is so many rounds that nobody has begun, and the rest of each round that i
 and where they run, is learned from the loads; until a job has shown a stage, other jobs' places stand in for it.
 """
 
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ UNKNOWN_S = 1.0
 DOUBT = 1.0
 """A stage never seen counts double for a bold estimate, one seen n times by 1 + 1 / (n + 1): what is unknown may be
 long, and the sooner it is begun the sooner that is known."""
+STALE_MIN = 64
 
 Pools = tuple[PoolName, ...]
 
@@ -35,6 +37,13 @@ class Outlook:
     pools: dict[PoolName, float] = field(default_factory=dict)
     """`left_s` by pool."""
 
+    def add(self, pools: Pools, seconds: float, seen: float) -> None:
+        """So much to do in these pools; how many observations say so."""
+        self.left_s += seconds
+        self.bold_s += seconds * (1.0 + DOUBT / (seen + 1.0))
+        for pool in pools:
+            self.pools[pool] = self.pools.get(pool, 0.0) + seconds
+
 
 @dataclass(slots=True)
 class Totals:
@@ -43,8 +52,36 @@ class Totals:
     pools: dict[PoolName, float] = field(default_factory=dict)
     places: dict[str, Pools | None] = field(default_factory=dict)
     """Stage to where some job ran it; None: where that job builds."""
-    busiest_s: float | None = None
-    """What the busiest pool needs; None: not reckoned since something changed."""
+    units: dict[PoolName, int] = field(default_factory=dict)
+    """How many the declared pools have."""
+    busy: list[tuple[float, PoolName]] = field(default_factory=list, compare=False)
+    """A heap of (-seconds per unit, pool): what is true now, and what was and is dropped when it comes up."""
+
+    def declare(self, units: dict[PoolName, int]) -> None:
+        """These pools there are now."""
+        self.units = units
+        self.busy = [(-seconds / units[pool], pool) for pool, seconds in self.pools.items() if pool in units]
+        heapq.heapify(self.busy)
+
+    def replace(self, old: dict[PoolName, float], new: dict[PoolName, float]) -> None:
+        """A job has something else to do than it had. O(its pools, log of all pools), amortised."""
+        pools = self.pools
+        for pool, seconds in old.items():
+            pools[pool] -= seconds
+        for pool, seconds in new.items():
+            pools[pool] = pools.get(pool, 0.0) + seconds
+        for pool in old | new:
+            if pool in self.units:
+                heapq.heappush(self.busy, (-pools[pool] / self.units[pool], pool))
+        if len(self.busy) > 2 * len(self.units) + STALE_MIN:
+            self.declare(self.units)
+
+    def bottleneck_s(self) -> float:
+        """Seconds that the busiest pool needs for what is left. O(log pools), amortised."""
+        busy = self.busy
+        while busy and -busy[0][0] != self.pools[busy[0][1]] / self.units[busy[0][1]]:
+            heapq.heappop(busy)
+        return -busy[0][0] if busy else 0.0
 
 
 def home(job: "Job") -> Pools:
@@ -87,35 +124,25 @@ def look(state: "State", job: "Job") -> None:
     old, new = job.outlook, Outlook()
     if not job.state.ended:
         (_reckon_exactly if state.oracle is not None else _reckon)(state, job, new)
-    totals = state.totals.pools
-    for pool, seconds in old.pools.items():
-        totals[pool] = totals.get(pool, 0.0) - seconds
-    for pool, seconds in new.pools.items():
-        totals[pool] = totals.get(pool, 0.0) + seconds
-    state.totals.busiest_s = None
+    state.totals.replace(old.pools, new.pools)
     job.outlook = new
 
 
 def _reckon(state: "State", job: "Job", outlook: Outlook) -> None:
     stages = cycle(state, job)
-    places = dict(stages)
-    counts = dict.fromkeys(places, rounds_left(job))
-    times = {name: state.estimates.of_job(job.id, name) for name in places}
-    known = [expected_s for expected_s, _ in times.values() if expected_s is not None]
+    times = state.estimates.of_stages(job.id, [stage for stage, _ in stages])
+    known = [expected_s for expected_s, _ in times if expected_s is not None]
     default_s = sum(known) / len(known) if known else UNKNOWN_S
-    for stage, number in job.at.items():
+    count = rounds_left(job)
+    left = dict(job.at)
+    for (stage, pools), (expected_s, seen) in zip(stages, times, strict=True):
+        count += left.pop(stage, 0)  # who is at a stage of the round has all later ones before him, too
+        outlook.add(pools, count * (default_s if expected_s is None else expected_s), seen)
+    for stage, number in left.items():
         if number:
-            places.setdefault(stage, job.places.get(stage, ()))
-            counts[stage] = counts.get(stage, 0.0) + number
-            for later, _ in rest_of_round(stages, stage):
-                counts[later] += number
-    for stage, count in counts.items():
-        expected_s, seen = times[stage] if stage in times else state.estimates.of_job(job.id, stage)
-        seconds = count * (default_s if expected_s is None else expected_s)
-        outlook.left_s += seconds
-        outlook.bold_s += seconds * (1.0 + DOUBT / (seen + 1.0))
-        for pool in places[stage]:
-            outlook.pools[pool] = outlook.pools.get(pool, 0.0) + seconds
+            expected_s, seen = state.estimates.of_job(job.id, stage)
+            seconds = number * (default_s if expected_s is None else expected_s)
+            outlook.add(job.places.get(stage, ()), seconds, seen)
 
 
 def _reckon_exactly(state: "State", job: "Job", outlook: Outlook) -> None:
@@ -126,12 +153,3 @@ def _reckon_exactly(state: "State", job: "Job", outlook: Outlook) -> None:
             for pool in pools:
                 outlook.pools[pool] = outlook.pools.get(pool, 0.0) + seconds
     outlook.bold_s = outlook.left_s
-
-
-def bottleneck_s(state: "State") -> float:
-    """Seconds that the busiest pool needs for what is left. O(pools) when asked for the first time after a change."""
-    queues, totals = state.queues, state.totals
-    if totals.busiest_s is None:
-        work = ((len(queues[pool].pool.units), s) for pool, s in totals.pools.items() if pool in queues)
-        totals.busiest_s = max((s / units for units, s in work), default=0.0)
-    return totals.busiest_s

@@ -8,13 +8,16 @@ import math
 from dataclasses import dataclass
 
 from autosched.core import outlook, rules
-from autosched.core.lookahead import Forecast, Score, Search
+from autosched.core.lookahead import Forecast, Score, Search, doubt
 from autosched.core.rules import Key, Sight
 from autosched.core.state import Job, State, Task
 from autosched.model import Goal
 
 JOBS_MAX = 16
-"""With more active jobs looking ahead costs more than it brings."""
+"""With more active jobs looking ahead costs more than it brings,"""
+JOBS_MAX_SURE = 32
+SURE_DOUBT = 0.1
+"""unless the estimates are hardly in doubt: then it pays for so many."""
 CROWD_MAX = 2_000
 """With more jobs even looking whether they are a batch takes too long."""
 BATCH_SPREAD = 0.25
@@ -95,9 +98,10 @@ def plan(state: State) -> Search | None:
         return None
     submitted = [state.jobs[job].submitted_at for job in state.active]
     aim = AIMS[state.goal]
-    if max(submitted) - min(submitted) > BATCH_SPREAD * outlook.bottleneck_s(state):
+    if max(submitted) - min(submitted) > BATCH_SPREAD * state.totals.bottleneck_s():
         return Search((aim.stream,), aim.search.score)
-    return aim.search if count <= JOBS_MAX else Search((aim.rule,), aim.search.score)
+    few = count <= JOBS_MAX or (count <= JOBS_MAX_SURE and doubt(state) < SURE_DOUBT)
+    return aim.search if few else Search((aim.rule,), aim.search.score)
 
 
 def foreseen_key(state: State, task: Task) -> Key:
@@ -106,7 +110,9 @@ def foreseen_key(state: State, task: Task) -> Key:
     wrong = state.estimates.are_wrong()
     rule = rules.BUILD_FIRST if wrong else rules.named(state.rule or AIMS[state.goal].rule)
     ahead = job.outlook
-    home = outlook.home(job)
+    home, home_s = outlook.home(job), 0.0
+    for pool in home:
+        home_s += state.totals.pools.get(pool, 0.0)
     left_s = ahead.bold_s if rule.bold else ahead.left_s
     sight = Sight(
         rules.rank(task.at),
@@ -114,9 +120,9 @@ def foreseen_key(state: State, task: Task) -> Key:
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,
         task.job,
-        outlook.bottleneck_s(state) if rule.watches else 0.0,
+        state.totals.bottleneck_s() if rule.watches else 0.0,
         bool(home) and task.queued_in != home,
-        sum(state.totals.pools.get(pool, 0.0) for pool in home),
+        home_s,
     )
     waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + ahead.left_s))
     if waited_out:

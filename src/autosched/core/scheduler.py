@@ -40,6 +40,8 @@ from autosched.model import (
 
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, none of which left a record, before it is given up."""
+TURN_S = 5.0
+"""Clients start one after the other: for each one before it, a client may take so much longer."""
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
 PLAN_EVERY = 4
@@ -145,6 +147,8 @@ class Scheduler:
 
     def _apply(self, event: Event) -> Iterator[Action]:
         match event:
+            case StepEnded():  # most events are of this kind
+                yield from self._settle(event)
             case ResourcesDeclared():
                 yield from self._declare(event)
             case JobSubmitted():
@@ -162,8 +166,6 @@ class Scheduler:
                 yield from self._attach(self.state.jobs[job_id], load)
             case ClientLost(job=job_id):
                 yield from self._lose_client(self.state.jobs[job_id], event)
-            case StepEnded():
-                yield from self._settle(event)
             case JobCancelRequested(job=job_id, by=by):
                 yield from self._cancel(self.state.jobs[job_id], by)
             case DeadlineReached():
@@ -225,13 +227,15 @@ class Scheduler:
 
     def _await_client(self, job: Job) -> Iterator[Action]:
         job.state, job.attached = JobState.STARTING, False
-        self._await_word(job)
+        starting = self.state.starting
+        self._await_word(job, 0.0 if job.spec.external else TURN_S * (len(starting) - (job.id in starting)))
         if not job.spec.external:
+            starting[job.id] = None
             yield StartClient(job.id)
 
-    def _await_word(self, job: Job) -> None:
+    def _await_word(self, job: Job, turn_s: float = 0.0) -> None:
         """Nothing of this job runs or waits: its client must speak, or nothing would ever happen to the job again."""
-        job.speak_deadline_at = self.state.now + self.state.attach_timeout_s
+        job.speak_deadline_at = self.state.now + turn_s + self.state.attach_timeout_s
         heapq.heappush(self._alarms, (job.speak_deadline_at, 0, job.id))
 
     def _attach(self, job: Job, load: JobLoad) -> Iterator[Action]:
@@ -239,6 +243,7 @@ class Scheduler:
             yield StopClient(job.id, "the job has ended")
             return
         job.attached, job.state, job.speak_deadline_at = True, JobState.RUNNING, None
+        self.state.starting.pop(job.id, None)
         yield from self._take_load(job, load)
 
     def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
@@ -291,7 +296,8 @@ class Scheduler:
             if (problem := self.state.impossible(said)) is not None:
                 yield from self._end(job, JobState.FAILED, JobFailure("not_found", problem))
                 return
-            task = job.tasks.setdefault(said.task, Task(job=job.id, index=said.task, load=said))
+            if (task := job.tasks.get(said.task)) is None:
+                task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
             wanted = said.resources_next if said.stage_done and not said.complete else ()
             if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
                 task.load = said  # it goes on waiting where it stands
@@ -338,6 +344,7 @@ class Scheduler:
             self._ranking.leave(task)
         job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
         del self.state.active[job.id]
+        self.state.starting.pop(job.id, None)
         self.state.estimates.forget(job.id)
         self._look(job, always=True)
         yield EndJob(job=job.id, state=state, failure=failure)
@@ -358,7 +365,8 @@ class Scheduler:
         while True:
             for pool in ranking.dirty:
                 heads.pop(pool, None)
-                if (head := ranking.head(pool)) is not None:
+                room = self.policy.shares_units or self.state.first_free(pool) is not None
+                if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
             ranking.dirty.clear()
             if not heads:
@@ -388,7 +396,8 @@ class Scheduler:
         if self.policy.shares_units:
             return tuple(self.state.queues[pool].pool.units[0].name for pool in pools)
         if len(pools) == 1:
-            return tuple(self.state.free_units(pools[0], 1)) or None
+            unit = self.state.first_free(pools[0])
+            return None if unit is None else (unit,)
         return one_of_each([self.state.free_units(pool, len(pools)) for pool in pools])
 
     def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
@@ -435,8 +444,7 @@ class Scheduler:
         for unit in step.units:
             slot = state.slots[unit]
             if slot.holder == step_id:
-                others = state.steps.values() if state.shares_units else ()
-                slot.holder = next((other.id for other in others if unit in other.units), None)
+                slot.holder = state.sharer(unit) if state.shares_units else None
             for pool, index in slot.places:
                 state.queues[pool].offer(index)
                 self._ranking.dirty[pool] = None

@@ -122,6 +122,8 @@ class State:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     active: dict[JobId, None] = field(default_factory=dict)
     """Jobs not ended, in order of registration."""
+    starting: dict[JobId, None] = field(default_factory=dict)
+    """Jobs that wait for their client, which is not somebody else's."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
@@ -142,27 +144,37 @@ class State:
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources by these; nothing is leased, nobody waits."""
-        self.slots, self.queues, self.shares_units = {}, {}, False
-        self.totals.busiest_s = None
+        self.slots, self.queues, self.starting, self.shares_units = {}, {}, {}, False
+        self.totals.declare({pool.name: len(pool.units) for pool in pools})
         for pool in pools:
             count = len(pool.units)
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
             for index, unit in enumerate(pool.units):
                 self.slots.setdefault(unit.name, Slot(unit)).places.append((pool.name, index))
 
+    def first_free(self, pool: PoolName) -> UnitName | None:
+        """The first unit of the pool that nobody holds. O(log units), amortised."""
+        queue = self.queues[pool]
+        while queue.free:
+            name = queue.pool.units[queue.free[0]].name
+            if self.slots[name].holder is None:
+                return name
+            queue.listed[heapq.heappop(queue.free)] = False
+        return None
+
     def free_units(self, pool: PoolName, count: int) -> list[UnitName]:
         """The first units of the pool that nobody holds, `count` at most. O(count log units), amortised."""
         queue = self.queues[pool]
         found: list[int] = []
-        while queue.free and len(found) < count:
-            index = heapq.heappop(queue.free)
-            if self.slots[queue.pool.units[index].name].holder is None:
-                found.append(index)
-            else:
-                queue.listed[index] = False
+        while len(found) < count and self.first_free(pool) is not None:
+            found.append(heapq.heappop(queue.free))
         for index in found:
             heapq.heappush(queue.free, index)
         return [queue.pool.units[index].name for index in found]
+
+    def sharer(self, unit: UnitName) -> StepId | None:
+        """The first running step that is on the unit. O(steps)."""
+        return next((step.id for step in self.steps.values() if unit in step.units), None)
 
     def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
         """Whether a queue entry is still what its task waits for."""
@@ -172,9 +184,9 @@ class State:
     def impossible(self, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
         queues, wanted = self.queues, load.resources_next
-        unknown = next((name for name in wanted if name not in queues), None)
-        if unknown is not None:
-            return f"no resource is named {unknown!r}; there are: {', '.join(queues)}"
+        for name in wanted:
+            if name not in queues:
+                return f"no resource is named {name!r}; there are: {', '.join(queues)}"
         if len(wanted) > 1 and one_of_each([[unit.name for unit in queues[n].pool.units] for n in wanted]) is None:
             return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are not so many units"
         return None

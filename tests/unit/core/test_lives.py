@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from autosched.core.events import ClientAttached, DeadlineReached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.events import (
+    ClientAttached,
+    DeadlineReached,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+    StepEnded,
+)
 from autosched.core.explain import explain_job
-from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, Scheduler
+from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, TURN_S, Scheduler
 from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
 from unit.core.story import (
     BOTH,
@@ -245,6 +252,16 @@ def test_a_client_that_does_not_connect_is_stopped_and_tried_again() -> None:
     assert story.core.deadline() is None
     assert of(StartClient, story.lose(job, at=11.0)) == [StartClient(job)]
     assert story.core.deadline() == 21.0
+
+
+def test_a_client_that_waits_for_its_turn_to_start_has_longer() -> None:
+    story = Story(attach_timeout_s=10.0)
+    first, second, other, third = story.submit(), story.submit(), story.submit(external=True), story.submit()
+    due = [story.state.jobs[job].speak_deadline_at for job in (first, second, other, third)]
+    assert due == [10.0, 10.0 + TURN_S, 10.0, 10.0 + 2 * TURN_S]
+    story.attach(first, at=1.0)
+    story.tell(JobCancelRequested(second, "me"), 2.0)
+    assert story.state.jobs[story.submit()].speak_deadline_at == 12.0 + TURN_S, "only the third is before it"
 
 
 def test_a_client_that_connects_at_its_deadline_is_welcome() -> None:

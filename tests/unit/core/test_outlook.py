@@ -37,7 +37,7 @@ def test_a_job_has_its_rounds_to_do_and_the_rest_of_those_under_way() -> None:
     story, job = story_of([wants(1, DEVICE, "profile")], rounds_left=3)
     assert job.outlook.left_s == pytest.approx(3 * 8.0 + 5.0 + 1.0)
     assert job.outlook.pools == pytest.approx({"host": 3 * 3.0 + 1.0, "device:cpu": 3 * 5.0 + 5.0})
-    assert outlook.bottleneck_s(story.state) == pytest.approx(20.0)
+    assert story.state.totals.bottleneck_s() == pytest.approx(20.0)
 
 
 def test_each_of_its_tasks_counts() -> None:
@@ -72,7 +72,7 @@ def test_a_job_that_has_ended_has_nothing_to_do() -> None:
     story.cancel(1)
     assert job.outlook == outlook.Outlook()
     assert story.state.totals.pools == pytest.approx({"host": 0.0, "device:cpu": 0.0})
-    assert outlook.bottleneck_s(story.state) == pytest.approx(0.0)
+    assert story.state.totals.bottleneck_s() == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(("pools", "bottleneck_s"), [(ONE_EACH, 7.0), (ONE_CORE, 7.0)], ids=["each", "core"])
@@ -82,7 +82,7 @@ def test_a_pool_is_as_busy_as_its_own_work_makes_it(pools: tuple, bottleneck_s: 
     oracle = {1: [("build", HOST, 3.0), ("profile", DEVICE, 7.0)]}
     story.state.oracle = lambda job, task: oracle[task]
     story.running(wants(1))
-    assert outlook.bottleneck_s(story.state) == bottleneck_s
+    assert story.state.totals.bottleneck_s() == bottleneck_s
     assert story.state.jobs[1].outlook.left_s == 10.0
 
 
@@ -100,6 +100,9 @@ def check_totals(scheduler: Scheduler) -> None:
         for pool, seconds in job.outlook.pools.items():
             sums[pool] += seconds
     assert state.totals.pools == pytest.approx(sums, abs=1e-6)
+    per_unit = [s / len(state.queues[pool].pool.units) for pool, s in state.totals.pools.items()]
+    assert state.totals.bottleneck_s() == max(per_unit, default=0.0), "to the last bit: decisions rest on it"
+    assert len(state.totals.busy) <= 2 * len(state.queues) + outlook.STALE_MIN
 
 
 @pytest.mark.parametrize("goal", Goal)

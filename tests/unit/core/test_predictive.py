@@ -5,7 +5,7 @@ import pytest
 from autosched.core.estimates import STEP_TIMEOUT_LEAST_S
 from autosched.core.events import ClientAttached, HistoryRecalled, JobSubmitted, RuleChosen, StepEnded
 from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
-from autosched.core.predictive import PATIENCE
+from autosched.core.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
 from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
@@ -114,3 +114,17 @@ def test_looking_ahead_never_moves_a_job_before_one_of_higher_priority() -> None
     story.tell(RuleChosen("order jobs-first 1 2"))
     story.end(1, complete(1), at=5.0)
     assert story.starts()[1:] == [(2, 1)]
+
+
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("jobs", [JOBS_MAX, JOBS_MAX + 1, JOBS_MAX_SURE, JOBS_MAX_SURE + 1])
+def test_for_more_jobs_it_looks_ahead_only_where_the_estimates_are_hardly_in_doubt(jobs: int, sure: bool) -> None:
+    story = Story(policy=PREDICTIVE)
+    if sure:
+        story.state.oracle = lambda job, task: [("build", (HOST,), 4.0)]
+    for job in range(1, jobs + 1):
+        story.tell(JobSubmitted(job, JobSpec(name="x", model="0" * 64)))
+        story.tell(ClientAttached(job, JobLoad(tasks=(wants(1),), rounds_left=10)))
+    search = plan(story.state)
+    assert search is not None
+    assert (len(search.rules) > 1) == (jobs <= (JOBS_MAX_SURE if sure else JOBS_MAX))

@@ -1,0 +1,47 @@
+"""What packages offer is read once, and anew only where somebody may have installed one meanwhile."""
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from autosched import backend, offers
+from autosched.errors import NotFound
+from packages import install
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The groups whose metadata were read, in order."""
+    seen: list[str] = []
+    read = importlib.metadata.entry_points
+
+    def counting(*, group: str) -> importlib.metadata.EntryPoints:
+        seen.append(group)
+        return read(group=group)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", counting)
+    monkeypatch.setattr(offers, "_read", {})
+    return seen
+
+
+def test_a_name_that_was_seen_costs_nothing(reads: list[str]) -> None:
+    for _ in range(3):
+        backend.check_name("mock")
+    assert reads == [backend.GROUP]
+
+
+def test_groups_are_apart(reads: list[str]) -> None:
+    assert "mock" in offers.offered(backend.GROUP)
+    assert "mock" not in offers.offered("autosched.policies")
+    assert reads == [backend.GROUP, "autosched.policies"]
+
+
+def test_a_backend_installed_meanwhile_is_found(
+    reads: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFound, match="theirs"):
+        backend.check_name("theirs")
+    monkeypatch.syspath_prepend(str(install(tmp_path / "packages", backend.GROUP, theirs="their_policies:lifo")))
+    backend.check_name("theirs")
+    assert "theirs" in backend.available()
