@@ -14,6 +14,10 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     """Schedules per generation."""
     init_min_unmeasured: Annotated[int, Meta(ge=1, le=4096)] = 8
     """New random schedules in the first generation, at least."""
+    init_measured_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    """Share of the first generation that are the best measured so far, one at least."""
+    genetic_mutate_prob: Annotated[float, Meta(ge=0, le=1)] = 0.85
+    """Probability that a schedule mutates."""
     genetic_num_iters: Annotated[int, Meta(ge=0, le=64)] = 2
     """Generations per round."""
     eps_greedy: Annotated[float, Meta(ge=0, le=1)] = 0.05

@@ -1,47 +1,64 @@
-"""The search of one task: MetaSchedule's evolutionary search and cost model, without its builders and runners."""
+"""The search of one task: MetaSchedule's sketches and evolution, without its database, builders, runners and loop.
 
-import json
-import logging
-import threading
+Source: Ansor (Zheng et al., OSDI 2020), section 5, as TVM's evolutionary search has it. Sampling and evolution are
+TVM's own code; the loop around it is written anew, since that of TVM
+
+- forgets what is measured when it starts again: it measures the same programs once more. Here every program that was
+  measured or selected, whoever found it, is known by its structural hash.
+- takes parents from a database that orders by the mean, and ends the whole search when a record's schedule is not one
+  of its own. Here the parents are the best by median that are schedules of this task's sketches; others only teach the
+  cost model.
+- goes on drawing random numbers where it is, so that a search that is built anew from its records is another one. Here
+  the numbers of each generation depend on the seed and on how many programs are known. Evolution runs in one thread,
+  because in TVM's several threads share them out as they come.
+- counts failures of a restored search not at all, and looks for five rounds for what is not there.
+"""
+
+import zlib
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building
-from autosched.tvm.searching import Site
+from autosched.tvm import building, traces
+from autosched.tvm.plateau import Plateau
+from autosched.tvm.searching import Site, Unsupported
+from autosched.tvm.sketches import Grown, Space, program_key
+from autosched_backend_ansor.model import Rows, SharedModel
 from autosched_backend_ansor.options import Options
 
-FAILED_S = 1e10
-"""What MetaSchedule takes for the latency of a candidate that failed."""
 SELECT_ATTEMPTS = 3
-LOG = logging.getLogger("autosched.tvm.search")
-LOG.addHandler(logging.NullHandler())
-LOG.propagate = False
+"""Generations that may bring less than was asked for."""
+STRATEGY = "s_tir.meta_schedule.SearchStrategyEvolutionarySearch"
+SEED_MAX = 2**31 - 2
 
 
-class SharedModel:
-    """One cost model for all tasks of a job; what is learned from one helps the others."""
+class AnsorMethod:
+    """The searches of one job."""
+
+    notes: Sequence[str] = ()
 
     def __init__(self, options: Options, threads: int) -> None:
-        self.lock = threading.Lock()
-        self.samples = 0
-        self.warm_at = options.num_warmup_samples
-        self.inner = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=threads)
+        self._options = options
+        self._model = SharedModel(options.num_warmup_samples, threads)
+
+    def search(self, site: Site) -> "AnsorSearch":
+        """Begin the search for a task. Raises Unsupported."""
+        return AnsorSearch(site, self._options, self._model)
 
 
 @derived_object
 class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """One task's view of the shared model: seeded random scores until that has seen enough."""
+    """What evolution asks: scores of schedules, random ones while the cost model cannot say."""
 
-    def __init__(self, shared: SharedModel, seed: int) -> None:
+    def __init__(self, model: SharedModel, extractor: Any, seed: int) -> None:
         super().__init__()
-        self.shared = shared
-        self.random = np.random.default_rng(seed)
+        self._model, self._extractor = model, extractor
+        self._random = np.random.default_rng(seed)
 
     def load(self, path: str) -> None:
         """Rebuilt from records instead."""
@@ -52,131 +69,136 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         raise NotImplementedError
 
     def update(self, context: Any, candidates: Any, results: Any) -> None:
-        """Train on new measurements."""
-        with self.shared.lock:
-            self.shared.inner.update(context, candidates, results)
-            self.shared.samples += len(candidates)
+        """Measurements reach the model without TVM."""
+        raise NotImplementedError
 
     def predict(self, context: Any, candidates: Any) -> Any:
         """Scores; larger is better."""
-        with self.shared.lock:
-            if self.shared.samples < self.shared.warm_at:
-                return self.random.uniform(size=len(candidates))
-            return np.asarray(self.shared.inner.predict(context, candidates), "float64")
-
-
-class AnsorMethod:
-    """The searches of one job."""
-
-    notes: Sequence[str] = ()
-
-    def __init__(self, options: Options, threads: int) -> None:
-        quiet()
-        self._options = options
-        self._model = SharedModel(options, threads)
-
-    def search(self, site: Site) -> "AnsorSearch":
-        """Begin the search for a task."""
-        return AnsorSearch(site, self._options, self._model)
+        if not self._model.warm:
+            return self._random.uniform(size=len(candidates))
+        return self._model.scores(_rows(self._extractor, context, candidates))
 
 
 class AnsorSearch:
     """A task's search state; everything in it comes from the workload, the seed and the measurements."""
 
     def __init__(self, site: Site, options: Options, model: SharedModel) -> None:
-        self._workload = site.workload
-        self._target = site.target
-        self._database = ms.database.MemoryDatabase()
-        self._own = self._database.commit_workload(site.workload)
-        self._model = TaskModel(model, site.seed)
+        self._space = Space(site)
+        if not self._space.designs:
+            raise Unsupported("MetaSchedule has no design space for it")
+        self._options, self._model, self._seed = options, model, site.seed
+        self._task = site.info.workload
+        self._extractor = ms.feature_extractor.PerStoreFeature()
+        self._context = self._space.context(site.seed)
+        self._plateau = Plateau(options.early_stopping)
         self._known: set[int] = set()
-        self._spare: list[Any] = []
-        self._scheduled: dict[bytes, Any] = {}
-        self._context = ms.TuneContext(
-            mod=site.workload, target=site.target, space_generator="post-order-apply", task_name="task", logger=LOG,
-            rand_state=site.seed, num_threads=site.threads,
-            search_strategy=ms.SearchStrategy.create(
-                "evolutionary", population_size=options.population_size, eps_greedy=options.eps_greedy,
-                init_min_unmeasured=options.init_min_unmeasured, genetic_num_iters=options.genetic_num_iters,
-            ),
-        )  # fmt: skip
-        self._batch = options.batch
-        self._started = False
+        self._pending: dict[bytes, Grown] = {}
+        self._learned: set[bytes] = set()
+        self._best: list[tuple[float, int, Any]] = []
 
     def select(self, count: int) -> list[bytes]:
         """Up to `count` candidates that were neither measured nor selected before; empty when there are no more."""
-        self._start()
-        chosen = self._take_spare(count)
-        for _ in range(SELECT_ATTEMPTS * -(-count // self._batch)):
-            if len(chosen) == count or (found := self._context.generate_measure_candidates()) is None:
+        if self._plateau.over:
+            return []
+        chosen: list[Grown] = []
+        start = len(self._known)
+        for attempt in range(SELECT_ATTEMPTS):
+            chosen += self._generation(count - len(chosen), _mixed(self._seed, start, attempt))
+            if len(chosen) == count:
                 break
-            self._spare = [candidate for candidate in found if self._remember(candidate)][::-1]
-            chosen += self._take_spare(count - len(chosen))
-        return [self._encode(candidate) for candidate in chosen]
-
-    def _take_spare(self, count: int) -> list[Any]:
-        return [self._spare.pop() for _ in range(min(count, len(self._spare)))]
+        found = [(grown.candidate(), grown) for grown in chosen]
+        self._pending.update(found)
+        return [candidate for candidate, _ in found]
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Learn from (candidate, latencies in seconds; empty for a failure)."""
-        self._start()
-        candidates = [self._decode(candidate) for candidate, _ in measured]
-        known = [(c, s) for c, (_, s) in zip(candidates, measured, strict=True) if c is not None]
-        if not known:
-            return
-        results = [
-            ms.runner.RunnerResult([float(s) for s in latency_s] or None, None if latency_s else "failed")
-            for _, latency_s in known
-        ]
-        strategy_candidates = [candidate for candidate, _ in known]
-        self._context.notify_runner_results(strategy_candidates, results)
-        for candidate, latency_s in known:
-            trace, args = candidate.sch.trace, candidate.args_info
-            seconds = [float(s) for s in latency_s] or [FAILED_S]
-            self._database.commit_tuning_record(ms.database.TuningRecord(trace, self._own, seconds, self._target, args))
-        self._model.update(self._context, strategy_candidates, results)
+        self._plateau.update(measured)
+        news = []
+        for candidate, latency_s in measured:
+            now_s = median(latency_s) if latency_s else None
+            schedule = self._taken_in(candidate, now_s)
+            if schedule is not None and candidate not in self._learned:
+                self._learned.add(candidate)
+                news.append((schedule, now_s))
+        if news:
+            rows = _rows(self._extractor, self._context, [_measurable(schedule) for schedule, _ in news])
+            self._model.learn(self._task, rows, [now_s for _, now_s in news])
 
-    def _start(self) -> None:
-        if not self._started:
-            self._context.pre_tuning(
-                2**30, self._batch, self._context.generate_design_space(), self._database, self._model
-            )
-            self._started = True
+    def _taken_in(self, candidate: bytes, latency_s: float | None) -> Any | None:
+        """The schedule of a candidate that was measured; None for one that does not fit the task."""
+        grown = self._pending.pop(candidate, None) or self._read(candidate)
+        if grown is None:
+            try:
+                schedule = building.replay(self._space.workload, candidate) if candidate else None
+            except Exception:  # foreign code; a record of another version of the task teaches nothing
+                return None
+            if schedule is not None:
+                self._known.add(program_key(schedule.mod))
+            return schedule
+        self._known.add(grown.key)
+        self._best = [one for one in self._best if one[1] != grown.key]
+        if latency_s is not None:
+            self._best.append((latency_s, grown.key, grown.schedule))
+            self._best.sort(key=lambda one: one[:2])
+            del self._best[self._parents :]
+        return grown.schedule
 
-    def _remember(self, candidate: Any) -> bool:
-        """Whether nobody has seen this schedule."""
-        key = tvm_ffi.structural_hash(candidate.sch.mod)
-        if key in self._known:
-            return False
-        self._known.add(key)
-        return True
+    def _read(self, candidate: bytes) -> Grown | None:
+        """The schedule of one of this task's sketches, from a record."""
+        trace = traces.read(candidate)
+        sketch = self._space.identify(trace) if trace is not None else None
+        return None if trace is None or sketch is None else self._space.grow(sketch, trace.decisions, 1)
 
-    def _encode(self, candidate: Any) -> bytes:
-        text = json.dumps(
-            candidate.sch.trace.as_json(), default=lambda number: number.value, separators=(",", ":")
-        ).encode()
-        self._scheduled[text] = candidate
-        return text
+    @property
+    def _parents(self) -> int:
+        return max(1, int(self._options.population_size * self._options.init_measured_ratio))
 
-    def _decode(self, text: bytes) -> Any | None:
-        """The scheduled workload; None for a schedule that does not fit it."""
-        candidate = self._scheduled.pop(text, None)
-        if candidate is not None:
-            return candidate
-        try:
-            schedule = building.replay(self._workload, text)
-        except Exception:  # a record of another version of the task; nothing can be learned from it
-            return None
-        candidate = ms.search_strategy.MeasureCandidate(
-            schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-        )
-        self._remember(candidate)
-        return candidate
+    def _generation(self, count: int, seed: int) -> list[Grown]:
+        """Up to `count` new schedules: the best that evolution finds, and a share of random ones."""
+        options = self._options
+        strategy = ms.SearchStrategy.create(
+            "evolutionary", population_size=options.population_size, init_min_unmeasured=options.init_min_unmeasured,
+            genetic_num_iters=options.genetic_num_iters, genetic_mutate_prob=options.genetic_mutate_prob,
+        )  # fmt: skip
+        context = self._space.context(seed, strategy)
+        model = TaskModel(self._model, self._extractor, seed)
+        context.pre_tuning(SEED_MAX, count, self._space.designs, ms.database.MemoryDatabase(), model)
+        parents = [schedule for _, _, schedule in self._best]
+        sampled = list(_call("SampleInitPopulation", strategy, options.population_size - len(parents)))
+        ranked = sampled
+        if parents or self._model.warm:  # else evolution would only tell one random schedule from another
+            all_seen = options.population_size * (options.genetic_num_iters + 2)
+            ranked = list(_call("EvolveWithCostModel", strategy, [*parents, *sampled], all_seen))
+        best = self._new(ranked, count - int(count * options.eps_greedy))
+        order = np.random.default_rng(seed).permutation(len(sampled))
+        return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best))]
+
+    def _new(self, schedules: Sequence[Any], count: int) -> list[Grown]:
+        """The first ones that nobody has seen."""
+        new: list[Grown] = []
+        for schedule in schedules:
+            if len(new) == count:
+                break
+            grown = self._space.grown(schedule)
+            if grown is not None and grown.key not in self._known:
+                self._known.add(grown.key)
+                new.append(grown)
+        return new
 
 
-def quiet() -> None:
-    """Give pooling operators the custom schedule rule that TVM looks for and complains about: none."""
-    for name in ("pool_max", "pool_avg", "pool_sum"):
-        full = f"s_tir.meta_schedule.cpu.meta_schedule.{name}"
-        if tvm.get_global_func(full, allow_missing=True) is None:
-            tvm.register_global_func(full, lambda schedule, _block: [schedule])
+def _mixed(*numbers: int) -> int:
+    """A seed that depends on all of them."""
+    return 1 + zlib.crc32(repr(numbers).encode()) % SEED_MAX
+
+
+def _call(name: str, strategy: Any, *arguments: Any) -> Any:
+    return tvm.get_global_func(STRATEGY + name)(strategy, *arguments)
+
+
+def _measurable(schedule: Any) -> Any:
+    infos = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return ms.search_strategy.MeasureCandidate(schedule, infos)
+
+
+def _rows(extractor: Any, context: Any, candidates: Sequence[Any]) -> list[Rows]:
+    return [features.numpy().astype("float32") for features in extractor.extract_from(context, candidates)]

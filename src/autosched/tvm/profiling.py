@@ -14,7 +14,8 @@ from autosched.tvm.building import load_task
 from autosched.tvm.orders import Plan
 
 HOPELESS_RATIO = 5.0
-"""A first run this many times slower than the best known makes further samples a waste."""
+"""A run this many times slower than the best known makes further samples a waste. A first run, which meets cold caches,
+counts only when it is long; the second one in any case."""
 NUMBER_MAX = 100_000
 RELATIVE_TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
@@ -91,7 +92,10 @@ def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float
     first_s = _checked(module, place)
     if _hopeless(first_s, plan):
         return (first_s,)
-    return sample(module, place.buffers, _number(module, place, plan), plan.repeat)
+    warm_s = sample(module, place.buffers, 1, 1)[0]
+    if plan.best_s is not None and warm_s > HOPELESS_RATIO * plan.best_s:
+        return (warm_s,)
+    return sample(module, place.buffers, _number(warm_s, plan), plan.repeat)
 
 
 def compare(task: str, reference: str, artifacts: Sequence[str], plan: Plan) -> list[tuple[float, ...] | str]:
@@ -113,7 +117,7 @@ def compare(task: str, reference: str, artifacts: Sequence[str], plan: Plan) -> 
         if _hopeless(first_s, plan):
             samples.append(first_s)
         else:
-            turns.append((samples, module, _number(module, place, plan)))
+            turns.append((samples, module, _number(sample(module, place.buffers, 1, 1)[0], plan)))
     for _ in range(plan.repeat):
         for samples, module, number in turns:
             samples.extend(sample(module, place.buffers, number, 1))
@@ -135,9 +139,8 @@ def _hopeless(first_s: float, plan: Plan) -> bool:
     return plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s)
 
 
-def _number(module: Any, place: Bench, plan: Plan) -> int:
+def _number(once_s: float, plan: Plan) -> int:
     """How many calls a sample takes to be long enough."""
-    once_s = sample(module, place.buffers, 1, 1)[0]
     return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 
 

@@ -43,3 +43,30 @@ def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, m
     else:
         with pytest.raises(WrongResult):
             bench.check()
+
+
+@pytest.mark.parametrize(
+    ("first_s", "warm_s", "best_s", "samples"),
+    [
+        (0.009, 0.001, None, 3),
+        (0.009, 0.004, 0.001, 3),
+        (0.009, 0.006, 0.001, 1),
+        (0.030, 0.001, 0.001, 1),
+        (0.009, 0.001, 0.001, 3),
+    ],
+    ids=["nothing known", "not good", "hopeless when warm", "hopeless at once", "slow only when cold"],
+)
+def test_what_is_hopelessly_slow_is_not_measured_on(
+    first_s: float, warm_s: float, best_s: float | None, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sample(_module: Any, _buffers: Any, _number: int, repeat: int) -> tuple[float, ...]:
+        return (warm_s,) * repeat
+
+    module = object()
+    monkeypatch.setattr(profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
+    monkeypatch.setattr(profiling, "_checked", lambda *_: first_s)
+    monkeypatch.setattr(profiling, "sample", sample)
+    monkeypatch.setattr(profiling.tvm.runtime, "load_module", lambda _: module)
+    found = profiling.profile("task", "reference", "artifact", profiling.Plan(best_s=best_s))
+    assert len(found) == samples
+    assert found[0] == (first_s if first_s > 0.02 else warm_s)

@@ -1,0 +1,225 @@
+"""What search_quality.py measured, as a section of RESULTS.md and as one HTML page with curves.
+
+A method's quality on a task is the mean of the log of the best latency over its seeds, the best measured again beside
+those of the others where that was done. Methods are compared on the tasks and seeds that both have.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from autosched.report import svg
+from autosched.units import latency
+
+Run = Mapping[str, Any]
+CHECKPOINTS = (64, 256)
+PAIRS = (
+    ("tc", "tc random", 0.90), ("tc compat", "tc random", None), ("ansor", "stock", 1.00), ("tc", "ansor", None),
+    ("autotvm xgb", "autotvm random", 0.85), ("autotvm ga", "autotvm random", None), ("autotvm xgb", "ansor", 1.10),
+)  # fmt: skip
+"""Which methods are to be compared, and the ratio of their latencies that we want at most."""
+COLOURS = ("#1f6fc4", "#c2570c", "#17803d", "#a8326f", "#6b6a12", "#7a5195", "#0d7377", "#b3261e", "#57606a", "#3b3f8f")
+LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 80, 20, 10, 225, 640, 260
+
+FRAME = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>How search methods compare: autosched</title>
+$style
+<style>.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 1rem; }
+.pair svg { width: 100%; height: auto; } .curve { fill: none; stroke-width: 2.2; } td { white-space: nowrap; }</style>
+</head>
+<body><header><h1>How search methods compare on single tasks</h1><p class="dim">$machine</p></header>
+<main>$tables<ul class="legend">$legend</ul>$tasks</main></body>
+</html>
+"""
+
+
+def best_s(run: Run, trials: int) -> float | None:
+    """The best latency after so many trials: as measured again, if it was."""
+    if run["trials"] < trials:
+        return None
+    again = run["again_s"].get(str(trials))
+    if again is not None:
+        return float(again)
+    known = [point[2] for point in run["curve"] if point[0] <= trials]
+    return float(known[-1]) if known else None
+
+
+def quality(runs: Sequence[Run], trials: int) -> dict[tuple[str, str, int], float]:
+    """Log of the best latency, by task, method and seed."""
+    found = {}
+    for run in runs:
+        if (best := best_s(run, trials)) is not None:
+            found[run["task"], run["method"], run["seed"]] = math.log(best)
+    return found
+
+
+def ratio(runs: Sequence[Run], method: str, against: str, trials: int) -> tuple[float, float, int] | None:
+    """Mean ratio of latencies over tasks, its standard error as a factor, and the number of tasks."""
+    found = quality(runs, trials)
+    differences: defaultdict[str, list[float]] = defaultdict(list)
+    for (task, name, seed), own in found.items():
+        if name == method and (other := found.get((task, against, seed))) is not None:
+            differences[task].append(own - other)
+    if not differences:
+        return None
+    means = [statistics.mean(values) for values in differences.values()]
+    spread = [statistics.variance(values) / len(values) for values in differences.values() if len(values) > 1]
+    error = math.sqrt(sum(spread)) / len(spread) if spread else math.nan
+    return math.exp(statistics.mean(means)), math.exp(error), len(means)
+
+
+def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Sequence[str]]]]:
+    """Titles, heads and rows."""
+    runs = told["runs"]
+    checkpoints = [trials for trials in CHECKPOINTS if any(run["trials"] >= trials for run in runs)]
+    checkpoints = checkpoints or sorted({run["trials"] for run in runs})
+    compared: list[Sequence[str]] = []
+    for method, against, bar in PAIRS:
+        cells = [ratio(runs, method, against, trials) for trials in checkpoints]
+        if any(cells):
+            texts = ["-" if c is None else f"{c[0]:.3f} (x/: {c[1]:.3f}, {c[2]} tasks)" for c in cells]
+            compared.append((f"{method} / {against}", "-" if bar is None else f"<= {bar:.2f}", *texts))
+    head = ("latency, geometric mean", "bar", *(f"{trials} trials" for trials in checkpoints))
+    names = list(dict.fromkeys(run["method"] for run in runs))
+    speeds: list[Sequence[str]] = [
+        (task, *(_speed(runs, task, name, checkpoints[-1]) for name in names))
+        for task in dict.fromkeys(run["task"] for run in runs)
+    ]
+    costs: list[Sequence[str]] = [(name, *_costs([run for run in runs if run["method"] == name])) for name in names]
+    return {
+        "Ratios of the best latencies found": (head, compared),
+        f"GFLOP/s after {checkpoints[-1] if checkpoints else 0} trials, median of the seeds": (
+            ("task", *names),
+            speeds,
+        ),
+        "Seconds per 64 candidates, by stage": (("method", "select", "build", "profile", "update", "failed"), costs),
+    }
+
+
+def _speed(runs: Sequence[Run], task: str, method: str, trials: int) -> str:
+    own = [run for run in runs if (run["task"], run["method"]) == (task, method)]
+    found = [run["flops"] / best / 1e9 for run in own if (best := best_s(run, trials)) is not None]
+    return f"{statistics.median(found):.1f}" if found else "-"
+
+
+def _costs(runs: Sequence[Run]) -> list[str]:
+    measured = sum(run["measured"] for run in runs) or 1
+    stages = [f"{64 * sum(run['stages_s'][stage] for run in runs) / measured:.1f}" for stage in runs[0]["stages_s"]]
+    return [*stages, f"{sum(run['failed'] for run in runs) / measured:.1%}"]
+
+
+def section(told: Mapping[str, Any]) -> list[str]:
+    """For RESULTS.md."""
+    lines = [
+        "## Search methods on single tasks",
+        "",
+        "`make bench-search`: equal trials, one core that is measured on.",
+    ]
+    for title, (head, rows) in tables(told).items():
+        lines += ["", f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += [f"- Not possible: {note}." for note in told.get("skipped", ())]
+    return lines
+
+
+def write(told: Mapping[str, Any], path: Path) -> None:
+    """The page."""
+    report = files("autosched.report").joinpath("page.html").read_text(encoding="utf-8")
+    style = report[report.index("<style>") : report.index("</style>") + len("</style>")]
+    names = list(dict.fromkeys(run["method"] for run in told["runs"]))
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    text = Template(FRAME).substitute(
+        style=style.replace("$stage_styles", ""),
+        machine=escape(told.get("machine", "")),
+        tables="".join(_table(title, *table) for title, table in tables(told).items()),
+        legend="".join(f'<li><span style="background:{c}"></span>{escape(name)}</li>' for name, c in colours.items()),
+        tasks="".join(_tasks(told["runs"], colours)),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    table = f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<section><h2>{escape(title)}</h2>{table}</section>"
+
+
+def _tasks(runs: Sequence[Run], colours: Mapping[str, str]) -> Iterator[str]:
+    for task in dict.fromkeys(run["task"] for run in runs):
+        own = [run for run in runs if run["task"] == task and run["curve"]]
+        drawings = "".join(drawn(own, colours, axis) for axis in (0, 1))
+        yield f'<section><h2>{escape(task)}</h2><div class="pair">{drawings}</div></section>'
+
+
+def medians(runs: Sequence[Run], axis: int) -> list[tuple[float, float]]:
+    """The median over the runs of the best latency, wherever it changes; from when all have one."""
+    places = sorted({point[axis] for run in runs for point in run["curve"]})
+    found: list[tuple[float, float]] = []
+    for place in places:
+        now = [[point[2] for point in run["curve"] if point[axis] <= place] for run in runs]
+        if all(now):
+            value = statistics.median(values[-1] for values in now)
+            if not found or value != found[-1][1]:
+                found.append((float(place), value))
+    return found
+
+
+def drawn(runs: Sequence[Run], colours: Mapping[str, str], axis: int) -> str:
+    """Best latency, on a logarithmic scale, against trials (axis 0) or seconds (axis 1)."""
+    methods = [name for name in colours if any(run["method"] == name for run in runs)]
+    curves = {name: medians([run for run in runs if run["method"] == name], axis) for name in methods}
+    ends = {name: _end([run for run in runs if run["method"] == name], axis) for name in methods}
+    values = [value for curve in curves.values() for _, value in curve]
+    if not values:
+        return ""
+    low, high = math.log(min(values)) - 0.02, math.log(min(max(values), 20 * min(values))) + 0.02
+    until = max(ends.values())
+    x_scale, y_scale = (WIDTH - LEFT - RIGHT) / until, (BOTTOM - TOP) / (high - low)
+    parts = list(_axes(low, high, until, axis))
+    for name, curve in curves.items():
+        shown = [(at, min(math.log(value), high)) for at, value in curve if at <= ends[name]]
+        points = [(LEFT + at * x_scale, BOTTOM - (value - low) * y_scale) for at, value in shown]
+        if points:
+            path = f"M{points[0][0]:.1f} {points[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in points[1:])
+            path += f"H{LEFT + ends[name] * x_scale:.1f}"
+            title = f"<title>{escape(name)}: {latency(curve[-1][1])}</title>"
+            parts.append(f'<path class="curve" stroke="{colours[name]}" d="{path}">{title}</path>')
+    label = f"Best latency against {'seconds' if axis else 'trials'}"
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">' + "".join(parts) + "</svg>"
+
+
+def _end(runs: Sequence[Run], axis: int) -> float:
+    if axis == 0:
+        return float(max(run["measured"] for run in runs))
+    return float(statistics.median(sum(run["stages_s"].values()) for run in runs))
+
+
+def _axes(low: float, high: float, until: float, axis: int) -> Iterator[str]:
+    step = svg.round_step((math.exp(high) - math.exp(low)) / 12)
+    last = math.inf
+    for number in range(math.ceil(math.exp(low) / step), int(math.exp(high) / step) + 1):
+        y = BOTTOM - (math.log(number * step) - low) / (high - low) * (BOTTOM - TOP)
+        if last - y >= 18:
+            last = y
+            yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            text = latency(number * step)
+            yield f'<text class="tick" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">{text}</text>'
+    step = svg.nice_step(until / 6) if axis else svg.round_step(until / 6)
+    for number in range(int(until / step) + 1):
+        x = LEFT + number * step / until * (WIDTH - LEFT - RIGHT)
+        text = svg.time_label(number * step) if axis else f"{number * step:g}"
+        anchor = "end" if x > WIDTH - RIGHT - 20 else "middle"
+        yield f'<text class="tick" x="{x:.1f}" y="{BOTTOM + 20}" text-anchor="{anchor}">{text}</text>'
+    yield f'<text class="tick" x="{LEFT + 4}" y="{HEIGHT - 2}">{"seconds" if axis else "trials"}</text>'

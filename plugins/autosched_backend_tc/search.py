@@ -1,0 +1,130 @@
+"""The genetic search of one task: a genome is a schedule's sampling decisions, its kind is MetaSchedule's sketch."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, cast
+
+import msgspec
+
+from autosched.tvm import traces
+from autosched.tvm.plateau import Plateau
+from autosched.tvm.searching import Site, Unsupported
+from autosched.tvm.sketches import Grown, Space
+from autosched.tvm.traces import Decision
+from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
+from autosched_backend_tc.options import Options
+
+PUBLISHED = {"pop_size": 100, "number_elites": 10}
+OWN = {"pop_size": 12, "number_elites": 4}
+
+
+class TcMethod:
+    """The searches of one job; its tasks share nothing."""
+
+    notes: Sequence[str] = ()
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def search(self, site: Site) -> "TcSearch":
+        """Begin the search for a task. Raises Unsupported."""
+        return TcSearch(site, self._options)
+
+
+class TcSearch:
+    """A task's generations, formed from what was measured, in its order.
+
+    A candidate remembers its generation and sketch, and the line (seed and rules) that it belongs to: by them the
+    generations of an earlier client are formed again. Candidates of other lines, other backends' included, are
+    strangers: the best found the first generation, later ones may become parents.
+    """
+
+    def __init__(self, site: Site, options: Options) -> None:
+        self._space = Space(site)
+        if not self._space.sketches:
+            raise Unsupported("MetaSchedule has no design space for it")
+        rules = rules_of(options)
+        self._line = zlib.crc32(msgspec.json.encode((site.seed, msgspec.to_builtins(rules))))
+        self._threads_min = options.min_launch_total_threads if str(site.target.kind.name) == "cuda" else 0
+        self._plateau = Plateau(options.early_stopping)
+        self._evolution = Evolution(self, rules, site.seed)
+        self._grown: dict[int, Grown] = {}
+        self._keys: dict[tuple[int, tuple[Gene, ...]], int] = {}
+
+    def select(self, count: int) -> list[bytes]:
+        """Up to `count` new candidates of one generation."""
+        if self._plateau.over:
+            return []
+        chosen = self._evolution.propose(count)
+        memo = {"generation": self._evolution.generation, "line": self._line}
+        return [
+            self._grown.pop(cast(int, one.key)).candidate({**memo, "sketch": one.kind})
+            for one in chosen
+        ]  # fmt: skip
+
+    def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
+        """Learn from (candidate, latencies in seconds; empty for a failure)."""
+        self._plateau.update(measured)
+        for candidate, latency_s in measured:
+            trace = traces.read(candidate)
+            individual = self._individual(trace) if trace is not None else None
+            if trace is None or individual is None:
+                continue
+            generation = trace.memo.get("generation") if trace.memo.get("line") == self._line else None
+            self._evolution.learn(individual, median(latency_s) if latency_s else None, generation)
+
+    # What can live -------------------------------------------------------------------------------------------
+
+    @property
+    def kinds(self) -> Sequence[int]:
+        """The number of decisions of each sketch."""
+        return [len(sketch.places) for sketch in self._space.sketches]
+
+    def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
+        """The schedule with these decisions."""
+        grown = self._space.grow(kind, cast(Sequence[Decision | None], genes), seed)
+        if grown is None or (self._threads_min and launched(grown.schedule) < self._threads_min):
+            return None
+        self._grown[grown.key] = grown
+        self._keys[kind, grown.decisions] = grown.key
+        return Individual(kind, grown.decisions, grown.key)
+
+    def _individual(self, trace: traces.Trace) -> Individual | None:
+        """The individual of a record; None for one from no sketch of this task."""
+        kind = self._space.identify(trace)
+        if kind is None:
+            return None
+        key = self._keys.get((kind, trace.decisions))
+        if key is not None:
+            return Individual(kind, trace.decisions, key)
+        individual = self.grow(kind, trace.decisions, 1)
+        if individual is not None:
+            self._grown.pop(cast(int, individual.key), None)
+        return individual
+
+
+def rules_of(options: Options) -> Rules:
+    """The rules that a job's options ask for."""
+    default = PUBLISHED if options.mode == "tc_compat" else OWN
+    return Rules(
+        mode=options.mode,
+        pop_size=options.pop_size or default["pop_size"],
+        number_elites=default["number_elites"] if options.number_elites < 0 else options.number_elites,
+        crossover_rate=options.crossover_rate / 100,
+        mutation_rate=options.mutation_rate / 100,
+        restore_number=options.restore_number,
+        generations=options.generations,
+    )
+
+
+def launched(schedule: Any) -> int:
+    """How many threads a GPU program starts."""
+    extents: dict[str, int] = {}
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        for loop in map(schedule.get, schedule.get_loops(block)):
+            if loop.thread_binding is not None:
+                tag = str(loop.thread_binding.thread_tag)
+                extents[tag] = max(extents.get(tag, 1), int(loop.extent))
+    return math.prod(extents.values())

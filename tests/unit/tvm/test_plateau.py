@@ -1,0 +1,45 @@
+"""Early stopping."""
+
+import pytest
+
+from autosched.tvm.plateau import Plateau
+
+
+def after(patience: int, *latencies_s: float | None) -> Plateau:
+    plateau = Plateau(patience)
+    plateau.update([(str(i).encode(), [s] if s else []) for i, s in enumerate(latencies_s)])
+    return plateau
+
+
+@pytest.mark.parametrize(
+    ("latencies_s", "over"),
+    [
+        ((), False),
+        ((3.0, 3.0, 3.0), False),
+        ((3.0, 3.0, 3.0, 3.0), True),
+        ((3.0, 4.0, 4.0, 2.0, 4.0, 4.0), False),
+        ((3.0, None, None, None), True),
+        ((None, None, None, None, None), False),
+    ],
+)
+def test_it_is_over_when_nothing_better_came_for_long_enough(latencies_s: tuple[float | None, ...], over: bool) -> None:
+    assert after(3, *latencies_s).over is over
+
+
+def test_it_never_ends_when_nobody_asked() -> None:
+    assert not after(0, *[1.0] * 1000).over
+
+
+def test_a_second_measurement_is_no_trial() -> None:
+    plateau = after(3, 1.0, 2.0, 2.0)
+    plateau.update([(b"1", [2.0])])
+    assert not plateau.over
+    plateau.update([(b"3", [2.0])])
+    assert plateau.over
+
+
+def test_a_second_measurement_may_be_the_best() -> None:
+    plateau = after(2, 2.0, 3.0, 3.0)
+    assert plateau.over
+    plateau.update([(b"1", [1.0, 1.0, 9.0])])
+    assert not plateau.over
