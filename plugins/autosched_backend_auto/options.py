@@ -1,0 +1,18 @@
+"""What a job may set, with defaults."""
+
+from autosched.tvm import options
+from autosched.tvm.wanted import Wanted
+
+
+class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who takes part."""
+
+    layout: Wanted = Wanted.NCHWC
+    """Of the convolutions; blocked ones are as fast as the core can multiply."""
+    backends: str = "autotvm,ansor,tc"
+    """Names with commas between; of equals the first is preferred."""
+
+
+def names(given: Options) -> list[str]:
+    """The backends that take part, each once."""
+    return [*dict.fromkeys(name.strip() for name in given.backends.split(",") if name.strip())]

@@ -1,0 +1,153 @@
+"""Splits a task's budget among several methods, round by round.
+
+The next round goes to the method that may be expected to reach the lowest latency with it. What a round is expected to
+bring is the forward term of Ansor's gradient (Zheng et al., OSDI 2020, section 6.2): a task that has had n rounds gets
+better by a share 1/n in the next. A method that has no round here yet is tried once, but for one that has lost on
+other tasks of the job: that one is expected to lose here as well, until the others have grown old.
+"""
+
+import json
+import math
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from autosched.tvm.searching import Method, Search, Site, Unsupported
+
+FORWARD = 0.8
+"""Weight of the forward term, as in Ansor."""
+TASKS_MIN = 3
+"""Tasks on which a method must have been compared before that says something of the next one."""
+BY = "by"
+
+
+@dataclass
+class Arm:
+    """One method's search for one task."""
+
+    name: str
+    search: Search
+    trials: int = 0
+    best_s: float = math.inf
+    exhausted: bool = False
+
+
+class Portfolio:
+    """The searches of one job."""
+
+    def __init__(self, methods: Mapping[str, Method], batch: int) -> None:
+        self._methods, self._batch = methods, batch
+        self._lock = threading.Lock()
+        self._behind: dict[str, dict[str, float]] = {name: {} for name in methods}
+        self._winners: dict[str, str] = {}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Who found the best of how many tasks."""
+        with self._lock:
+            won = Counter(self._winners.values())
+        best = ", ".join(f"{name} {count}" for name, count in won.most_common())
+        said = (f"best schedules found by: {best}",) if won else ()
+        return (*said, *(note for method in self._methods.values() for note in method.notes))
+
+    def search(self, site: Site) -> "PortfolioSearch":
+        """Begin the search for a task with every method that can do it. Raises Unsupported."""
+        arms, reasons = [], []
+        for name, method in self._methods.items():
+            try:
+                arms.append(Arm(name, method.search(site)))
+            except Unsupported as error:
+                reasons.append(f"{name}: {error}")
+        if not arms:
+            raise Unsupported("; ".join(reasons) or "no backend takes part")
+        return PortfolioSearch(self, site.info.name, arms, self._batch)
+
+    def learn(self, task: str, best_s: Mapping[str, float]) -> None:
+        """What the methods have reached on a task."""
+        least = min(best_s.values())
+        with self._lock:
+            self._winners[task] = min(best_s, key=lambda name: best_s[name])
+            for name, s in best_s.items():
+                self._behind[name][task] = math.log(s / least)
+
+    def behind(self, name: str, task: str) -> float:
+        """How many times as long as the best its own best takes, on other tasks; 0 while too few are known."""
+        with self._lock:
+            known = [log for other, log in self._behind[name].items() if other != task]
+        return math.exp(fmean(known)) if len(known) >= TASKS_MIN else 0.0
+
+
+@dataclass
+class PortfolioSearch:
+    """The search of one task."""
+
+    shared: Portfolio
+    task: str
+    arms: list[Arm]
+    batch: int
+    selected: dict[bytes, bytes] = field(default_factory=dict)
+    """Candidates under way, and how their own search knows them."""
+
+    def select(self, count: int) -> list[bytes]:
+        """From the method that is expected to gain most; from the next one when it has nothing left."""
+        while open_arms := [arm for arm in self.arms if not arm.exhausted]:
+            arm = min(open_arms, key=self._expected_s)
+            if chosen := arm.search.select(count):
+                signed = [sign(candidate, arm.name) for candidate in chosen]
+                self.selected.update(zip(signed, chosen, strict=True))
+                arm.trials += len(chosen)
+                return signed
+            arm.exhausted = True
+        return []
+
+    def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
+        """Each method learns from its own candidates; from those that nobody signed, all do."""
+        for arm in self.arms:
+            own = []
+            for candidate, latency_s in measured:
+                if (by := signer(candidate)) not in (arm.name, ""):
+                    continue
+                under_way = self.selected.pop(candidate, None) if by else None
+                own.append((unsign(candidate) if under_way is None else under_way, latency_s))
+                if by:
+                    arm.trials += under_way is None
+                    arm.best_s = min([arm.best_s, *([median(latency_s)] if latency_s else [])])
+            if own:
+                arm.search.update(own)
+        if reached := {arm.name: arm.best_s for arm in self.arms if arm.best_s < math.inf}:
+            self.shared.learn(self.task, reached)
+
+    def _expected_s(self, arm: Arm) -> float:
+        """What the method's best may be after another round."""
+        least = min(other.best_s for other in self.arms)
+        if not arm.trials:
+            behind = self.shared.behind(arm.name, self.task)
+            return behind * least if behind > 1.0 and least < math.inf else 0.0
+        return arm.best_s * max(0.0, 1.0 - FORWARD * self.batch / arm.trials)
+
+
+def sign(candidate: bytes, name: str) -> bytes:
+    """The candidate with the name of the backend that found it, in what is remembered with it."""
+    trace = json.loads(candidate)
+    remembered = trace[2] if len(trace) > 2 else {}
+    return json.dumps([*trace[:2], {**remembered, BY: name}], separators=(",", ":")).encode()
+
+
+def signer(candidate: bytes) -> str:
+    """Who found it; empty when nobody signed."""
+    try:
+        trace = json.loads(candidate)
+        return str(trace[2].get(BY, "")) if len(trace) > 2 else ""
+    except (ValueError, TypeError, AttributeError):
+        return ""
+
+
+def unsign(candidate: bytes) -> bytes:
+    """The candidate as its own search wrote it."""
+    if not signer(candidate):
+        return candidate
+    *trace, remembered = json.loads(candidate)
+    del remembered[BY]
+    return json.dumps([*trace, remembered] if remembered else trace, separators=(",", ":")).encode()

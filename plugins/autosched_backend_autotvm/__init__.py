@@ -1,0 +1,28 @@
+"""Backend ``autotvm``: templates with explicit knobs, and AutoTVM's tuners over their configurations."""
+
+from pathlib import Path
+
+from autosched.backend import Session
+from autosched.model import JobSpec
+from autosched.tvm.backend import TvmBackend
+from autosched.tvm.searching import Method
+from autosched_backend_autotvm import options
+from autosched_backend_autotvm.options import Options
+
+
+class AutoTvmBackend(TvmBackend[Options]):
+    """The entry point."""
+
+    name = "autotvm"
+    options = Options
+
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
+        """Check what the options hold first. Raises RequestError."""
+        options.read(job.options)
+        return super().open(job, model, workdir, outdir, device_cores)
+
+    def method(self, given: Options, threads: int) -> Method:
+        """One for all tasks of the job, which teach each other."""
+        from autosched_backend_autotvm.method import AutoTvmMethod  # needs TVM; to read this package's name does not
+
+        return AutoTvmMethod(given)

@@ -1,0 +1,78 @@
+"""Finds the template for a task by what its kernel computes, or says why there is none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autosched_backend_autotvm.templates import convolution, depthwise, gpu, nest, planar, product
+from autosched_backend_autotvm.templates.kernel import prepare, understand
+from autosched_backend_autotvm.templates.nest import Nest, NotUnderstood
+from autosched_backend_autotvm.templates.template import Machine, Template
+
+REGISTERS = 32
+"""Vector registers of AVX-512 and of 64-bit Arm; older x86 has half of them."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The template for a task, or why there is none."""
+
+    template: Template | None
+    why_not: str = ""
+
+
+def find(workload: Any, target: Any) -> Found:
+    """For an IRModule with one PrimFunc "main", scheduled or not, and a tvm Target."""
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
+    try:
+        found = understand(workload)
+        _try(workload, found)
+        return Found(gpu.template(found, target) if kind == "cuda" else _on_cpu(found, machine(target)))
+    except NotUnderstood as error:
+        return Found(None, str(error))
+
+
+def template_for(workload: Any, target: Any) -> Template | None:
+    """The template for a task; `why_not` says why when there is none."""
+    return find(workload, target).template
+
+
+def why_not(workload: Any, target: Any) -> str:
+    """Why a task has no template; empty when it has one."""
+    return find(workload, target).why_not
+
+
+def machine(target: Any) -> Machine:
+    """What the templates ask of a CPU."""
+    from tvm.target import codegen
+
+    def has(feature: str) -> bool:
+        return bool(codegen.target_has_features(feature, target))
+
+    wide = has("avx512f")
+    # TVM's own answer to the question is 512 bits for every x86.
+    vector_bytes = int(target.attrs.get("vector-width", 512 if wide else 256 if has("avx") else 128)) // 8
+    arm = bool(target.attrs.get("feature.is_aarch64", False))
+    return Machine(vector_bytes, REGISTERS if wide or arm else REGISTERS // 2, int(target.attrs.get("num-cores", 1)))
+
+
+def _on_cpu(found: Nest, cpu: Machine) -> Template:
+    if found.kind in (nest.MATMUL, nest.BATCH_MATMUL):
+        return product.template(found, cpu)
+    if found.layout == "nchw":
+        return planar.template(found, cpu)
+    if found.kind == nest.DEPTHWISE:
+        return depthwise.template(found, cpu)
+    return convolution.template(found, cpu)
+
+
+def _try(workload: Any, found: Nest) -> None:
+    """Raise NotUnderstood for what surrounds the main computation and cannot be fused with it."""
+    from tvm import s_tir
+
+    try:
+        prepare(s_tir.Schedule(workload, debug_mask=0, enable_check=False), found)
+    except s_tir.ScheduleError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise NotUnderstood(f"what surrounds the main computation cannot be fused: {last}") from error

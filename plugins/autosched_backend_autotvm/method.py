@@ -1,0 +1,79 @@
+"""One job's searches: the options, and what its tasks teach each other."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from autosched.errors import RequestError
+from autosched.tvm.searching import Site, Unsupported
+from autosched_backend_autotvm import match
+from autosched_backend_autotvm.features import KnobFeatures
+from autosched_backend_autotvm.options import Options, wanted
+from autosched_backend_autotvm.search import AutoTvmSearch
+from autosched_backend_autotvm.space import Space
+from autosched_backend_autotvm.stores import StoreFeatures, shape_of
+from autosched_backend_autotvm.transfer import Knowledge, Prior
+from autosched_backend_autotvm.tuners.choice import tuner_of
+from autosched_backend_autotvm.tuners.points import Points
+
+
+class AutoTvmMethod:
+    """The searches of one job."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises RequestError."""
+        self._options = options
+        self._restrict, self._enlarge = wanted("knobs", options.knobs), wanted("enlarge", options.enlarge)
+        self._knowledge = Knowledge()
+        self._lock = threading.Lock()
+        self._unused = set(self._restrict) | set(self._enlarge)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Knobs that the job names and no task has."""
+        with self._lock:
+            return [f"no task of the network has a knob named {name}" for name in sorted(self._unused)]
+
+    def search(self, site: Site) -> AutoTvmSearch:
+        """Begin the search for a task. Raises Unsupported."""
+        found = match.find(site.workload, site.target)
+        if (template := found.template) is None:
+            raise Unsupported(found.why_not)
+        space = self._space(template.space())
+        options, prior, stores = self._options, None, None
+        if options.transfer:
+            features, shape = KnobFeatures(space), shape_of(site.workload)
+            prior = Prior(self._knowledge, space.template, site.info.workload, features, shape, options.loss_type)
+        if options.feature_type == "store":
+            stores = StoreFeatures(site, template, space)
+        points = Points(space, options.index_from, options.index_to)
+        if not points.fresh(Random(0), 1, ()):
+            raise Unsupported(_why_empty(points))
+        tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
+        return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping)
+
+    def _space(self, space: Space) -> Space:
+        """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
+        names = {knob.name for knob in space.knobs}
+        with self._lock:
+            self._unused -= names
+        try:
+            return space.enlarge(_of(names, self._enlarge)).restrict(_of(names, self._restrict))
+        except RequestError as error:
+            raise Unsupported(str(error)) from error
+
+
+def _of(names: set[str], asked: Mapping[str, list[object]]) -> dict[str, list[object]]:
+    """What is asked of these knobs; others belong to other templates."""
+    return {name: values for name, values in asked.items() if name in names}
+
+
+def _why_empty(points: Points) -> str:
+    """Why nothing of a space can be searched."""
+    space = points.space
+    if not points.size:
+        return f"template {space.template} has {space.size} configurations, and the job wants those from {points.first}"
+    reason = space.admits(space.config(points.first))
+    return (
+        f"none of the {points.size} configurations of template {space.template} is admitted, such as one where {reason}"
+    )

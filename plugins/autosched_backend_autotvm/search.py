@@ -1,0 +1,109 @@
+"""The search of one task: a tuner over the numbers of a template's configurations, and schedules made from them."""
+
+import json
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Protocol
+
+import tvm
+import tvm_ffi
+
+from autosched.tvm.plateau import Plateau
+from autosched_backend_autotvm.space import Config, Space
+from autosched_backend_autotvm.tuners import Tuner
+
+TRIED_PER_WANTED = 16
+"""So many configurations are looked at for each candidate wanted, before the space counts as exhausted."""
+
+
+class Template(Protocol):
+    """What a search needs of one."""
+
+    def apply(self, schedule: Any, config: Config) -> None:
+        """Transform the schedule. Raises what TVM raises."""
+
+
+class AutoTvmSearch:
+    """A fold over what was measured, but for what other tasks teach it.
+
+    A candidate remembers its template, its configuration and the hash of the scheduled workload, so that nothing has to
+    be applied again to go on from records.
+    """
+
+    def __init__(self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int) -> None:
+        self._workload, self._template, self._space, self._tuner = workload, template, space, tuner
+        self._plateau = Plateau(early_stopping)
+        self._pending: set[int] = set()
+        self._spoilt: set[int] = set()
+        """Configurations that cannot be applied, or lead to the same schedule as another."""
+        self._owners: dict[str, int] = {}
+        """The configuration of each scheduled workload, by its hash."""
+
+    def select(self, count: int) -> list[bytes]:
+        """Up to `count` candidates that were neither measured nor selected before; none: there is nothing left."""
+        chosen: list[bytes] = []
+        if self._plateau.over:
+            return chosen
+        taken = set(self._pending)
+        for _ in range(TRIED_PER_WANTED):
+            proposed = self._tuner.propose(count - len(chosen), taken)
+            taken.update(proposed)
+            for index in proposed:
+                if (candidate := self._new(index)) is not None:
+                    chosen.append(candidate)
+                    self._pending.add(index)
+            if not proposed or len(chosen) >= count:
+                break
+        return chosen
+
+    def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
+        """Learn from what this template made; what others made says nothing here."""
+        own = [(index, candidate, s) for candidate, s in measured if (index := self._read(candidate)) is not None]
+        self._pending.difference_update(index for index, _, _ in own)
+        self._plateau.update([(candidate, latency_s) for _, candidate, latency_s in own])
+        self._tuner.learn([index for index, _, _ in own], [throughput(latency_s) for _, _, latency_s in own])
+
+    def _new(self, index: int) -> bytes | None:
+        """The candidate of a configuration; None if it cannot be applied, or another leads to the same schedule."""
+        if index in self._spoilt:
+            return None
+        made = self._make(index)
+        if made is None or self._owners.setdefault(made[1], index) != index:
+            self._spoilt.add(index)
+            return None
+        return made[0]
+
+    def _make(self, index: int) -> tuple[bytes, str] | None:
+        """The candidate and the hash of what it schedules; None if the configuration cannot be applied."""
+        schedule = tvm.s_tir.Schedule(self._workload, debug_mask=0, enable_check=False)
+        config = self._space.config(index)
+        try:
+            self._template.apply(schedule, config)
+        except (
+            Exception
+        ):  # TVM's, of many kinds: the configuration is illegal in a way that the template cannot foresee
+            return None
+        found = format(tvm_ffi.structural_hash(schedule.mod) % (1 << 64), "x")
+        remembered = {"template": self._space.template, "config": config, "hash": found}
+        trace = [*schedule.trace.as_json(), remembered]
+        return json.dumps(trace, default=lambda number: number.value, separators=(",", ":")).encode(), found
+
+    def _read(self, candidate: bytes) -> int | None:
+        """Which configuration a candidate is; None if it is no configuration of this space."""
+        try:
+            *trace, remembered = json.loads(candidate)
+            if len(trace) != 2 or remembered["template"] != self._space.template:
+                return None
+            index = self._space.find(remembered["config"])
+            if index is not None:
+                self._owners.setdefault(str(remembered["hash"]), index)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        return index
+
+
+def throughput(latency_s: Sequence[float]) -> float:
+    """Calls per second; 0 for a failure, and for what no clock can have said."""
+    latency = median(latency_s) if latency_s else math.inf
+    return 1.0 / latency if 0.0 < latency < math.inf else 0.0

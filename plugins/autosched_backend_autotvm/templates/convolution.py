@@ -1,0 +1,112 @@
+"""Convolutions on a CPU in the layouts NCHW[x]c and NHWC: a few pixels times a few vectors of output channels."""
+
+from collections.abc import Mapping
+
+from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.templates.kernel import Kernel
+from autosched_backend_autotvm.templates.nest import Nest
+from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, lanes, number, word
+from autosched_backend_autotvm.templates.tiles import Tiling, schedule
+
+TILE_H_MAX = 4
+CHANNEL_VECTORS_MAX = 4
+CHANNEL_STEP_MAX = 64
+CHUNK_BYTES_MIN = 8_192
+"""Weights of a chunk for a vector of output channels, at least: else adding chunks up takes too long."""
+
+OUTER = ("oc h w", "h oc w", "h w oc", "oc w h")
+SUMS = ("ic kh kw ib", "kh ic kw ib", "kh kw ic ib", "ic kh ib kw")
+
+
+def template(nest: Nest, machine: Machine) -> Template:
+    """For a convolution, grouped ones included."""
+    size = nest.extents
+    blocked = nest.layout == "nchwc"
+    width = lanes(size["ob" if blocked else "oc"], nest.bytes, machine)
+    registers = machine.registers
+    window = size["kh"] * size["kw"] > 1
+    knobs = (
+        factor("tile_oc", size["oc"], CHANNEL_VECTORS_MAX * (1 if blocked else width), "output channels of a tile"
+               + (", in blocks" if blocked else ""), 1 if blocked else width),
+        factor("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
+        factor("tile_w", size["w"], registers, "columns of a tile"),
+        Knob("outer", OUTER, (), "order of the loops over tiles, outermost first: what is inside stays in the cache"),
+        Knob("sums", SUMS if window else SUMS[:1], (), "order of the summed loops; ib: channels side by side"),
+        _step(nest),
+        _chunks(nest, width if not blocked else size["ob"]),
+        Knob("unroll_kw", (0, 1) if size["kw"] > 1 else (0,), (), "whether the kernel's columns are unrolled"),
+        Knob("unroll_ic", (1,), (2, 4, 8), "input channels that are unrolled"),
+        Knob("pad", ("root",), ("oc", "h"), "where the padded copy is made: at once, or for the tiles under a loop"),
+        Knob("parallel", (3,), (0, 1, 2, 4), "how many loops over tiles are spread over threads"),
+    )  # fmt: skip
+    vectors_per_step = size["ob"] // width if blocked else 1
+
+    def tile(config: Mapping[str, Value]) -> tuple[int, int]:
+        """Vectors of channels, and pixels."""
+        steps = number(config, "tile_oc") // (1 if blocked else width)
+        return steps * vectors_per_step, number(config, "tile_h") * number(config, "tile_w")
+
+    inner = {"ob": size["ob"]} if blocked else {}
+
+    def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
+        sums, unrolled = _sums(nest, config)
+        extents = {role: number(config, f"tile_{role}") for role in ("oc", "h", "w")} | inner
+        schedule(kernel, Tiling(
+            tile=extents, vector="ob" if blocked else "oc", lanes=width, outer=word(config, "outer").split(),
+            parallel=number(config, "parallel"), sums=sums, unrolled=unrolled, pad=word(config, "pad"), inner=("oc",),
+            chunks=number(config, "chunks"),
+        ))  # fmt: skip
+
+    def admit(config: Mapping[str, Value]) -> str | None:
+        chunks = number(config, "chunks")
+        if chunks > 1 and not (word(config, "outer").startswith("oc") and word(config, "sums").startswith("ic")):
+            return "chunks are summed inside the loop over output channels, and outside all other sums"
+        if (size["ic"] // _per_loop(nest, config)) % chunks:
+            return f"{chunks} chunks do not divide the input channels"
+        return None
+
+    return Template(f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, admit, fits(knobs[:3], tile, registers))
+
+
+def _step(nest: Nest) -> Knob:
+    """How many input channels are summed before the kernel's next tap; given where the layout says so."""
+    meaning = "input channels that are summed side by side"
+    size = nest.extents
+    if nest.layout == "nchwc":
+        return Knob("tile_ic", (size.get("ib", nest.channel_block),), (), meaning)
+    return factor("tile_ic", size["ic"], CHANNEL_STEP_MAX, meaning)
+
+
+def _chunks(nest: Nest, filters: int) -> Knob:
+    """Into how many parts the input channels may be cut: worth a try where their weights exceed the nearest cache."""
+    size = nest.extents
+    blocks = size["ic"] // (1 if "ib" in size else nest.channel_block)
+    weights = nest.bytes * filters * size["ic"] * size.get("ib", 1) * size["kh"] * size["kw"]
+    values = tuple(d for d in divisors(blocks) if d == 1 or CHUNK_BYTES_MIN * d <= weights)
+    return Knob("chunks", values, tuple(d for d in divisors(blocks) if d not in values), "parts of the input channels")
+
+
+def _per_loop(nest: Nest, config: Mapping[str, Value]) -> int:
+    """Input channels of the role "ic" in one step of its outer loop."""
+    return 1 if "ib" in nest.extents else number(config, "tile_ic")
+
+
+def _sums(nest: Nest, config: Mapping[str, Value]) -> tuple[list[tuple[str, int]], frozenset[int]]:
+    """The summed loops in order, and the places of those that are unrolled."""
+    size = nest.extents
+    step, unroll = number(config, "tile_ic"), number(config, "unroll_ic")
+    unroll = max(d for d in divisors(step) if d <= unroll)
+    inside = "ib" if "ib" in size else "ic"
+    loops: list[tuple[str, int]] = []
+    for role in word(config, "sums").split():
+        if role == "ib":
+            loops.append((inside, step // unroll))
+        elif role == "ic":
+            loops.append(("ic", size["ic"] // _per_loop(nest, config) // number(config, "chunks")))
+        else:
+            loops.append((role, size[role]))
+    loops.append((inside, unroll))
+    unrolled = {len(loops) - 1}
+    if number(config, "unroll_kw"):
+        unrolled.add(next(place for place, (role, _) in enumerate(loops) if role == "kw"))
+    return loops, frozenset(unrolled)

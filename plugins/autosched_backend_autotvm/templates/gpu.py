@@ -1,0 +1,203 @@
+"""Kernels for CUDA: each block of threads fetches its inputs into shared memory, each thread sums a small tile.
+
+blocks of threads
+    virtual threads, threads
+        tile = 0
+        for each step along the input channels
+            fetch the step's data and weights together, into shared memory
+            tile += data * weights
+        results = what is fused(tile)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.templates.kernel import Kernel
+from autosched_backend_autotvm.templates.nest import DEPTHWISE, Nest
+from autosched_backend_autotvm.templates.template import Template, divisors, number
+
+WARP = 32
+THREADS_MAX, SHARED_BYTES_MAX = 1024, 49_152
+"""Of a block, where the target does not say."""
+VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
+"""Virtual threads of an axis; results of a thread along an axis; results of a thread in all."""
+STEP_MAX = 32
+UNROLLS = (0, 64, 512, 1500)
+VECTORS = (1, 2, 4)
+EVERY_UNROLL = range(4097)
+TILED = {"nchw": ("oc", "h", "w"), "nhwc": ("h", "w", "oc"), "nchwc": ("oc", "h", "w", "ob")}
+"""Axes that are cut up, the one whose threads lie side by side last."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one block of threads."""
+
+    threads: int
+    shared_bytes: int
+
+
+def limits(target: Any) -> Limits:
+    """What the target says, or what every device has."""
+    return Limits(
+        int(target.attrs.get("max_num_threads", THREADS_MAX)),
+        int(target.attrs.get("max_shared_memory_per_block", SHARED_BYTES_MAX)),
+    )
+
+
+def template(nest: Nest, target: Any) -> Template:
+    """For all convolutions and products."""
+    size = nest.extents
+    roles = TILED.get(nest.layout, ("m", "n"))
+    channel = next(role for role in ("ic", "k", "kh") if role in size)
+    steps = divisors(size[channel])
+    knobs = (
+        *(_tile(role, size[role]) for role in roles),
+        Knob("step", tuple(d for d in steps if d <= STEP_MAX), tuple(d for d in steps if d > STEP_MAX),
+             f"how much of {channel} is fetched at once"),
+        Knob("vector", (1,), VECTORS[1:], "elements that a thread fetches at once"),
+        Knob("shared", (0, 1) if nest.kind == DEPTHWISE else (1,), () if nest.kind == DEPTHWISE else (0,),
+             "whether inputs are fetched into shared memory"),
+        Knob("unroll", UNROLLS, EVERY_UNROLL, "loops of up to so many steps are unrolled"),
+        Knob("unroll_explicit", (0, 1), (), "whether by TVM instead of by the CUDA compiler"),
+    )  # fmt: skip
+    bounds = limits(target)
+
+    def admit(config: Mapping[str, Value]) -> str | None:
+        return _too_much(nest, roles, channel, bounds, config)
+
+    def doubt(config: Mapping[str, Value]) -> str | None:
+        return _slow(nest, roles, config)
+
+    def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
+        _schedule(kernel, roles, channel, config)
+
+    return Template(f"{nest.kind}_{nest.layout}.cuda", nest, knobs, run, admit, doubt)
+
+
+def _tile(role: str, extent: int) -> Knob:
+    """(virtual threads, threads, results of a thread) along an axis; their product divides it."""
+    usual: list[Value] = []
+    spare: list[Value] = []
+    for virtual in divisors(extent):
+        for threads in divisors(extent // virtual):
+            for inner in divisors(extent // virtual // threads):
+                likely = virtual <= VIRTUAL_MAX and inner <= INNER_MAX and threads <= THREADS_MAX
+                (usual if likely else spare).append((virtual, threads, inner))
+    return Knob(f"tile_{role}", tuple(usual), tuple(spare), "virtual threads x threads x results of a thread")
+
+
+def _triple(config: Mapping[str, Value], role: str) -> tuple[int, int, int]:
+    value = config[f"tile_{role}"]
+    assert isinstance(value, tuple)
+    virtual, threads, inner = value
+    return virtual, threads, inner
+
+
+def _too_much(
+    nest: Nest, roles: Sequence[str], channel: str, bounds: Limits, config: Mapping[str, Value]
+) -> str | None:
+    tiles = {role: _triple(config, role) for role in roles}
+    threads = math.prod(tile[1] for tile in tiles.values())
+    if threads > bounds.threads:
+        return f"{threads} threads in a block, the device has {bounds.threads}"
+    if number(config, "shared") and (need := _shared_bytes(nest, tiles, channel, config)) > bounds.shared_bytes:
+        return f"{need} bytes of shared memory in a block, the device has {bounds.shared_bytes}"
+    return None
+
+
+def _slow(nest: Nest, roles: Sequence[str], config: Mapping[str, Value]) -> str | None:
+    tiles = [_triple(config, role) for role in roles]
+    threads = math.prod(tile[1] for tile in tiles)
+    if threads < min(WARP, math.prod(nest.extents[role] for role in roles)):
+        return f"{threads} threads in a block leave most of a warp idle"
+    results = math.prod(tile[0] * tile[2] for tile in tiles)
+    return f"{results} results in each thread do not fit its registers" if results > ACCUMULATORS_MAX else None
+
+
+def _shared_bytes(
+    nest: Nest, tiles: Mapping[str, tuple[int, int, int]], channel: str, config: Mapping[str, Value]
+) -> int:
+    size = nest.extents
+    extent = {role: math.prod(tile) for role, tile in tiles.items()}
+    step = number(config, "step")
+    if "kh" not in size:
+        return nest.bytes * step * (extent["m"] + extent["n"])
+    rows = step if channel == "kh" else size["kh"]
+    high, wide = (
+        (extent[role] - 1) * stride + (taps - 1) * dilation + 1
+        for role, taps, stride, dilation in zip("hw", (rows, size["kw"]), nest.stride, nest.dilation, strict=True)
+    )
+    channels = extent["oc"] * extent.get("ob", 1)
+    depth = (1 if channel == "kh" else step) * size.get("ib", 1)
+    data = high * wide * (channels if nest.kind == DEPTHWISE else depth)
+    return nest.bytes * (data + channels * rows * size["kw"] * (1 if nest.kind == DEPTHWISE else depth))
+
+
+def _schedule(kernel: Kernel, roles: Sequence[str], channel: str, config: Mapping[str, Value]) -> None:
+    sch, nest = kernel.schedule, kernel.nest
+    fetched = []
+    if number(config, "shared"):
+        count = len(sch.get(kernel.anchor).reads)
+        fetched = [sch.cache_read(kernel.anchor, place, "shared") for place in range(count)]
+    for block in kernel.pads:
+        sch.compute_inline(block)
+    sch.set_scope(kernel.anchor, 0, "local")
+    thread, threads = _bind(kernel, roles, config)
+    sch.compute_at(kernel.anchor, thread, preserve_unit_loops=True)
+    axes = sorted((*nest.spatial, *nest.reduced), key=lambda axis: axis.place)
+    loops = dict(zip((axis.role for axis in axes), sch.get_loops(kernel.anchor)[-len(axes) :], strict=True))
+    outer, inner = sch.split(loops[channel], factors=[None, number(config, "step")])
+    sums = [loops[axis.role] for axis in nest.reduced if axis.role != channel]
+    sch.reorder(outer, *sums, inner, *(loops[axis.role] for axis in nest.spatial))
+    for block in fetched:
+        sch.compute_at(block, outer, preserve_unit_loops=True)
+        _fetch(sch, block, len(sch.get(block).iter_vars), threads, number(config, "vector"))
+    sch.annotate(outer, "pragma_auto_unroll_max_step", number(config, "unroll"))
+    sch.annotate(outer, "pragma_unroll_explicit", number(config, "unroll_explicit"))
+    sch.decompose_reduction(kernel.anchor, outer)
+    if kernel.rest is not None:
+        _spread(sch, kernel.rest)
+
+
+def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> tuple[Any, int]:
+    """Give the result's loops to blocks and threads; returns the loop over threads and their number."""
+    sch = kernel.schedule
+    blocks: list[Any] = []
+    virtual: list[Any] = []
+    threads: list[Any] = []
+    inner: list[Any] = []
+    for role, loop in kernel.loops().items():
+        if role not in roles:
+            blocks.append(loop)
+            continue
+        parts = sch.split(loop, factors=[None, *_triple(config, role)])
+        for kind, part in zip((blocks, virtual, threads, inner), parts, strict=True):
+            kind.append(part)
+    sch.reorder(*blocks, *virtual, *threads, *inner)
+    sch.bind(sch.fuse(*blocks), "blockIdx.x")
+    sch.bind(sch.fuse(*virtual), "vthread.x")
+    thread = sch.fuse(*threads)
+    sch.bind(thread, "threadIdx.x")
+    return thread, math.prod(_triple(config, role)[1] for role in roles)
+
+
+def _fetch(sch: Any, block: Any, own: int, threads: int, vector: int) -> None:
+    """All threads of a block copy their share."""
+    fused = sch.fuse(*sch.get_loops(block)[-own:])
+    if vector > 1 and int(sch.get(fused).extent) % vector == 0:
+        _, thread, lanes = sch.split(fused, factors=[None, threads, vector])
+        sch.vectorize(lanes)
+    else:
+        _, thread = sch.split(fused, factors=[None, threads])
+    sch.bind(thread, "threadIdx.x")
+
+
+def _spread(sch: Any, block: Any) -> None:
+    """An element for each thread."""
+    blocks, thread = sch.split(sch.fuse(*sch.get_loops(block)), factors=[None, 8 * WARP])
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")

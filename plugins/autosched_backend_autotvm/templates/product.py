@@ -1,0 +1,46 @@
+"""Products of matrices on a CPU, batched or not: a few rows times a few vectors of columns."""
+
+from collections.abc import Mapping
+
+from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.templates.kernel import Kernel
+from autosched_backend_autotvm.templates.nest import Nest
+from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, lanes, number, word
+from autosched_backend_autotvm.templates.tiles import Tiling, schedule
+
+COLUMN_VECTORS_MAX = 16
+STEP_MAX = 64
+ORDERS = ("n m", "m n", "n m packed")
+"""Loops over tiles, outermost first; packed: the columns of a tile are copied, so that they lie side by side."""
+
+
+def template(nest: Nest, machine: Machine) -> Template:
+    """For dense layers and batched products. The right factor may be transposed."""
+    size = nest.extents
+    width = lanes(size["n"], nest.bytes, machine)
+    orders = ORDERS if nest.layout == "nn" else ORDERS[2:]
+    knobs = (
+        factor("tile_m", size["m"], machine.registers, "rows of a tile"),
+        factor("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width),
+        factor("tile_k", size["k"], STEP_MAX, "how much is summed in the inner loop"),
+        Knob("outer", orders, (), "order of the loops over tiles; packed: columns are copied first"),
+        Knob("unroll_k", (1, 4), (2, 8, 16), "steps of the sum that are unrolled"),
+        Knob("parallel", (2,), (0, 1), "how many loops over tiles are spread over threads"),
+    )
+
+    def tile(config: Mapping[str, Value]) -> tuple[int, int]:
+        return number(config, "tile_n") // width, number(config, "tile_m")
+
+    def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
+        first, second, *packed = word(config, "outer").split()
+        step = number(config, "tile_k")
+        unroll = max(d for d in divisors(step) if d <= number(config, "unroll_k"))
+        before = [(axis.role, axis.extent) for axis in nest.reduced if axis.role != "k"]
+        sums = [*before, ("k", size["k"] // step), ("k", step // unroll), ("k", unroll)]
+        schedule(kernel, Tiling(
+            tile={"m": number(config, "tile_m"), "n": number(config, "tile_n")}, vector="n", lanes=width,
+            outer=(first, second), parallel=number(config, "parallel"), sums=sums,
+            unrolled=frozenset({len(sums) - 1}), pack="n" if packed else "", inner=("n",),
+        ))  # fmt: skip
+
+    return Template(f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, None, fits(knobs[:2], tile, machine.registers))

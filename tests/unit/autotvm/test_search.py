@@ -1,0 +1,237 @@
+"""Searches on real schedules of a small kernel, by templates made for the purpose."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+import tvm_ffi  # noqa: E402
+
+from autosched.model import TaskInfo  # noqa: E402
+from autosched.tvm import building  # noqa: E402
+from autosched.tvm.searching import Site, Unsupported  # noqa: E402
+from autosched_backend_autotvm import match  # noqa: E402
+from autosched_backend_autotvm.method import AutoTvmMethod  # noqa: E402
+from autosched_backend_autotvm.options import Options  # noqa: E402
+from autosched_backend_autotvm.search import AutoTvmSearch, throughput  # noqa: E402
+from autosched_backend_autotvm.space import Config, Knob, Space  # noqa: E402
+from autosched_backend_autotvm.stores import PER_STORE, StoreFeatures, shape_of  # noqa: E402
+from autosched_backend_autotvm.tuners.chance import GridTuner, RandomTuner  # noqa: E402
+from autosched_backend_autotvm.tuners.points import Points  # noqa: E402
+
+SIZE = 32
+
+
+def module(name: str, *tensors: Any) -> Any:
+    return tvm.IRModule({"main": tvm.te.create_prim_func(list(tensors)).with_attr("global_symbol", name)})
+
+
+@pytest.fixture(scope="module")
+def workload() -> Any:
+    """A product of matrices."""
+    left, right = (tvm.te.placeholder((SIZE, SIZE), name=name) for name in ("left", "right"))
+    k = tvm.te.reduce_axis((0, SIZE), name="k")
+    product = tvm.te.compute((SIZE, SIZE), lambda i, j: tvm.te.sum(left[i, k] * right[k, j], axis=k), name="product")
+    return module("main", left, right, product)
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
+
+
+class Tiles:
+    """Splits rows; raises where rows are tiled by 8, and does nothing with the knob `idle`."""
+
+    space = Space("tiles/1", (Knob("rows", (1, 2, 4, 8, 16)), Knob("columns", (1, 2, 4)), Knob("idle", ("a", "b"))))
+
+    def __init__(self) -> None:
+        self.applied: list[Config] = []
+
+    def apply(self, schedule: Any, config: Mapping[str, Any]) -> None:
+        self.applied.append(dict(config))
+        if config["rows"] == 8:
+            raise tvm.s_tir.ScheduleError("no eights")
+        rows, columns, _ = schedule.get_loops(schedule.get_sblock("product"))
+        schedule.split(rows, factors=[None, config["rows"]])
+        schedule.split(columns, factors=[None, config["columns"]])
+
+
+def search_of(workload: Any, seed: int = 1, early_stopping: int = 0) -> AutoTvmSearch:
+    template = Tiles()
+    return AutoTvmSearch(workload, template, template.space, RandomTuner(Points(Tiles.space), seed), early_stopping)
+
+
+def config_of(candidate: bytes) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(candidate)[2]["config"]
+    return config
+
+
+def latency_s(candidate: bytes) -> list[float]:
+    config = config_of(candidate)
+    return [] if config["rows"] == 16 else [1e-3 * config["rows"] + 1e-4 * config["columns"]] * 3
+
+
+def run(search: AutoTvmSearch, batch: int = 4) -> list[bytes]:
+    """To its end."""
+    found: list[bytes] = []
+    while candidates := search.select(batch):
+        found += candidates
+        search.update([(candidate, latency_s(candidate)) for candidate in candidates])
+    return found
+
+
+def test_a_candidate_is_a_trace_and_remembers_its_configuration(workload: Any) -> None:
+    template = Tiles()
+    search = AutoTvmSearch(workload, template, template.space, GridTuner(Points(template.space)), 0)
+    _, candidate = search.select(2)
+    instructions, decisions, remembered = json.loads(candidate)
+    assert instructions
+    assert decisions == []
+    assert remembered["template"] == "tiles/1"
+    assert remembered["config"] == {"rows": 2, "columns": 1, "idle": "a"}
+    replayed = building.replay(workload, candidate).mod
+    assert format(tvm_ffi.structural_hash(replayed) % (1 << 64), "x") == remembered["hash"]
+
+
+def test_each_schedule_is_measured_once_and_what_cannot_be_applied_never(workload: Any) -> None:
+    found = [config_of(candidate) for candidate in run(search_of(workload))]
+    seen = [(config["rows"], config["columns"]) for config in found]
+    assert sorted(seen) == [(rows, columns) for rows in (1, 2, 4, 16) for columns in (1, 2, 4)]
+
+
+def test_a_round_is_full_although_configurations_fail_and_none_is_applied_twice(workload: Any) -> None:
+    search = search_of(workload)
+    sizes = [len(search.select(4)) for _ in range(4)]
+    assert sizes == [4, 4, 4, 0], "nothing is proposed twice while it is under way"
+    applied = [tuple(config.values()) for config in search._template.applied]  # type: ignore[attr-defined]
+    assert len(applied) == len(set(applied))
+
+
+def test_a_restored_search_goes_on_alike(workload: Any) -> None:
+    for seed in range(4):
+        whole = run(search_of(workload, seed))
+        restored = search_of(workload, seed)
+        restored.update([(candidate, latency_s(candidate)) for candidate in whole[:8]])
+        assert not restored._template.applied, "records need not be applied"  # type: ignore[attr-defined]
+        assert run(restored) == whole[8:]
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        b"", b"no JSON", b"7", b"[[],[]]", b"[[],[],{}]", b"[[],[],[]]", b'[[],[],{"by":"ansor"}]', b"\xff",
+        b'[[],[],{"template":"tiles/1","config":7,"hash":"0"}]',
+        b'[[],[],{"template":"tiles/1","config":{"rows":3,"columns":1,"idle":"a"},"hash":"0"}]',
+        b'[[],[],{"template":"tiles/1","config":{"rows":1},"hash":"0"}]',
+        b'[[],[],{"template":"tiles/2","config":{"rows":1,"columns":1,"idle":"a"},"hash":"0"}]',
+    ],
+)  # fmt: skip
+def test_what_others_found_says_nothing_and_breaks_nothing(workload: Any, candidate: bytes) -> None:
+    search = search_of(workload)
+    search.update([(candidate, [1e-9]), (candidate, [])])
+    assert run(search) == run(search_of(workload))
+
+
+def test_a_space_that_cannot_be_applied_at_all_ends(workload: Any) -> None:
+    eights = Space("tiles/1", tuple(Knob(f"k{at}", tuple(range(100))) for at in range(6)))
+    template = Tiles()
+    template.apply = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    assert AutoTvmSearch(workload, template, eights, RandomTuner(Points(eights), 1), 0).select(8) == []
+
+
+def test_early_stopping_saves_trials(workload: Any) -> None:
+    whole, stopped = run(search_of(workload, 3)), run(search_of(workload, 3, early_stopping=4))
+    assert stopped == whole[: len(stopped)]
+    assert len(stopped) < len(whole)
+    again = search_of(workload, 3, early_stopping=4)
+    again.update([(candidate, latency_s(candidate)) for candidate in stopped])
+    assert again.select(4) == [], "nor does it begin again when it is restored"
+
+
+def test_throughput_of_what_no_clock_can_have_said_is_a_failure() -> None:
+    assert throughput([0.5, 0.25, 9.0]) == 2.0
+    assert [throughput(s) for s in ([], [0.0], [-1.0], [float("nan")], [float("inf")])] == [0.0] * 5
+
+
+def site_of(workload: Any, target: Any, name: str = "dense") -> Site:
+    return Site(TaskInfo(task=1, name=name, workload="00ff"), workload, target, 7, 1)
+
+
+def test_a_task_with_a_template_is_searched_with_every_tuner(workload: Any, target: Any) -> None:
+    firsts = set()
+    for tuner in ("xgb", "ga", "random", "grid"):
+        method = AutoTvmMethod(Options(tuner=tuner, num_warmup_samples=4))  # type: ignore[arg-type]
+        search = method.search(site_of(workload, target))
+        first = search.select(4)
+        search.update([(candidate, [1e-3 * (1 + at)]) for at, candidate in enumerate(first)])
+        second = search.select(4)
+        assert len({*first, *second}) == 8
+        firsts.add(first[0])
+        assert method.notes == []
+    assert len(firsts) > 1
+
+
+def test_a_task_without_a_template_is_unsupported(target: Any) -> None:
+    data = tvm.te.placeholder((8,), name="data")
+    doubled = module("main", data, tvm.te.compute((8,), lambda i: data[i] * 2.0, name="doubled"))
+    with pytest.raises(Unsupported, match="summed up"):
+        AutoTvmMethod(Options()).search(site_of(doubled, target))
+
+
+def test_knobs_are_restricted_by_the_job(workload: Any, target: Any) -> None:
+    usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
+    name, value = next((name, value) for name, value in usual.items() if isinstance(value, int))
+    method = AutoTvmMethod(Options(knobs=json.dumps({name: [value], "of_another_template": [3]})))
+    candidates = method.search(site_of(workload, target)).select(8)
+    assert {config_of(candidate)[name] for candidate in candidates} == {value}
+    assert method.notes == ["no task of the network has a knob named of_another_template"]
+
+
+def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target: Any) -> None:
+    usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
+    name = next(name for name, value in usual.items() if isinstance(value, int))
+    site = site_of(workload, target)
+    with pytest.raises(Unsupported, match=f"knob {name}: 1000003 leaves no legal value"):
+        AutoTvmMethod(Options(knobs=json.dumps({name: [1_000_003]}))).search(site)
+    with pytest.raises(Unsupported, match="wants those from"):
+        AutoTvmMethod(Options(index_from=2**40)).search(site)
+    nothing = points_without_any(site)
+    with pytest.raises(Unsupported, match="is admitted, such as"):
+        AutoTvmMethod(Options(index_from=nothing, index_to=nothing + 1)).search(site)
+
+
+def points_without_any(site: Site) -> int:
+    """The number of a configuration that the template does not admit."""
+    template = match.find(site.workload, site.target).template
+    assert template is not None
+    space = template.space()
+    return next(index for index in range(space.size) if space.admits(space.config(index)) is not None)
+
+
+def test_features_of_stores(workload: Any, target: Any) -> None:
+    template = Tiles()
+    rows = StoreFeatures(site_of(workload, target), template, template.space).rows([0, 1, 3, 0])
+    assert rows.shape == (4, 2 * PER_STORE)
+    assert np.isfinite(rows[[0, 1]]).all()
+    assert np.isnan(rows[2]).all(), "rows of 8 do not apply"
+    assert (rows[0] == rows[3]).all()
+    assert (rows[0] != rows[1]).any()
+    assert len(template.applied) == 3
+
+
+def test_the_shape_of_a_workload(workload: Any) -> None:
+    assert shape_of(workload) == (SIZE,) * 6
+
+
+def test_a_search_by_stores(workload: Any, target: Any) -> None:
+    search = AutoTvmMethod(Options(feature_type="store", num_warmup_samples=4)).search(site_of(workload, target))
+    for _ in range(2):
+        candidates = search.select(4)
+        assert len(candidates) == 4
+        search.update([(candidate, [1e-3 * (1 + at)]) for at, candidate in enumerate(candidates)])

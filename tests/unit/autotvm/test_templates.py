@@ -1,0 +1,244 @@
+"""Every template, on tiny shapes: whatever configuration is drawn applies, builds and computes the right thing."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tvm")
+
+import tvm
+from tvm import s_tir, te, topi
+
+from autosched.tvm.building import replay
+from autosched_backend_autotvm import match
+from unit.autotvm import kernels
+from unit.autotvm.kernels import CPU, GPU, Judge
+
+pytestmark = pytest.mark.tvm
+
+CASES: dict[str, tuple[str, Any]] = {
+    "blocked": ("conv2d_nchwc", lambda: kernels.blocked(epilogue=True)),
+    "blocked, strided": ("conv2d_nchwc", lambda: kernels.blocked(stride=2)),
+    "blocked, 1x1": ("conv2d_nchwc", lambda: kernels.blocked(kernel=1, filters=32, epilogue=True)),
+    "blocked, 1x1, strided": ("conv2d_nchwc", lambda: kernels.blocked(kernel=1, stride=2)),
+    "blocked, dilated": ("conv2d_nchwc", lambda: kernels.blocked(dilation=2)),
+    "first layer": ("conv2d_nchwc", lambda: kernels.blocked(3, inner=1, kernel=5, stride=2, size=8, epilogue=True)),
+    "first layer, blocked": ("conv2d_nchwc", lambda: kernels.blocked(3, inner=3, kernel=5, stride=2, size=8)),
+    "channels last": ("conv2d_nhwc", lambda: kernels.plain("NHWC", epilogue=True)),
+    "channels last, 1x1, strided": ("conv2d_nhwc", lambda: kernels.plain("NHWC", kernel=1, stride=2)),
+    "channels first": ("conv2d_nchw", lambda: kernels.plain("NCHW", epilogue=True)),
+    "channels first, strided": ("conv2d_nchw", lambda: kernels.plain("NCHW", stride=2)),
+    "depthwise, blocked": ("depthwise_conv2d_nchwc", lambda: kernels.blocked_depthwise(epilogue=True)),
+    "depthwise, strided": ("depthwise_conv2d_nchwc", lambda: kernels.blocked_depthwise(stride=2)),
+    "depthwise, channels last": ("depthwise_conv2d_nhwc", lambda: kernels.plain("NHWC", 16, groups=16, epilogue=True)),
+    "depthwise, channels first": ("depthwise_conv2d_nchw", lambda: kernels.plain("NCHW", 16, groups=16, epilogue=True)),
+    "grouped, channels last": ("group_conv2d_nhwc", lambda: kernels.plain("NHWC", groups=2, epilogue=True)),
+    "grouped, channels first": ("group_conv2d_nchw", lambda: kernels.plain("NCHW", groups=2)),
+    "dense": ("matmul_nn", lambda: kernels.product(epilogue=True)),
+    "dense, one row": ("matmul_nn", lambda: kernels.product(1, 40, 64)),
+    "dense, transposed": ("matmul_nt", lambda: kernels.product(transposed=True, epilogue=True)),
+    "dense, leading dimension": ("matmul_nn", lambda: kernels.product(batch=(2,), shared=True, epilogue=True)),
+    "batched": ("batch_matmul_nn", lambda: kernels.product(batch=(2, 3), epilogue=True)),
+    "batched, transposed": ("batch_matmul_nt", lambda: kernels.product(batch=(2,), transposed=True)),
+}
+DRAWN, DRAWN_FOR_GPU = 2, 1
+
+
+def drawn(template: Any, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Random admitted configurations, half of them with every value that may be added."""
+    space = template.space()
+    wide = space.enlarge({knob.name: list(knob.spare) for knob in space.knobs if knob.spare})
+    rng = random.Random(seed)
+    found: list[dict[str, Any]] = []
+    for _ in range(20_000):
+        one = (space, wide)[len(found) % 2]
+        config = one.config(rng.randrange(one.size))
+        if one.admits(config) is None:
+            found.append(config)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{template.name} admits nothing")
+
+
+def schedule_of(workload: Any, template: Any, config: dict[str, Any], *, check: bool = False) -> Any:
+    schedule = s_tir.Schedule(workload) if check else s_tir.Schedule(workload, debug_mask=0, enable_check=False)
+    template.apply(schedule, config)
+    return schedule
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_configuration_computes_the_right_thing(case):
+    name, make = CASES[case]
+    workload = make()
+    template = match.template_for(workload, CPU)
+    assert template is not None and template.name == f"{name}.llvm"
+    judge = Judge(workload)
+    for config in drawn(template, DRAWN):
+        schedule = schedule_of(workload, template, config)
+        candidate = json.dumps(schedule.trace.as_json(), default=lambda number: number.value).encode()
+        assert not any(inst.kind.name.startswith("Sample") for inst in schedule.trace.insts)
+        judge.check(replay(workload, candidate).mod)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_configuration_for_a_gpu_compiles_and_stays_within_its_limits(case):
+    name, make = CASES[case]
+    workload = make()
+    template = match.template_for(workload, GPU)
+    assert template is not None and template.name == f"{name}.cuda"
+    for config in drawn(template, DRAWN_FOR_GPU):
+        schedule = schedule_of(workload, template, config, check=True)
+        built = tvm.tirx.build(schedule.mod, target=GPU)
+        assert "threadIdx.x" in built.imports[0].inspect_source()
+        assert _threads(schedule) <= int(GPU.attrs["max_num_threads"])
+
+
+def _threads(schedule: Any) -> int:
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    loops = [schedule.get(loop) for block in blocks for loop in schedule.get_loops(block)]
+    return max(
+        int(loop.extent)
+        for loop in loops
+        if loop.thread_binding is not None and str(loop.thread_binding.thread_tag) == "threadIdx.x"
+    )
+
+
+def test_chunks_of_input_channels_are_added_up():
+    workload = kernels.blocked(32, 16, epilogue=True)
+    template = match.template_for(workload, CPU)
+    assert template is not None
+    space = template.space()
+    space = space.enlarge({"chunks": [2, 4]})
+    config = {knob.name: knob.values[-1] for knob in space.knobs}
+    config |= {"chunks": 4, "outer": "oc h w", "sums": "ic kh kw ib", "tile_oc": 1, "tile_h": 1, "tile_w": 6}
+    assert space.admits(config) is None
+    schedule = schedule_of(workload, template, config)
+    assert "_rf" in schedule.mod.script()
+    Judge(workload).check(schedule.mod)
+    assert "chunks are summed inside" in str(space.admits(config | {"outer": "h w oc"}))
+
+
+def test_results_that_move_to_another_shape_are_written_apart():
+    left, right = te.placeholder((6, 12), name="left"), te.placeholder((12, 16), name="right")
+    moved = topi.transpose(topi.reshape(topi.matmul(left, right), (6, 2, 8)), (1, 0, 2))
+    workload = tvm.IRModule({"main": te.create_prim_func([left, right, moved])})
+    judge = Judge(workload)
+    for target in (CPU, GPU):
+        template = match.template_for(workload, target)
+        assert template is not None
+        for config in drawn(template, 2):
+            schedule = schedule_of(workload, template, config)
+            if target is CPU:
+                judge.check(schedule.mod)
+            else:
+                tvm.tirx.build(schedule.mod, target=GPU)
+
+
+def test_registers_bound_a_tile_and_idle_units_too():
+    template = match.template_for(kernels.blocked(64, 64, 56, block=4), CPU)
+    assert template is not None
+    space = template.space()
+    config = {knob.name: knob.values[0] for knob in space.knobs}
+    assert "leaves arithmetic units idle" in str(space.admits(config))
+    assert "does not fit 16 registers" in str(space.admits(config | {"tile_oc": 4, "tile_w": 14}))
+    assert space.admits(config | {"tile_oc": 2, "tile_w": 7}) is None
+
+
+def test_a_tiny_kernel_has_some_configuration():
+    template = match.template_for(kernels.blocked(8, 8, 1, 1), CPU)
+    assert template is not None
+    assert drawn(template, 1)
+
+
+def test_a_gpu_configuration_with_too_many_threads_or_too_much_memory_is_not_admitted():
+    template = match.template_for(kernels.product(2048, 2048, 2048), GPU)
+    assert template is not None
+    space = template.space()
+    config = {knob.name: knob.values[0] for knob in space.knobs}
+    assert "leave most of a warp idle" in str(space.admits(config | {"tile_m": (1, 1, 8), "tile_n": (1, 8, 1)}))
+    assert "2048 threads" in str(space.admits(config | {"tile_m": (1, 64, 1), "tile_n": (1, 32, 1)}))
+    assert "do not fit its registers" in str(space.admits(config | {"tile_m": (4, 8, 8), "tile_n": (4, 8, 8)}))
+    much = config | {"tile_m": (1, 256, 2), "tile_n": (1, 4, 2), "step": 32}
+    assert "bytes of shared memory" in str(space.admits(much))
+
+
+def _sum_of_sums() -> Any:
+    data = te.placeholder((4, 8), name="data")
+    return [data, topi.sum(topi.sum(data, axis=1, keepdims=True), axis=0)]
+
+
+def _two_results() -> Any:
+    left, right = te.placeholder((4, 8), name="left"), te.placeholder((8, 16), name="right")
+    product = topi.matmul(left, right)
+    return [left, right, topi.nn.relu(product), topi.exp(product)]
+
+
+def _convolution(dimensions: int) -> Any:
+    data = te.placeholder((1, 8, *[6] * dimensions), name="data")
+    weights = te.placeholder((8, 8, *[3] * dimensions), name="weights")
+    compute = {1: topi.nn.conv1d_ncw, 3: topi.nn.conv3d_ncdhw}[dimensions]
+    with CPU:
+        return [data, weights, compute(data, weights, 1, 1, 1, *([1] if dimensions == 3 else []))]
+
+
+def _softmax() -> Any:
+    data = te.placeholder((4, 8), name="data")
+    return [data, topi.nn.softmax(data)]
+
+
+def _pool() -> Any:
+    data = te.placeholder((1, 8, 6, 6), name="data")
+    return [data, topi.nn.pool2d(data, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max")]
+
+
+def _elementwise() -> Any:
+    data = te.placeholder((4, 8), name="data")
+    return [data, topi.nn.relu(data)]
+
+
+def _dynamic() -> Any:
+    rows = tvm.tirx.Var("rows", "int32")
+    left, right = te.placeholder((rows, 8), name="left"), te.placeholder((8, 16), name="right")
+    return [left, right, topi.matmul(left, right)]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_elementwise, "nothing is summed up"),
+        (_sum_of_sums, "computations sum something up"),
+        (_softmax, "computations sum something up"),
+        (_two_results, "2 results"),
+        (_pool, "not a sum"),
+        (lambda: _convolution(1), "a convolution over 1 dimensions"),
+        (lambda: _convolution(3), "a convolution over 3 dimensions"),
+        (_dynamic, "only when the kernel runs"),
+    ],
+)
+def test_what_has_no_template_says_why(make, said):
+    workload = tvm.IRModule({"main": te.create_prim_func(make())})
+    found = match.find(workload, CPU)
+    assert found.template is None
+    assert said in found.why_not
+    assert match.why_not(workload, CPU) == found.why_not
+
+
+def test_a_kernel_that_is_scheduled_already_has_no_template():
+    schedule = s_tir.Schedule(kernels.product())
+    schedule.split(schedule.get_loops(schedule.get_sblock("product"))[0], factors=[None, 2])
+    assert "scheduled already" in match.why_not(schedule.mod, CPU)
+
+
+def test_other_kinds_of_targets_have_no_templates():
+    assert "no templates for targets of kind vulkan" in match.why_not(
+        kernels.product(), tvm.target.Target({"kind": "vulkan"})
+    )
+
+
+def test_registers_follow_from_the_target():
+    wide = match.machine(tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4}))
+    narrow = match.machine(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
+    assert (wide.vector_bytes, wide.registers, wide.threads) == (64, 32, 4)
+    assert (narrow.vector_bytes, narrow.registers, narrow.threads) == (32, 16, 1)
