@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched.tvm import toolchain
+from autosched.tvm import lowering, toolchain
 
 UNTUNED = b""
 """The candidate that is the workload as it is, without any schedule."""
@@ -34,12 +34,16 @@ def replay(workload: Any, candidate: bytes) -> Any:
     return schedule
 
 
+def scheduled(workload: Any, candidate: bytes) -> Any:
+    """The workload's module under a candidate's schedule, ready to be lowered."""
+    return RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(replay(workload, candidate).mod)
+
+
 def build(task: str, target: str, candidate: bytes, output: str) -> None:
     """Leave a shared library at `output`."""
     workload = load_task(task)
-    module = replay(workload, candidate).mod if candidate else workload
-    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
-    library = tvm.tirx.build(module, target=load_target(target))
+    module = scheduled(workload, candidate) if candidate else workload
+    library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
     object_file = f"{output}.o"
     library.write_to_file(object_file)
     toolchain.link(output, [object_file])

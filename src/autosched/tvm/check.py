@@ -36,7 +36,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[s
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
     ready = importer.prepare(path, shapes)
-    extracted, _ = tasks.extract(importer.network(ready.model, aim), aim)
+    extracted, _ = tasks.extract([importer.network(ready.model, aim)], aim)
     network.check(extracted)
     return {
         "model": str(path),

@@ -1,7 +1,7 @@
 """Compiles a whole network, with the best schedule of each task or with none. Runs in a child process."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, graph, importer, ranges, toolchain
+from autosched.tvm import building, graph, importer, layouts_variants, lowering, ranges, tasks, toolchain
 from autosched.tvm.module import SideFile, Tensor
 from autosched.tvm.orders import Choice, Compiled
+from autosched.tvm.wanted import UNTOUCHED, Wanted
 
 FORMAT = 1
 
@@ -27,24 +28,52 @@ class SideName(Struct, frozen=True):
     build: str
 
 
-def compile_network(model: str, target: str, choices: Sequence[Choice], folder: str, name: str) -> Compiled:
-    """Leave default.so and tuned.so in the folder, each with its side file."""
+def compile_network(
+    model: str, target: str, choices: Sequence[Choice], folder: str, name: str, layout: str = Wanted.KEEP
+) -> Compiled:
+    """Leave default.so (no schedules, the model's own layouts) and tuned.so in the folder, each with its side file."""
     tvm_target = tvm.target.Target(json.loads(target))
     onnx_model = onnx.load(model)
-    fused = importer.network(onnx_model, tvm_target)
-    chosen, notes = _database(choices, tvm_target)
-    tuned = len(choices) - len(notes)
-    for build, database in (("default", ms.database.MemoryDatabase()), ("tuned", chosen)):
-        kind = build if tuned else "default"
-        write_build(Path(folder) / build, fused, onnx_model, target, database, SideName(name, kind))
-    return Compiled(tasks=tuned, notes=tuple(notes))
+    cleaned = importer.cleaned(onnx_model)
+    functions, lacking = _schedules(choices)
+    fused, notes = _laid_out(cleaned, tvm_target, choices, Wanted(layout))
+    default = fused if Wanted(layout) in UNTOUCHED else importer.fused(cleaned, tvm_target)
+    tuned, used = with_schedules(fused, functions)
+    for build, module in (("default", default), ("tuned", tuned)):
+        who = SideName(name, build if used else "default")
+        write_build(Path(folder) / build, module, onnx_model, target, ms.database.MemoryDatabase(), who)
+    return Compiled(tasks=used, notes=(*lacking, *notes))
+
+
+def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
+    """A fused network with these functions in place of their workloads, which are named by hash; how many it needs."""
+    module = fused.clone()
+    used = set()
+    for variable, function in fused.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+            if (scheduled := functions.get(key := tasks.hash_of(workload))) is not None:
+                module.update_func(variable, scheduled.without_attr("global_symbol"))
+                used.add(key)
+    return module, len(used)
+
+
+def _laid_out(cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted) -> tuple[Any, list[str]]:
+    """The fused network in its layouts, and what there is to say of them."""
+    if layout is not Wanted.AUTO:
+        return layouts_variants.single(cleaned, target, layout).fused, []
+    latencies_s = {
+        tasks.hash_of(building.load_task(choice.workload)): choice.best_s for choice in choices if choice.best_s
+    }
+    best = layouts_variants.best(cleaned, target, latencies_s)
+    return best.variant.fused, [best.said]
 
 
 def write_build(path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName) -> None:
     """Compile a fused network with the schedules of a database into `path`.so, and its side file."""
     tvm_target = tvm.target.Target(json.loads(target))
     with tvm_target, database, tvm.transform.PassContext(opt_level=3):
-        executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline())
+        executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline(), tir_pipeline=lowering.install())
     executable.export_library(f"{path}.so", fcompile=toolchain.link)
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=_inputs(onnx_model), outputs=_outputs(fused, onnx_model),
@@ -65,24 +94,23 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _database(choices: Sequence[Choice], target: Any) -> tuple[Any, list[str]]:
-    """The best schedule of each task that applies, and what did not."""
-    database = ms.database.MemoryDatabase()
+def _schedules(choices: Sequence[Choice]) -> tuple[dict[str, Any], list[str]]:
+    """The function of each task's workload under the best schedule that applies, and what did not."""
+    functions = {}
     notes = []
     for choice in choices:
+        if not choice.candidates:
+            continue
         workload = building.load_task(choice.workload)
-        for candidate, latency_s in zip(choice.candidates, choice.latencies_s, strict=True):
+        for candidate in choice.candidates:
             try:
-                trace = building.replay(workload, candidate).trace
+                functions[tasks.hash_of(workload)] = building.scheduled(workload, candidate)["main"]
             except Exception:  # a schedule from elsewhere may not fit; the next best may
                 continue
-            args = ms.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
-            own = database.commit_workload(workload)
-            database.commit_tuning_record(ms.database.TuningRecord(trace, own, [latency_s], target, args))
             break
         else:
             notes.append(f"task {choice.task}: no recorded schedule applies; it is compiled without one")
-    return database, notes
+    return functions, notes
 
 
 def _pipeline() -> Any:

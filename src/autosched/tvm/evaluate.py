@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from autosched.backend import Evaluation, Timing
+from autosched.statistics import clearly_faster, summarize
 from autosched.tvm.module import Array, Module, random_inputs
-from autosched.tvm.statistics import clearly_faster, summarize
 
 BUDGET_S = 20.0
 ROUNDS_MIN = 3

@@ -2,18 +2,16 @@
 
 import contextlib
 import io
-import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 import tvm
 from tvm import relax
 
 from autosched.errors import ModelRejected
-from autosched.tvm import graph
+from autosched.tvm import converters, graph
 from autosched.tvm.graph import Prepared, Shapes
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
@@ -34,14 +32,26 @@ def prepare(path: Path, shapes: Shapes) -> Prepared:
 
 
 def network(model: Any, target: Any) -> Any:
-    """The fused module that tasks are taken from and that is compiled. Raises ModelRejected."""
-    module = _from_onnx(model)
+    """The fused module that tasks are taken from and that is compiled, in the model's layouts. Raises ModelRejected."""
+    return fused(cleaned(model), target)
+
+
+def cleaned(model: Any) -> Any:
+    """The module before layouts are chosen. Raises ModelRejected."""
     passes = relax.transform
-    steps = [
+    steps = (
         passes.FoldBatchnormToConv2D(),
         passes.DecomposeOpsForInference(),
         passes.CanonicalizeBindings(),
         passes.FoldConstant(),
+    )
+    return _passed(_from_onnx(model), steps)
+
+
+def fused(module: Any, target: Any) -> Any:
+    """A cleaned module with kernels in place of operators. Raises ModelRejected."""
+    passes = relax.transform
+    steps = (
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         passes.LegalizeOps(),
@@ -49,18 +59,18 @@ def network(model: Any, target: Any) -> Any:
         passes.FoldConstant(),
         passes.FuseOps(),
         passes.FuseTIR(),
-    ]
+    )
+    with target:
+        return _passed(module, steps)
+
+
+def _passed(module: Any, steps: Sequence[Any]) -> Any:
     try:
-        with target, warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return tvm.transform.Sequential(steps)(module)
+            return tvm.transform.Sequential(list(steps))(module)
     except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
         raise ModelRejected(f"TVM cannot lower the model: {_gist(error)}. Try: autosched model check FILE") from error
-
-
-def load(path: Path, target: str) -> Any:
-    """The fused module of a model that `prepare` has written to a file."""
-    return network(onnx.load(path), tvm.target.Target(json.loads(target)))
 
 
 def _from_onnx(model: Any) -> Any:
@@ -70,7 +80,8 @@ def _from_onnx(model: Any) -> Any:
     try:
         with contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(model, keep_params_in_input=False)
+            with converters.recognisable():
+                return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # the converters raise whatever they like
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
         operator = told.removeprefix(_TOLD).partition(",")[0]

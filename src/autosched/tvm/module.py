@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from autosched.backend import Timing
 from autosched.errors import AutoschedError, NotFound, RequestError
-from autosched.tvm.statistics import summarize
+from autosched.statistics import summarize
 
 Array = np.ndarray[Any, Any]
 

@@ -2,25 +2,31 @@
 
 from pathlib import Path
 
+import msgspec
 import onnx
 
 from autosched.errors import ModelRejected
 from autosched.model import TASKS_MAX
-from autosched.tvm import importer, intrinsics, tasks
+from autosched.tvm import importer, intrinsics, layouts_variants, tasks
 from autosched.tvm.building import load_target
 from autosched.tvm.orders import Extracted
+from autosched.tvm.wanted import Wanted
 
 
-def take_in(model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str) -> Extracted:
+def take_in(
+    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, layout: str = Wanted.KEEP
+) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
     intrinsics.install()
     ready = importer.prepare(Path(model), shapes)
     onnx.save(ready.model, prepared)
-    extracted, workloads = tasks.extract(importer.network(ready.model, load_target(target)), load_target(target))
+    aim = load_target(target)
+    variants = layouts_variants.offered(importer.cleaned(ready.model), aim, Wanted(layout))
+    extracted, workloads = tasks.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         tasks.save(workload, Path(folder) / f"{info.task}.json")
-    return extracted
+    return msgspec.structs.replace(extracted, rivals=layouts_variants.rivals(variants, extracted.tasks))
 
 
 def check(extracted: Extracted) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import RequestError
+from autosched.tvm.wanted import Wanted
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 
@@ -20,6 +21,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Default budget, times the number of tasks, when the job names no trials."""
     early_stopping: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
     """A task ends when so many trials in a row have brought nothing better. 0: never."""
+    layout: Wanted = Wanted.KEEP
+    """Of the convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     fallback: str = ""
     """Another backend, for the tasks that this one cannot do. None: those stay as they are."""
     repeat: Annotated[int, Meta(ge=1, le=100)] = 3

@@ -15,6 +15,8 @@ class Extracted(Struct, frozen=True):
     """Calls of tasks in one inference."""
     share: float
     """Share of the network's arithmetic that the tasks do."""
+    rivals: tuple[tuple[int, ...], ...] = ()
+    """For each convolution that is offered in several layouts, the tasks of which one will do it."""
 
 
 class Choice(Struct, frozen=True):
@@ -24,7 +26,10 @@ class Choice(Struct, frozen=True):
     workload: str
     """File with the task's workload."""
     candidates: tuple[bytes, ...]
+    """None where the workload as it is was the fastest."""
     latencies_s: tuple[float, ...]
+    best_s: float = 0.0
+    """The best latency of all, without a schedule too; 0: not known."""
 
 
 class Compiled(Struct, frozen=True):

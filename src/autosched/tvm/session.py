@@ -16,6 +16,7 @@ from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.options import Options
+from autosched.tvm.rivals import Rivals
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import REFERENCE_TIMEOUT_S, UNTUNED, TvmTuner, gist
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
@@ -61,13 +62,15 @@ class TvmSession:
         self._make_method = method
         self._method: Method | None = None
         self._notes: tuple[str, ...] = ()
+        self.rivals = Rivals()
 
     # The network's stages -----------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in self._job.shapes.items()}
-        arguments = (str(self._model), shapes, self.target, str(self._prepared), str(self._tasks_dir))
+        files = (str(self._prepared), str(self._tasks_dir))
+        arguments = (str(self._model), shapes, self.target, *files, self.options.layout.value)
         try:
             found = self._workers.once(lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s)
         except Raised as error:
@@ -78,19 +81,22 @@ class TvmSession:
             ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
+        self.rivals = Rivals(found.rivals)
+        surplus = {task for group in found.rivals for task in group[1:]}
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
-            default_trials=self.options.trials_per_task * len(found.tasks),
+            default_trials=self.options.trials_per_task * (len(found.tasks) - len(surplus)),
         )  # fmt: skip
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
-        arguments = (str(self._prepared), self.target, self._choices(records), str(self._builds), self._job.name)
+        names = (str(self._builds), self._job.name, self.options.layout.value)
+        arguments = (str(self._prepared), self.target, self._choices(records), *names)
         compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check and measure; leaves NAME.so, NAME.json and evaluation.json in the output folder."""
+        """Check and measure; leaves NAME.so and NAME.json in the output folder."""
         evaluation: Evaluation = self._child(
             "evaluate", lease, orders.EVALUATE, str(self._builds), str(self._model), lease.cores, lease.timeout_s,
             timeout_s=lease.timeout_s,
@@ -100,8 +106,6 @@ class TvmSession:
         self._outdir.mkdir(parents=True, exist_ok=True)
         for suffix in (".so", ".json"):
             shutil.copyfile(self._builds / f"{evaluation.published}{suffix}", self._outdir / f"{self._stem}{suffix}")
-        text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
-        (self._outdir / "evaluation.json").write_bytes(text + b"\n")
         return evaluation
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
@@ -212,14 +216,12 @@ class TvmSession:
         choices = []
         for task, measured in sorted(by_task.items()):
             file = self._tasks_dir / f"{task}.json"
-            best = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
-            best = list(itertools.takewhile(lambda record: record.candidate != UNTUNED, best))  # it beats the others
-            if file.exists() and best:
-                choices.append(
-                    orders.Choice(
-                        task, str(file), tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)
-                    )
-                )
+            measured = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
+            # Without a schedule it beats what comes after it.
+            best = list(itertools.takewhile(lambda record: record.candidate != UNTUNED, measured))
+            if file.exists():
+                candidates, latencies_s = tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)
+                choices.append(orders.Choice(task, str(file), candidates, latencies_s, measured[0].best_s or 0.0))
         return choices
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:

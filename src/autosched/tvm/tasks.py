@@ -1,6 +1,8 @@
 """Takes the tunable tasks out of a network: equal kernels once, with their weights; the rest is named with a reason."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +25,68 @@ NAME_MAX = 200
 Shape = tuple[int, ...]
 
 
-def extract(module: Any, target: Any) -> tuple[Extracted, list[Any]]:
-    """Tasks, the heaviest first, with their workloads in the same order."""
-    found = []
-    skipped = []
-    for task in ms.relax_integration.extract_tasks(module, target):
-        workload = task.dispatched[0]
-        flops = float(tvm.s_tir.analysis.estimate_tir_flops(workload))
-        buffers = [tuple(int(d) for d in info.shape) for info in ArgInfo.from_entry_func(workload, remove_preproc=True)]
-        found.append((str(task.task_name)[:NAME_MAX], int(task.weight), flops, buffers, workload))
-    total = sum(weight * flops for _, weight, flops, _, _ in found)
-    chosen = []
-    for name, weight, flops, buffers, workload in found:
-        if reason := _trivial(weight * flops, weight * _elements(buffers[-1]), total):
-            skipped.append(Skipped(name, reason))
-        else:
-            chosen.append((name, weight, flops, buffers, workload))
-    chosen.sort(key=lambda task: (-task[1] * task[2], task[0]))
+def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
+    """The tasks of one network, fused in one or several layouts, with their workloads: equal ones once, the heaviest
+    first. How much of the network they are is said of the first module.
+    """
+    found: dict[str, _Found] = {}
+    skipped: dict[str, Skipped] = {}
+    uses, covered, total = 0, 0.0, 0.0
+    for module in modules:
+        inside = [_find(task) for task in ms.relax_integration.extract_tasks(module, target)]
+        work = sum(one.work for one in inside)
+        worth = []
+        for one in inside:
+            if reason := _trivial(one.work, one.weight * _elements(one.buffers[-1]), work):
+                skipped.setdefault(one.hash, Skipped(one.name, reason))
+                continue
+            worth.append(one)
+            if one.hash not in found or found[one.hash].weight < one.weight:
+                found[one.hash] = one
+        if module is modules[0]:
+            uses, covered, total = sum(one.weight for one in worth), sum(one.work for one in worth), work
+    chosen = sorted(found.values(), key=lambda one: (-one.work, one.name, one.hash))
     infos = tuple(
         TaskInfo(
-            task=index, name=name, workload=f"{tvm_ffi.structural_hash(workload) & (2**64 - 1):016x}", weight=weight,
-            flops=flops, shape=describe(name, buffers),
+            task=index, name=one.name, workload=one.hash, weight=one.weight, flops=one.flops,
+            shape=describe(one.name, one.buffers),
         )
-        for index, (name, weight, flops, buffers, workload) in enumerate(chosen, start=1)
+        for index, one in enumerate(chosen, start=1)
     )  # fmt: skip
-    covered = sum(info.weight * info.flops for info in infos)
-    extracted = Extracted(infos, tuple(skipped), sum(i.weight for i in infos), covered / total if total else 0.0)
-    return extracted, [workload for *_, workload in chosen]
+    left = tuple(one for key, one in skipped.items() if key not in found)
+    extracted = Extracted(infos, left, uses, covered / total if total else 0.0)
+    return extracted, [one.workload for one in chosen]
+
+
+@dataclass(frozen=True)
+class _Found:
+    name: str
+    hash: str
+    weight: int
+    flops: float
+    buffers: list[Shape]
+    workload: Any
+
+    @property
+    def work(self) -> float:
+        return self.weight * self.flops
+
+
+def _find(task: Any) -> _Found:
+    workload = task.dispatched[0]
+    flops = float(tvm.s_tir.analysis.estimate_tir_flops(workload))
+    name = str(task.task_name)[:NAME_MAX]
+    return _Found(name, hash_of(workload), int(task.weight), flops, buffers_of(workload), workload)
+
+
+def hash_of(workload: Any) -> str:
+    """What equal workloads have in common."""
+    return f"{tvm_ffi.structural_hash(workload) & (2**64 - 1):016x}"
+
+
+def buffers_of(workload: Any) -> list[Shape]:
+    """The shapes of what a workload reads, and last of what it writes."""
+    return [tuple(int(d) for d in info.shape) for info in ArgInfo.from_entry_func(workload, remove_preproc=True)]
 
 
 def save(workload: Any, path: Path) -> None:
@@ -58,23 +95,30 @@ def save(workload: Any, path: Path) -> None:
 
 
 def describe(name: str, buffers: list[Shape]) -> str:
-    """A task in words: "conv2d+add+relu 16x55x55 -> 64x55x55, 3x3"."""
+    """A task in words: "conv2d NCHW16c+add+relu 16x55x55 -> 64x55x55, 3x3"."""
     words = [word for word in _words(name) if word != "tir"]
+    inputs, output = buffers[:-1], buffers[-1]
+    blocked = len(output) == 5 and words[0].endswith(("NCHWc", "pool2d"))
+    if blocked:
+        words[0] = f"{words[0].removesuffix(' NCHWc')} NCHW{output[-1]}c"
     operators = "+".join(
         words if len(words) <= WORDS_MAX else [*words[: WORDS_MAX - 1], f"{len(words) - WORDS_MAX + 1} more"]
     )
-    inputs, output = buffers[:-1], buffers[-1]
+    say = _by_blocks if blocked else _by
     if not inputs:
-        return f"{operators} {_by(output)}"
-    text = f"{operators} {_by(inputs[0])}"
+        return f"{operators} {say(output)}"
+    text = f"{operators} {say(inputs[0])}"
     if "conv" in operators and len(inputs) > 1 and len(inputs[1]) > 2:
-        return f"{text} -> {_by(output)}, {_by(inputs[1][2:])}"
+        window = inputs[1][:2] if "NHWC" in operators else inputs[1][2:4] if blocked else inputs[1][2:]
+        return f"{text} -> {say(output)}, {'x'.join(map(str, window))}"
     if "matmul" in operators and len(inputs) > 1:
         return f"{text} by {_by(inputs[1])}"
-    return text if output == inputs[0] else f"{text} -> {_by(output)}"
+    return text if output == inputs[0] else f"{text} -> {say(output)}"
 
 
-_TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose"})
+_HEADS = frozenset({"depthwise", "group"})
+_TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose", "transform"})
+_LAYOUTS = frozenset({"NCHWc", "NHWC"})
 
 
 def _words(name: str) -> list[str]:
@@ -85,6 +129,8 @@ def _words(name: str) -> list[str]:
         bare = re.sub(r"\d+$", "", word)
         if open_word and bare in _TAILS:
             words[-1] += f"_{bare}"
+        elif open_word and (bare in _LAYOUTS or words[-1] in _HEADS):
+            words[-1] += f" {bare}"
         else:
             words.append(bare)
         open_word = bare == word  # a number ends a name
@@ -94,6 +140,12 @@ def _words(name: str) -> list[str]:
 def _by(shape: Shape) -> str:
     inner = shape[1:] if len(shape) > 2 and shape[0] == 1 else shape
     return "x".join(str(d) for d in inner) or "scalar"
+
+
+def _by_blocks(shape: Shape) -> str:
+    """As `_by`, of a value whose channels are in blocks."""
+    n, chunks, *image, block = shape
+    return _by((n, chunks * block, *image))
 
 
 def _elements(shape: Shape) -> int:

@@ -28,6 +28,9 @@ KEPT = 3
 class TvmTuner:
     """Made cheaply: the search is built by the first step that needs it, on that step's cores."""
 
+    _numbers = itertools.count()
+    """Of artifacts, for all tuners: whoever overwrote a library that another one has loaded would crash its worker."""
+
     def __init__(self, session: "TvmSession", task: TaskInfo, seed: int) -> None:
         self._session = session
         self._task = task
@@ -36,7 +39,6 @@ class TvmTuner:
         self._search: Search | None = None
         self._lock = threading.Lock()
         self._best_s: float | None = None
-        self._numbers = itertools.count()
         self._kept: dict[bytes, tuple[float, Path]] = {}
 
     # The four stages ----------------------------------------------------------------------------------------
@@ -45,9 +47,13 @@ class TvmTuner:
         """Remember what was measured; replayed when the search starts."""
         self._past.extend(records)
         self._note_best(record.best_s for record in records)
+        for record in records:
+            self._session.rivals.measured(self._task.task, record.best_s)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
         """Up to `count` new candidates; empty when the space is exhausted."""
+        if self._session.rivals.lost(self._task.task):
+            return []
         with self._lock:
             return self._started(lease).select(count)
 
@@ -67,10 +73,12 @@ class TvmTuner:
         try:
             for one in built:
                 measured = self._profile_one(one, lease)
+                median_s: float | None = None
                 if measured.latency_s:
                     median_s = sorted(measured.latency_s)[len(measured.latency_s) // 2]
                     self._note_best([median_s])
                     self._keep(one, median_s)
+                self._session.rivals.measured(self._task.task, median_s)
                 yield measured
         finally:
             self._discard(built)

@@ -1,0 +1,168 @@
+"""Picks one option for each node of a graph so that nodes and edges cost the least together. Pure.
+
+The partitioned Boolean quadratic problem, solved by reductions (Scholz and Eckstein, "Register allocation for irregular
+architectures", LCTES 2002, section 4): a node with at most two neighbours is taken out without loss, its costs going to
+them; where all have more, the one with the most neighbours is decided by its own view, which may lose, and each node is
+tried again in the end. Networks made of chains, skips and branches that join are solved exactly.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Matrix = np.ndarray[Any, Any]
+
+LIGHT = 2
+"""So many neighbours a node may have to be taken out without loss."""
+ROUNDS_MAX = 20
+
+
+@dataclass
+class Graph:
+    """Costs of each node's options, and of each pair of options of two nodes. `math.inf`: not possible."""
+
+    nodes: list[Matrix] = field(default_factory=list)
+    edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
+    """By (lower, higher) node; a row for each option of the lower one."""
+
+    def node(self, costs: Sequence[float]) -> int:
+        """Add a node; returns its number."""
+        self.nodes.append(np.asarray(costs, "float64"))
+        return len(self.nodes) - 1
+
+    def edge(self, left: int, right: int, costs: Sequence[Sequence[float]]) -> None:
+        """Add what pairs of options cost, a row for each of `left`; several edges of two nodes add up."""
+        matrix = np.asarray(costs, "float64")
+        if left == right:
+            self.nodes[left] = self.nodes[left] + np.diagonal(matrix)
+            return
+        key, matrix = ((left, right), matrix) if left < right else ((right, left), matrix.T)
+        self.edges[key] = self.edges[key] + matrix if key in self.edges else matrix
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An option for each node."""
+
+    options: tuple[int, ...]
+    cost: float
+    exact: bool
+    """Whether nothing can be cheaper."""
+
+
+def cost(graph: Graph, options: Sequence[int]) -> float:
+    """What a choice costs."""
+    total = sum(float(costs[option]) for costs, option in zip(graph.nodes, options, strict=True))
+    return total + sum(float(matrix[options[a], options[b]]) for (a, b), matrix in graph.edges.items())
+
+
+def solve(graph: Graph) -> Solution:
+    """The cheapest choice, or a good one where finding it would take too long. Equal costs: the earlier option."""
+    work = _Work(graph)
+    exact = True
+    while work.left:
+        node = work.light()
+        if node is None:
+            exact = False
+            work.decide(work.hardest())
+        else:
+            work.reduce(node)
+    options = work.options()
+    if not exact:
+        options = _improved(graph, options)
+    return Solution(tuple(options), cost(graph, options), exact)
+
+
+class _Work:
+    """The graph that is left, and how to get back."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.costs = [np.array(costs) for costs in graph.nodes]
+        self.near: list[dict[int, Matrix]] = [{} for _ in graph.nodes]  # a row for each option of the owner
+        for (a, b), matrix in graph.edges.items():
+            self.near[a][b], self.near[b][a] = matrix, matrix.T
+        self.left = set(range(len(graph.nodes)))
+        self.few = [node for node in self.left if self.degree(node) <= LIGHT]
+        self.taken: list[tuple[int, Matrix, Mapping[int, Matrix]]] = []
+
+    def degree(self, node: int) -> int:
+        return len(self.near[node])
+
+    def light(self) -> int | None:
+        """A node that can be taken out without loss."""
+        while self.few:
+            node = self.few.pop()
+            if node in self.left and self.degree(node) <= LIGHT:
+                return node
+        return None
+
+    def hardest(self) -> int:
+        return max(self.left, key=lambda node: (self.degree(node), -node))
+
+    def reduce(self, node: int) -> None:
+        """Take out a node with at most two neighbours."""
+        near, costs = self.near[node], self.costs[node]
+        self._take(node)
+        match list(near.items()):
+            case [(other, matrix)]:
+                self.costs[other] = self.costs[other] + (costs[:, None] + matrix).min(axis=0)
+            case [(a, to_a), (b, to_b)]:
+                joined = (costs[:, None, None] + to_a[:, :, None] + to_b[:, None, :]).min(axis=0)
+                before = self.near[a].get(b, 0.0)
+                self.near[a][b] = before + joined
+                self.near[b][a] = self.near[a][b].T
+
+    def decide(self, node: int) -> None:
+        """Take out a node by fixing its option to what is best if each neighbour could follow."""
+        near = self.near[node]
+        views = self.costs[node].copy()
+        for other, matrix in near.items():
+            views = views + (matrix + self.costs[other][None, :]).min(axis=1)
+        option = int(np.argmin(views))
+        fixed = np.full(len(views), math.inf)
+        fixed[option] = 0.0
+        self._take(node)
+        self.taken[-1] = (node, fixed, {})
+        for other, matrix in near.items():
+            self.costs[other] = self.costs[other] + matrix[option]
+
+    def options(self) -> list[int]:
+        """The option of each node, once all are taken out."""
+        chosen: dict[int, int] = {}
+        for node, costs, near in reversed(self.taken):
+            total = costs.copy()
+            for other, matrix in near.items():
+                total = total + matrix[:, chosen[other]]
+            chosen[node] = int(np.argmin(total))
+        return [chosen[node] for node in range(len(self.near))]
+
+    def _take(self, node: int) -> None:
+        near = self.near[node]
+        self.taken.append((node, self.costs[node], near))
+        for other in near:
+            del self.near[other][node]
+            if self.degree(other) <= LIGHT:
+                self.few.append(other)
+        self.left.remove(node)
+
+
+def _improved(graph: Graph, options: list[int]) -> list[int]:
+    """Change one node at a time while that makes it cheaper."""
+    near: list[list[tuple[int, Matrix]]] = [[] for _ in graph.nodes]
+    for (a, b), matrix in graph.edges.items():
+        near[a].append((b, matrix))
+        near[b].append((a, matrix.T))
+    for _ in range(ROUNDS_MAX):
+        changed = False
+        for node, costs in enumerate(graph.nodes):
+            total = costs + sum((matrix[:, options[other]] for other, matrix in near[node]), np.zeros(len(costs)))
+            best = int(np.argmin(total))
+            if total[best] < total[options[node]]:
+                options[node] = best
+                changed = True
+        if not changed:
+            break
+    return options

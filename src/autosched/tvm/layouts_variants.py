@@ -1,0 +1,216 @@
+"""A network in several assignments of layouts: which are offered for tuning, and which is the fastest once tuned."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from autosched.model import TaskInfo
+from autosched.tvm import importer, layouts, layouts_moves, layouts_network, tasks
+from autosched.tvm.layouts import Layout, Shape
+from autosched.tvm.layouts_network import Converted, Survey
+from autosched.tvm.layouts_operators import Way
+from autosched.tvm.wanted import UNTOUCHED, Wanted
+
+BUSY_ENOUGH = 0.75
+"""NHWC is offered where blocks leave more of a vector register idle."""
+UNTUNED_FLOPS = 1.5e9
+"""What a kernel does in a second without a schedule: for those that were never measured."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network in one assignment."""
+
+    name: str
+    fused: Any
+    ways: tuple[Way, ...] = ()
+    """Of each convolution, in order; empty for a network in which no layout can be chosen."""
+    kernels: tuple[Any, ...] = ()
+    """The weights of each convolution, by which its kernel is found again."""
+    moves: tuple[tuple[Shape, Layout, Layout], ...] = ()
+
+    @cached_property
+    def calls(self) -> tuple["Call", ...]:
+        """The kernels that an inference calls, in order."""
+        functions = {gv.name_hint: function for gv, function in self.fused.functions_items()}
+        known: dict[str, Kernel] = {}
+        calls = []
+        for block in self.fused["main"].body.blocks:
+            for binding in block.bindings:
+                value = getattr(binding, "value", None)
+                if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.call_tir":
+                    continue
+                name = value.args[0].name_hint
+                if name.startswith("reshape"):  # becomes another view of the same memory
+                    continue
+                if name not in known:
+                    known[name] = Kernel.of(functions[name])
+                calls.append(Call(known[name], tuple(getattr(value.args[1], "fields", (value.args[1],)))))
+        return tuple(calls)
+
+    @cached_property
+    def workloads(self) -> tuple[str, ...]:
+        """The hash of each convolution's kernel, in order; empty where it is not found."""
+        return tuple(
+            next((call.kernel.hash for call in self.calls if any(kernel.same_as(a) for a in call.arguments)), "")
+            for kernel in self.kernels
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of a fused network."""
+
+    hash: str
+    flops: float
+    bytes: float
+
+    @classmethod
+    def of(cls, function: Any) -> "Kernel":
+        """As tasks are made of it."""
+        workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        size = sum(4.0 * math.prod(shape) for shape in tasks.buffers_of(workload))
+        return cls(tasks.hash_of(workload), float(tvm.s_tir.analysis.estimate_tir_flops(workload)), size)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a kernel."""
+
+    kernel: Kernel
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The variant that is expected to be the fastest, and why."""
+
+    variant: Variant
+    said: str
+
+
+def single(module: Any, target: Any, wanted: Wanted) -> Variant:
+    """A cleaned module with all convolutions in one layout, as far as they can be."""
+    found = None if wanted in UNTOUCHED else layouts_network.survey(module, layouts_network.lanes(target))
+    if found is None:
+        return Variant(wanted.value, importer.fused(module, target))
+    ways = layouts_network.plan(found, layouts_network.uniform(wanted))
+    return _variant(wanted.value, found, ways, target)
+
+
+def offered(module: Any, target: Any, wanted: Wanted) -> list[Variant]:
+    """What is tuned: one variant, or for `auto` several whose tasks compete."""
+    if wanted is not Wanted.AUTO:
+        return [single(module, target, wanted)]
+    width = layouts_network.lanes(target)
+    found = layouts_network.survey(module, width)
+    if found is None or not found.convolutions:
+        return [single(module, target, Wanted.KEEP)]
+    return [_kept(found, module, target), *_converted(found, width, target)]
+
+
+def rivals(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[tuple[int, ...], ...]:
+    """For each convolution the tasks that could do it, where there are several."""
+    by_hash = {info.workload: info.task for info in infos}
+    found = []
+    for hashes in zip(*(variant.workloads for variant in variants), strict=True):
+        numbers = dict.fromkeys(by_hash[one] for one in hashes if one in by_hash)
+        if len(numbers) > 1:
+            found.append(tuple(numbers))
+    return tuple(dict.fromkeys(found))
+
+
+def best(module: Any, target: Any, latencies_s: Mapping[str, float]) -> Best:
+    """The assignment that should be fastest, by the best latency of each workload (by hash) and what moves cost.
+
+    Besides what `offered` gives, each convolution may be in another of its layouts; an assignment counts by all the
+    kernels that come out of it.
+    """
+    variants = offered(module, target, Wanted.AUTO)
+    if len(variants) == 1:
+        return Best(variants[0], "no layout can be chosen in this network")
+    width = layouts_network.lanes(target)
+    found = layouts_network.survey(module, width)
+    assert found is not None
+    move_cost = layouts_moves.seconds_per_byte(target)
+    variants.append(_mixed(found, variants, latencies_s, move_cost, target))
+    expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
+    first = min(range(len(variants)), key=lambda index: (expected[index], index))
+    return Best(variants[first], _said(variants, expected, first))
+
+
+def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: float) -> float:
+    """The network's latency: of each kernel as measured, else as its arithmetic and its bytes let expect."""
+    return sum(
+        latencies_s.get(call.kernel.hash) or call.kernel.flops / UNTUNED_FLOPS + call.kernel.bytes * move_cost
+        for call in variant.calls
+    )
+
+
+def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
+    made: Converted = layouts_network.convert(found, ways, target)
+    chosen = tuple(ways[index] for index in found.convolutions)
+    return Variant(name, importer.fused(made.module, target), chosen, made.kernels, made.moves)
+
+
+def _kept(found: Survey, module: Any, target: Any) -> Variant:
+    convolutions = [found.nodes[index] for index in found.convolutions]
+    kernels = tuple(node.value.value.args[1] for node in convolutions)
+    return Variant("nchw", importer.fused(module, target), tuple(n.operator.ways[0] for n in convolutions), kernels)
+
+
+def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
+    """All blocked, and where blocks fit badly, the same with those in NHWC."""
+    ways = layouts_network.plan(found, layouts_network.uniform(Wanted.NCHWC))
+    made = [_variant("nchwc", found, ways, target)]
+    loose = {index for index in found.convolutions if _loose(found.nodes[index], width)}
+    if loose:
+
+        def price(index: int, way: Way) -> float:
+            return layouts_network.uniform(Wanted.NHWC if index in loose else Wanted.NCHWC)(index, way)
+
+        made.append(_variant("nchwc and nhwc", found, layouts_network.plan(found, price), target))
+    return made
+
+
+def _loose(node: layouts_network.Node, width: int) -> bool:
+    blocks = [way.output.block for way in node.operator.ways if way.output.block]
+    channels = (node.shape or (0, 0))[1]
+    return not blocks or max(layouts.busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
+
+
+def _mixed(
+    found: Survey, variants: Sequence[Variant], latencies_s: Mapping[str, float], move_cost: float, target: Any
+) -> Variant:
+    """Each convolution in the layout that, with the moves around it, makes the network fastest."""
+    known: dict[tuple[int, Way], float] = {}
+    for variant in variants:
+        flops = {call.kernel.hash: call.kernel.flops for call in variant.calls}
+        for index, way, workload in zip(found.convolutions, variant.ways, variant.workloads, strict=True):
+            latency_s = latencies_s.get(workload) or flops.get(workload, math.inf) / UNTUNED_FLOPS
+            known[index, way] = min(latency_s, known.get((index, way), math.inf))
+
+    def price(index: int, way: Way) -> float:
+        return 0.0 if way.wanted is None else known.get((index, way), math.inf)
+
+    return _variant("mixed", found, layouts_network.plan(found, price, move_cost), target)
+
+
+def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) -> str:
+    variant = variants[first]
+    counts: dict[str, int] = {}
+    for way in variant.ways:
+        counts[str(way.output)] = counts.get(str(way.output), 0) + 1
+    convolutions = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda c: -c[1]))
+    others = ", ".join(
+        f"{one.name} {seconds * 1e3:.3g}" for one, seconds in zip(variants, expected, strict=True) if one is not variant
+    )
+    return (
+        f"layouts: convolutions {convolutions}; {len(variant.moves)} moves between layouts left;"
+        f" expected {expected[first] * 1e3:.3g} ms ({others})"
+    )

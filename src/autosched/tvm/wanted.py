@@ -1,0 +1,17 @@
+"""The layouts of convolutions that a user may ask for. Loads without NumPy."""
+
+from enum import StrEnum
+
+
+class Wanted(StrEnum):
+    """Of all convolutions of a network, as far as they can be."""
+
+    KEEP = "keep"
+    NCHW = "nchw"
+    NHWC = "nhwc"
+    NCHWC = "nchwc"
+    AUTO = "auto"
+
+
+UNTOUCHED = (Wanted.KEEP, Wanted.NCHW)
+"""The same: ONNX knows no other layout."""

@@ -1,0 +1,26 @@
+"""The backends on TVM keep what every backend promises."""
+
+import pytest
+
+from autosched.testing import BackendContract
+from autosched_backend_ansor import AnsorBackend
+from nets import conv_net
+
+pytestmark = pytest.mark.tvm
+
+
+class OnTvm(BackendContract):
+    model = conv_net(4, 8).SerializeToString()
+    options = {"repeat": 1, "min_repeat_ms": 0.1}
+    count = 2
+    rounds = 3
+    growth_bytes = 256 * 1024**2  # TVM itself, which is imported by the first select
+    kill_s = 5.0  # this machine may be busy
+
+
+class TestAnsor(OnTvm):
+    backend = AnsorBackend
+
+    @pytest.mark.xfail(reason="its evolution goes on from what select has seen, measured or not", strict=False)
+    def test_select_is_pure(self) -> None:
+        self.hold("select_is_pure")

@@ -1,0 +1,65 @@
+"""Operators that stay operators, and compute what the model says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+import tvm  # noqa: E402
+from tvm import relax  # noqa: E402
+
+from autosched.tvm import importer  # noqa: E402
+from nets import model  # noqa: E402
+
+BOUNDS = {"low": np.float32(-0.5), "high": np.float32(0.75), "never": np.float32(np.nan)}
+
+
+def clip(*inputs: str, opset: int = 13, **attributes: float) -> Any:
+    node = helper.make_node("Clip", list(inputs), ["y"], **attributes)
+    return model([node], {"x": [1, 3, 4, 5]}, ["y"], {name: BOUNDS[name] for name in inputs[1:] if name}, opset)
+
+
+def pad(*widths: int, mode: str = "constant") -> Any:
+    node = helper.make_node("Pad", ["x", "widths", "fill"] if mode == "constant" else ["x", "widths"], ["y"], mode=mode)
+    return model([node], {"x": [1, 3, 4, 5]}, ["y"], {"widths": np.array(widths), "fill": np.float32(2.5)})
+
+
+@pytest.mark.parametrize(
+    ("net", "operators"),
+    [
+        (clip("x", "low", "high"), {"relax.maximum", "relax.minimum"}),
+        (clip("x", "", "high"), {"relax.minimum"}),
+        (clip("x", "low"), {"relax.maximum"}),
+        (clip("x", opset=6, min=-0.5, max=0.75), {"relax.maximum", "relax.minimum"}),
+        (clip("x", opset=6, max=0.75), {"relax.minimum"}),
+        (pad(0, 1, 0, 2, 0, 0, 3, 4), {"relax.nn.pad"}),
+        (pad(0, 0, 1, 1, 0, 0, 2, 2, mode="reflect"), {"relax.call_tir"}),
+    ],
+)
+def test_the_module_has_operators_and_the_same_outputs(net: Any, operators: set[str]) -> None:
+    module = importer.cleaned(net)
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    assert {binding.value.op.name for binding in bindings} == operators
+    x = np.random.default_rng(1).standard_normal((1, 3, 4, 5)).astype("float32")
+    run = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())["main"]
+    np.testing.assert_allclose(run(tvm.runtime.tensor(x)).numpy(), ReferenceEvaluator(net).run(None, {"x": x})[0])
+
+
+def test_a_bound_that_is_no_number_bounds_nothing() -> None:
+    module = importer.cleaned(clip("x", "never", "high"))
+    x = np.full((1, 3, 4, 5), -9.0, "float32")
+    run = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())["main"]
+    assert (run(tvm.runtime.tensor(x)).numpy() == -9.0).all()
+
+
+def test_the_importer_is_as_before_afterwards() -> None:
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    before = onnx_frontend._get_convert_map
+    importer.cleaned(clip("x", "low"))
+    assert onnx_frontend._get_convert_map is before

@@ -1,0 +1,140 @@
+"""Which layouts are offered for tuning, and which are chosen once latencies are known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched.tvm import building, compiler, importer, layouts_variants, network, orders, tasks  # noqa: E402
+from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.wanted import Wanted  # noqa: E402
+from nets import model  # noqa: E402
+
+TARGET_TEXT = '{"kind": "llvm"}'
+TARGET = building.load_target(TARGET_TEXT)
+
+
+def chain(channels: int = 16, size: int = 40) -> Any:
+    """Three convolutions of different sizes, one after the other."""
+    random = np.random.default_rng(4)
+    nodes, weights, value = [], {}, "x"
+    for index, kernel in enumerate((3, 1, 5)):
+        shape = (channels, channels, kernel, kernel)
+        weights[f"w{index}"] = (random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype("float32")
+        inputs = [value, f"w{index}"]
+        nodes.append(helper.make_node("Conv", inputs, [f"c{index}"], name=f"c{index}", pads=[kernel // 2] * 4))
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"]))
+        value = f"r{index}"
+    return model(nodes, {"x": [1, channels, size, size]}, [value], weights)
+
+
+def taken_in(net: Any, folder: Path, layout: Wanted) -> orders.Extracted:
+    onnx.save(net, folder / "net.onnx")
+    return network.take_in(
+        str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder), layout.value
+    )
+
+
+def test_every_layout_gives_tasks_whose_names_say_it(tmp_path: Path) -> None:
+    said = {layout: [info.shape for info in taken_in(chain(), tmp_path, layout).tasks] for layout in Wanted}
+    assert said[Wanted.KEEP][0] == said[Wanted.NCHW][0] == "conv2d+relu 16x40x40, 5x5".replace(", ", " -> 16x40x40, ")
+    assert said[Wanted.NHWC][0] == "conv2d NHWC+relu 40x40x16 -> 40x40x16, 5x5"
+    assert said[Wanted.NCHWC][0].startswith("conv2d NCHW") and said[Wanted.NCHWC][0].endswith(
+        "c+relu 16x40x40 -> 16x40x40, 5x5"
+    )
+    assert set(said[Wanted.AUTO]) >= {*said[Wanted.NCHW], *said[Wanted.NCHWC]}
+
+
+def test_tasks_are_the_same_each_time(tmp_path: Path) -> None:
+    first, second = (taken_in(chain(), tmp_path, Wanted.AUTO) for _ in range(2))
+    assert first == second
+    assert len({info.workload for info in first.tasks}) == len(first.tasks) == 6
+    assert first.uses == 3
+
+
+def test_auto_says_which_tasks_compete(tmp_path: Path) -> None:
+    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    shapes = {info.task: info.shape.partition(" -> ")[2] for info in found.tasks}
+    assert len(found.rivals) == 3
+    assert all(shapes[a] == shapes[b] for a, b in found.rivals)
+    assert taken_in(chain(), tmp_path, Wanted.NCHWC).rivals == ()
+
+
+def latencies(found: orders.Extracted, plain_s: float, blocked_s: float, **others: float) -> dict[str, float]:
+    """By workload; `others`: of blocked tasks with this window."""
+    return {
+        info.workload: others.get("w" + info.shape[-3:], blocked_s) if "c+relu" in info.shape else plain_s
+        for info in found.tasks
+    }
+
+
+@pytest.mark.parametrize(
+    ("blocked_s", "others", "blocked"),
+    [(0.5, {}, 3), (2.0, {}, 0), (0.5, {"w5x5": 3.0}, 2), (1.0 - 1e-9, {}, 0)],
+)
+def test_the_fastest_assignment_is_chosen(
+    blocked_s: float, others: dict[str, float], blocked: int, tmp_path: Path
+) -> None:
+    """All, none, or all but one; a gain that is smaller than what moves cost is none."""
+    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    cleaned = importer.cleaned(onnx.load(tmp_path / "prepared.onnx"))
+    best = layouts_variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
+    assert sum(1 for way in best.variant.ways if way.output.block) == blocked
+    assert best.variant.workloads == tuple(w for w in best.variant.workloads if w)
+    assert set(best.variant.workloads) <= {info.workload for info in found.tasks}
+    assert "expected" in best.said
+
+
+def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
+    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    cleaned = importer.cleaned(onnx.load(tmp_path / "prepared.onnx"))
+    known = {info.workload: 1e-5 for info in found.tasks if "c+relu" not in info.shape}
+    best = layouts_variants.best(cleaned, TARGET, known)
+    assert all(way.wanted is Wanted.NCHW for way in best.variant.ways)
+
+
+def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> None:
+    """A schedule for the tasks of each layout; the network takes those of the layouts that are chosen."""
+    found = taken_in(chain(size=12), tmp_path, Wanted.AUTO)
+    choices = []
+    for info in found.tasks:
+        file = str(tmp_path / f"{info.task}.json")
+        best_s = 1e-3 if "NCHW" not in info.shape or "5x5" in info.shape else 1e-6
+        choices.append(orders.Choice(info.task, file, (candidate(file),), (best_s,), best_s))
+    compiled = compiler.compile_network(
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, choices, str(tmp_path), "net", Wanted.AUTO.value
+    )
+    assert compiled.tasks == 3
+    assert any("layouts: convolutions" in note for note in compiled.notes)
+    default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
+    inputs = random_inputs(default.info.inputs)
+    np.testing.assert_allclose(tuned.run(inputs)[0], default.run(inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def candidate(file: str) -> bytes:
+    """Some schedule: the outermost loop of the last block in parallel."""
+    import tvm
+
+    schedule = tvm.s_tir.Schedule(building.load_task(file))
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    schedule.parallel(schedule.get_loops(blocks[-1])[1])
+    return json.dumps(schedule.trace.as_json(), default=lambda value: value.value).encode()
+
+
+def test_shapes_are_said_without_blocks() -> None:
+    say = tasks.describe
+    blocked = [(1, 4, 56, 56, 16), (4, 4, 3, 3, 16, 16), (1, 4, 1, 1, 16), (1, 4, 56, 56, 16)]
+    assert say("fused_conv2d_NCHWc17_add9_relu", blocked) == "conv2d NCHW16c+add+relu 64x56x56 -> 64x56x56, 3x3"
+    depthwise = [(1, 2, 9, 9, 8), (2, 1, 5, 5, 1, 8), (1, 2, 9, 9, 8)]
+    assert say("depthwise_conv2d_NCHWc", depthwise) == "depthwise conv2d NCHW8c 16x9x9 -> 16x9x9, 5x5"
+    nhwc = [(1, 9, 9, 16), (5, 3, 16, 8), (1, 9, 9, 8)]
+    assert say("fused_conv2d_NHWC2_relu", nhwc) == "conv2d NHWC+relu 9x9x16 -> 9x9x8, 5x3"
+    assert say("max_pool2d1", [(1, 4, 9, 9, 16), (1, 4, 5, 5, 16)]) == "max_pool2d NCHW16c 64x9x9 -> 64x5x5"
+    assert say("layout_transform3", [(1, 64, 9, 9), (1, 4, 9, 9, 16)]) == "layout_transform 64x9x9 -> 4x9x9x16"
