@@ -9,7 +9,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
 export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 
-.PHONY: demo test seeds lint bench bench-thesis clean help
+# Of `make bench-search`: what is to be compared, for example ARGS='--quick'.
+ARGS ?=
+
+.PHONY: demo test seeds lint bench bench-thesis bench-search clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -17,6 +20,7 @@ help:
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
+	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
 demo: $(VENV)/.runtime
@@ -41,6 +45,9 @@ bench: $(VENV)/.development
 
 bench-thesis: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py thesis
+
+bench-search: $(VENV)/.development
+	$(BIN)/python benchmarks/search_quality.py $(ARGS)
 
 $(VENV)/.created:
 	@echo '== creating a virtual environment in $(VENV)'

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from msgspec import Struct
 
 from autosched.protocol import Span
-from autosched.tvm.statistics import interval
+from autosched.statistics import interval
 
 WORKING = "working"
 CAUSES = {

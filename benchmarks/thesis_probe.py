@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,7 @@ from autosched.model import JobSpec, TaskInfo
 from autosched.tvm.orders import Plan
 from autosched.tvm.session import TvmSession
 from autosched.tvm.tuner import TvmTuner
+from autosched_backend_ansor import AnsorBackend
 
 NAME = "ansor-probed"
 OPTION = "probe"
@@ -181,7 +182,7 @@ def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count
     """Build `count` random candidates: half of the task with most arithmetic, half of a pooling, which needs memory."""
     host, device = (Lease(name, (), tuple(cores[name]), SET_S) for name in ("host", "device"))
     job = JobSpec(name="fixed", model="0" * 64, shapes=shapes)
-    session = TvmSession(job, model, folder / "work", folder / "out", len(device.cores))
+    session = cast(TvmSession, AnsorBackend().open(job, model, folder / "work", folder / "out", len(device.cores)))
     by_flops = sorted(session.import_network(host).tasks, key=lambda task: -task.flops)
     pool = next((task for task in by_flops if "pool" in task.name), by_flops[1])
     fixed = []

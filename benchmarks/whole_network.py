@@ -13,25 +13,31 @@ from typing import Any
 from against_stock import finish, own_state, stages_s
 
 from autosched import api, zoo
+from autosched.backend import EVALUATION
 from autosched.protocol import Done, Shutdown
-from autosched.results import EVALUATION, read_evaluation
+from autosched.results import read_evaluation
 
 
 def main() -> None:
     """Tune and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", nargs="?", default="squeezenet")
+    parser.add_argument("--backend", default=api.Settings().backend)
+    parser.add_argument("--layout", default="", help="of convolutions; none: the backend's default")
+    parser.add_argument("--trials", type=int, default=None)
     args = parser.parse_args()
+    options = {"layout": args.layout} if args.layout else {}
+    settings = api.Settings(backend=args.backend, trials=args.trials, options=options)
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder, own_state(Path(folder)):
-        print(json.dumps(asyncio.run(measure(args.network, Path(folder))), indent=1))
+        print(json.dumps(asyncio.run(measure(args.network, settings, Path(folder))), indent=1))
 
 
-async def measure(network: str, folder: Path) -> dict[str, Any]:
+async def measure(network: str, settings: api.Settings, folder: Path) -> dict[str, Any]:
     """With a daemon of its own."""
     model = api.load_model(zoo.fetch(network), zoo.catalogue()[network].shapes)
     async with api.connected(None) as daemon:
         try:
-            done = await finish(daemon, await api.submit(daemon, model, api.Settings()), folder / "out")
+            done = await finish(daemon, await api.submit(daemon, model, settings), folder / "out")
             artifact = next(a for a in await daemon.artifacts(done.view.job) if a.name == EVALUATION)
             evaluation = read_evaluation((await daemon.download(artifact, folder)).read_bytes())
         finally:
@@ -40,6 +46,9 @@ async def measure(network: str, folder: Path) -> dict[str, Any]:
     took_s = (done.view.ended_at or done.view.now) - done.view.submitted_at
     return {
         "network": network,
+        "backend": settings.backend,
+        "options": dict(settings.options),
+        "notes": evaluation.notes,
         "tasks": len(done.view.tasks),
         "trials": done.view.trials,
         "failures": done.view.failures,

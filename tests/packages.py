@@ -1,5 +1,6 @@
 """A package of somebody else, as an installer leaves it: a module, and metadata with its entry points."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 POLICIES = """
@@ -43,12 +44,16 @@ number = 5
 """
 
 
-def install(folder: Path, group: str, **entries: str) -> Path:
-    """Make a folder that, on the path, offers these entry points; their objects are in `their_policies`."""
+BROKEN = "import no_such_module_anywhere\n"
+POLICY_MODULES = {"their_policies": POLICIES, "their_broken_policies": BROKEN}
+
+
+def install(folder: Path, group: str, modules: Mapping[str, str] = POLICY_MODULES, **entries: str) -> Path:
+    """Make a folder that, on the path, offers these entry points, with the modules in which their objects are."""
     (folder / "theirs-1.0.dist-info").mkdir(parents=True)
     (folder / "theirs-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     lines = [f"[{group}]", *(f"{name.replace('_', '-')} = {value}" for name, value in entries.items())]
     (folder / "theirs-1.0.dist-info/entry_points.txt").write_text("\n".join(lines) + "\n")
-    (folder / "their_policies.py").write_text(POLICIES)
-    (folder / "their_broken_policies.py").write_text("import no_such_module_anywhere\n")
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
     return folder

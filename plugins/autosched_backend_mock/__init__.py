@@ -15,7 +15,7 @@ from autosched_backend_mock.session import MockSession
 class MockBackend:
     """The entry point."""
 
-    api = (1, 1)
+    api = (1, 2)
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> MockSession:
         """Check the options."""

@@ -29,7 +29,7 @@ from autosched.backend import Evaluation, Timing
 from autosched.client import visitor
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.model import NETWORK_TASK, Goal, JobId, JobSpec, Record, TaskLoad
+from autosched.model import DEFAULT_BACKEND, NETWORK_TASK, Goal, JobId, JobSpec, Record, TaskLoad
 from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon
 
@@ -48,19 +48,20 @@ Watch = Callable[[JobView], None]
 
 
 def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
-    """Name an ONNX file and the shapes of its dynamic inputs. Raises RequestError when it cannot be read.
+    """Name a model's file and the shapes of its dynamic inputs. Raises RequestError when it cannot be read.
 
-    Only the file is looked at; whether the network can be tuned is found out by the job's first step.
+    Only the file is looked at; whether it can be tuned is found out by the job's first step. The backends on TVM read
+    ONNX; what a model is for another one, it says itself.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
             first = file.read(1)
     except OSError as error:
-        what = "is a folder, not an ONNX file" if path.is_dir() else f"cannot be read: {error.strerror}"
-        raise RequestError(f"{path} {what}. Name the .onnx file of your network") from None
+        what = "is a folder, not the file of a model" if path.is_dir() else f"cannot be read: {error.strerror}"
+        raise RequestError(f"{path} {what}. Name the file of your network, MODEL.onnx") from None
     if not first:
-        raise RequestError(f"{path} is empty, so it is no ONNX file. Export or fetch it again")
+        raise RequestError(f"{path} is empty, so it is no model. Export or fetch it again")
     checked = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
     for name, shape in checked.items():
         if any(extent < 1 for extent in shape):
@@ -111,7 +112,7 @@ class Settings:
     trials: int | None = None
     target: str = "auto"
     device: str = "cpu"
-    backend: str = "ansor"
+    backend: str = DEFAULT_BACKEND
     seed: int = 0
     options: Mapping[str, Option] = field(default_factory=dict)
     output: Path | None = None
@@ -123,8 +124,8 @@ class Settings:
     def spec(self, model: "Model", sha256: str) -> JobSpec:
         """The job to submit."""
         return JobSpec(
-            name=model.name, model=sha256, shapes=dict(model.shapes), target=self.target, device=self.device,
-            backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
+            name=model.name, file=model.file, model=sha256, shapes=dict(model.shapes), target=self.target,
+            device=self.device, backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
             output=str(self.output or ""), priority=self.priority, deadline_s=self.deadline_s,
         )  # fmt: skip
 
@@ -158,6 +159,11 @@ class Model(_Ordered):
     def name(self) -> str:
         """The file's name without its ending, with nothing in it that a file name should not have."""
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.stem).strip(".-")[:100] or "model"
+
+    @property
+    def file(self) -> str:
+        """The same with its ending, by which a backend may tell what it is."""
+        return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
 
     def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Any) -> "TunedModel":
         """Tune, and wait for it. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""

@@ -1,4 +1,4 @@
-"""What a backend plugin implements. This module is the whole public interface; nothing else is promised.
+"""What a backend plugin implements. This module is the public interface; `autosched.simple` is a short way to it.
 
 A backend is found by its entry point in the group ``autosched.backends`` and is loaded only inside a client process,
 never by the daemon. It knows nothing of scheduling: the client asks it to run one stage at a time, each on the cores
@@ -14,14 +14,20 @@ from msgspec import Struct
 
 from autosched.errors import NotFound, RequestError
 from autosched.model import Failure, JobSpec, Record, TaskInfo
+from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 1)
-"""(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater."""
+BACKEND_API = (1, 2)
+"""(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
+
+docs/plugins.md tells what each minor brought.
+"""
 
 GROUP = "autosched.backends"
+EVALUATION = "evaluation.json"
+"""Among a job's results: what `Session.evaluate` answered, as JSON. The client writes it."""
 
 
 class Lease(Struct, frozen=True):
@@ -149,7 +155,7 @@ class Session(Protocol):
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check the outputs and measure default, tuned and reference builds side by side on the lease's cores.
 
-        Leaves the files to hand to the user in the session's output folder.
+        Leaves the files to hand to the user in the session's output folder; `evaluation.json` is added to them.
         """
 
     def kill(self, lease: Lease | None = None) -> None:
@@ -172,27 +178,42 @@ class Backend(Protocol):
 
 def available() -> "dict[str, EntryPoint]":
     """Installed backends by name. Reads metadata only; imports nothing."""
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+    return offered(GROUP, anew=True)
 
 
 def check_name(name: str) -> None:
-    """Raise NotFound unless a backend of that name is installed."""
-    if name not in (names := available()):
+    """Raise NotFound unless a backend of that name is installed. Fast for one that was seen before."""
+    if name not in offered(GROUP) and name not in (names := available()):
         there = ", ".join(names) or "none; install one, for example: pip install 'autosched[tvm]'"
         raise NotFound(f"no backend is named {name!r}. Installed: {there}")
 
 
 def load(name: str) -> Backend:
-    """Import the backend. Only a client process may call this."""
+    """Import the backend. Only a client process may call this. Raises NotFound, or RequestError that says why not."""
     check_name(name)
-    backend: Any = available()[name].load()()
-    major, minor = backend.api
-    if major != BACKEND_API[0] or minor > BACKEND_API[1]:
+    entry = offered(GROUP)[name]
+    package = entry.dist.name if entry.dist is not None else entry.module
+    try:
+        backend: Any = entry.load()()
+    except (Exception, SystemExit) as error:  # whatever a module of somebody else may raise
         raise RequestError(
-            f"backend {name!r} was written for interface {major}.{minor}, this autosched has"
-            f" {BACKEND_API[0]}.{BACKEND_API[1]}: install versions that belong together"
-        )
+            f"backend {name!r} of the package {package} cannot be loaded from {entry.value}: {type(error).__name__}:"
+            f" {error}. Mend the package or remove it; see all backends with: autosched plugin list"
+        ) from error
+    check_api(name, getattr(backend, "api", None))
     loaded: Backend = backend
     return loaded
+
+
+def check_api(name: str, api: object) -> None:
+    """Raise RequestError unless a backend written for this version of the interface works here."""
+    ours = ".".join(map(str, BACKEND_API))
+    match api:
+        case (int(major), int(minor)):
+            if major == BACKEND_API[0] and minor <= BACKEND_API[1]:
+                return
+            raise RequestError(
+                f"backend {name!r} was written for interface {major}.{minor}, this autosched has {ours}: install"
+                " versions that belong together"
+            )
+    raise RequestError(f"backend {name!r} does not say which interface it was written for: set api = {BACKEND_API}")

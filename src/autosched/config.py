@@ -70,6 +70,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     jobs_active_max: Annotated[int, Meta(ge=1)] = 1_000
     connections_max: Annotated[int, Meta(ge=1)] = 1_000
     blob_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024**3
+    client_bytes_max: Annotated[int, Meta(ge=0)] = 0
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):

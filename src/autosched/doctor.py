@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from autosched import address, backend, children, config, units
 from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.model import DEFAULT_BACKEND
 from autosched.remote import Daemon
 
 PROBE = "autosched.tvm.probe"
@@ -119,11 +120,13 @@ def _foreign_load() -> Iterator[Finding]:
 
 def _backends() -> Iterator[Finding]:
     names = list(backend.available())
-    if "ansor" in names:
+    if DEFAULT_BACKEND in names:
         yield Finding("ok", f"backends: {', '.join(names)}")
     else:
         there = ", ".join(names) or "none"
-        yield Finding("broken", f"the backend ansor is not installed (there: {there})", "pip install 'autosched[tvm]'")
+        yield Finding(
+            "broken", f"the backend {DEFAULT_BACKEND} is not installed (there: {there})", "pip install 'autosched[tvm]'"
+        )
 
 
 async def _daemon(host: str | None) -> list[Finding]:

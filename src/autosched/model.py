@@ -28,6 +28,9 @@ threads stay below it, and a latency that is a median of samples is not moved by
 FOREIGN_MIN_S = 0.05
 """Processor time is counted in ticks of 10 ms, for the cores and for each process: less than five mean nothing."""
 
+DEFAULT_BACKEND = "autotvm"
+"""What searches when nobody says."""
+
 NETWORK_TASK: TaskIndex = 0
 """Task 0 of each job is the network itself: its stages import, compile and evaluate the whole model."""
 
@@ -51,13 +54,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Name
     model: Sha256
-    """Content hash of the ONNX file; the bytes lie in the daemon's blob store."""
+    """Content hash of the model's file; the bytes lie in the daemon's blob store. The backend knows what they mean."""
+    file: Annotated[str, Meta(max_length=200)] = ""
+    """The file's name as its user knows it: messages name it, and its ending may tell its kind. Empty: NAME.onnx."""
     shapes: Annotated[dict[Name, Annotated[tuple[int, ...], Meta(max_length=16)]], Meta(max_length=64)] = {}
     """Input name to its shape, for inputs whose ONNX shape is dynamic."""
     target: Annotated[str, Meta(max_length=2_000)] = "auto"
     """TVM target as a JSON object, or "auto": the CPU that the device is."""
     device: Name = "cpu"
-    backend: Name = "ansor"
+    backend: Name = DEFAULT_BACKEND
     trials: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
     """Trials for the whole network. None: the backend's default. 0: compile from `records_from` only."""
     seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0

@@ -26,7 +26,7 @@ from autosched.model import (
     Text,
 )
 
-PROTOCOL = (1, 1)
+PROTOCOL = (1, 2)
 """(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
 
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024
@@ -234,6 +234,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """When its user wants it to be done."""
     shared_units: bool = False
     """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
+    client_bytes: int = 0
+    """Memory of its client, where that runs on the daemon's machine."""
 
 
 class JobList(Struct, frozen=True):
@@ -520,22 +522,9 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 
 
 USER_METHODS = _table(
-    Info,
-    PutBlob,
-    GetBlob,
-    GetRecords,
-    Submit,
-    ListJobs,
-    GetJob,
-    CancelJob,
-    ExplainJob,
-    GetPolicy,
-    ChoosePolicy,
-    ListDevices,
-    ListSpans,
-    ListArtifacts,
-    Shutdown,
-)
+    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, GetPolicy, ChoosePolicy,
+    ListDevices, ListSpans, ListArtifacts, Shutdown,
+)  # fmt: skip
 """What a user may ask of the daemon."""
 
 CLIENT_METHODS = _table(

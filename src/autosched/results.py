@@ -9,14 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from autosched import blobs, report
-from autosched.backend import Evaluation
+from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
 
-EVALUATION = "evaluation.json"
-"""Handed over by backends; goes into the report."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 

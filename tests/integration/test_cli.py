@@ -157,8 +157,8 @@ def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
 BAD = [
     # words, exit code, what is said
     (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),
-    (["tune", "empty.onnx"], 2, "is empty, so it is no ONNX file"),
-    (["tune", "."], 2, "is a folder, not an ONNX file"),
+    (["tune", "empty.onnx"], 2, "is empty, so it is no model"),
+    (["tune", "."], 2, "is a folder, not the file of a model"),
     (["tune", "net.onnx", "--trials", "0"], 2, "0 trials tune nothing"),
     (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials tune nothing"),
     (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),

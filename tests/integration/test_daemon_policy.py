@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,14 @@ ONE_LANE = "[resources]\nlanes = 1\n"
 
 
 @pytest.fixture
-def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package with policies good and bad, for this process and those it starts."""
     entries = {name: f"their_policies:{name.replace('-', '_')}" for name in OFFERED}
     entries["broken"] = "their_broken_policies:it"
     folder = install(tmp_path_factory.mktemp("packages"), policies.GROUP, **entries)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    policies._offered.cache_clear()
-    yield
-    policies._offered.cache_clear()
+    monkeypatch.setattr("autosched.offers._read", {})
 
 
 def journal_of(folder: Path) -> list[tuple[float, Event, tuple[Step, ...] | None]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.testing import Script
+from autosched.testing.transcripts import Script
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "run": "module:run",
     "evaluate": "module:evaluate",
     "model": "model:model",
+    "plugin": "plugin:plugin",
     "doctor": "doctor:doctor",
     "demo": "demo:demo",
 }

@@ -124,7 +124,8 @@ def facts(view: JobView) -> list[str]:
     if view.estimate_s is not None:
         lines.append(f" best estimate {units.latency(view.estimate_s)}{gain(view)}")
     if not JobState(view.state).ended:
-        lines.append(f" {view.reason or 'no reason given'}, ready in {units.duration(view.eta_s)}")
+        memory = f"; its client holds {units.size(view.client_bytes)}" if view.client_bytes else ""
+        lines.append(f" {view.reason or 'no reason given'}, ready in {units.duration(view.eta_s)}{memory}")
     if view.failure is not None:
         lines.append(f" failed: {view.failure.message}")
     return lines

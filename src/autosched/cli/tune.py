@@ -16,12 +16,13 @@ from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import progress
 from autosched.cli.selectors import select_one, up_to
 from autosched.errors import DaemonUnreachable, Refused, RequestError
-from autosched.model import Goal, JobId, JobSpec, JobState
+from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 from autosched.remote import Daemon, off_devices
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 INTERRUPTED = 130
 RECONNECT_TRIES = 5
 RECONNECT_PAUSE_S = 1.0
@@ -48,6 +49,11 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
             raise click.BadParameter(f"{value!r} is no option of a backend. Write KEY=VALUE, for example population=64")
         options[name] = _value(text)
     return options
+
+
+def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
+    """`--layout X` is short for `--option layout=X`."""
+    return options if layout is None else {"layout": layout, **options}
 
 
 def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) -> int | None:
@@ -90,7 +96,11 @@ _SETTINGS = (
     click.option(
         "--trials", type=int, callback=trials_of, metavar="N", help="For the whole network. Default: the backend's."
     ),
-    click.option("--backend", default="ansor", show_default=True, help="What searches and compiles."),
+    click.option("--backend", default=DEFAULT_BACKEND, show_default=True, help="What searches and compiles."),
+    click.option(
+        "--layout", type=click.Choice(LAYOUTS),
+        help="Of the convolutions, for backends on TVM; auto tunes each in several. Default: the backend's.",
+    ),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random."),
     click.option(
         "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
@@ -115,7 +125,7 @@ def settings_options(command: F) -> F:
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.onnx")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
 @settings_options
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: ./MODEL-tuned"
@@ -129,11 +139,12 @@ def tune(
 ) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
+    MODEL is an ONNX file, or what the backend that is chosen takes for one.
     Starts a private daemon when none runs. Ctrl-C detaches: the job goes on and can be attached again or cancelled.
     """
     net = api.load_model(model, words.pop("shapes"))
     folder = results.prepare(output or Path(f"{net.name}-tuned"))
-    settings = Settings(options=words.pop("options"), output=folder, **words)
+    settings = Settings(options=with_layout(words.pop("options"), words.pop("layout")), output=folder, **words)
 
     async def begin() -> JobId:
         async with connected(host, told=say, serve=serve_words(policy, goal)) as daemon:
@@ -164,7 +175,7 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 
 
 @click.command()
-@click.argument("models", type=click.Path(path_type=Path), metavar="MODEL.onnx...", nargs=-1, required=True)
+@click.argument("models", type=click.Path(path_type=Path), metavar="MODEL...", nargs=-1, required=True)
 @settings_options
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."
@@ -173,7 +184,7 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 @click.pass_obj
 def submit(host: str | None, /, models: tuple[Path, ...], output: Path | None, style: str, **words: Any) -> None:
     """Hand over one or more models to be tuned at the same time, and return at once."""
-    shapes, options = words.pop("shapes"), words.pop("options")
+    shapes, options = words.pop("shapes"), with_layout(words.pop("options"), words.pop("layout"))
     nets = [api.load_model(model, shapes) for model in models]
     parent = (output or Path()).absolute()
 

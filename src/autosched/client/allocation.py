@@ -1,7 +1,8 @@
 """Which task deserves the next round: the one whose tuning is expected to shorten the network most.
 
 Source: Ansor (Zheng et al., OSDI 2020), section 6, with the constants and the simplified gradient of MetaSchedule's
-gradient-based task scheduler: alpha 0.2, window 3, no similarity groups.
+gradient-based task scheduler: alpha 0.2, window 3. Ansor's groups of similar tasks, of which a slow one is expected to
+become half as fast as the fastest, gained 0.3 % of the latency in simulations on recorded searches: not worth the code.
 """
 
 from collections.abc import Iterable

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from autosched import backend, blobs
-from autosched.backend import Lease
+from autosched.backend import EVALUATION, Lease
 from autosched.client.course import HOST, Course
 from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
@@ -95,6 +96,10 @@ class Host:
             )
         except AutoschedError as error:
             course.broken(JobFailure(error.code, str(error)[:4_000]))
+        except Exception as error:  # the border to plugin code
+            log.warning("the backend does not open the job", exc_info=error)
+            said = f"backend {order.spec.backend!r} raised when it opened the job: {type(error).__name__}: {error}"
+            course.broken(JobFailure("job_failed", said[:4_000]))
         else:
             self._worker = Worker(session, order.spec, self._keep)
             if order.spec.records_from is not None:
@@ -123,7 +128,9 @@ class Host:
 
     async def _fetch_model(self, spec: JobSpec) -> Path:
         """The model under the name that its user knows, since messages name it."""
-        path = self._workdir / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', spec.name)}.onnx"
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
+        path = self._workdir / "model" / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or await asyncio.to_thread(blobs.sha256, path) != spec.model:
             await blobs.download(self._daemon, spec.model, path)
         return path
@@ -241,8 +248,10 @@ class Host:
                 await self._in_thread(lease, lambda: worker.compile(records, lease))
                 return course.compiled()
             case "evaluate":
-                await self._in_thread(lease, lambda: worker.evaluate(lease))
+                evaluation = await self._in_thread(lease, lambda: worker.evaluate(lease))
                 await self._in_thread(lease, watch.end)
+                text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
+                (self._outdir / EVALUATION).write_bytes(text + b"\n")
                 await self._hand_over()
                 return course.evaluated()
         raise RequestError(f"no stage is named {stage!r}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from autosched import standing
-from autosched.backend import Built, Lease, Measured, Network, Session, Tuner
+from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
+from autosched.client import border
 from autosched.model import JobSpec, Purpose, Record, TaskIndex, TaskInfo
 
 
@@ -37,7 +38,7 @@ class Worker:
 
     def import_network(self, lease: Lease, records: Sequence[Record]) -> Network:
         """Import the model and make a tuner for each task, as far as earlier records brought it."""
-        network = self._session.import_network(lease)
+        network = border.network(self._session.import_network(lease))
         tried = standing.tried(records)
         for info in network.tasks:
             self._tuners[info.task] = self._tuner(info, [r for r in tried if r.task == info.task])
@@ -48,8 +49,10 @@ class Worker:
         return [task for task in self._tuners if self._default(task) is not None]
 
     def _default(self, task: TaskIndex) -> bytes | None:
-        default = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have none
-        return default() if default is not None else None
+        make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have none
+        if make is None or (default := make()) is None:
+            return None
+        return border.candidates([default], 1)[0]
 
     def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
         """A round that selects nothing: these candidates again, or finals among them and the default."""
@@ -64,25 +67,30 @@ class Worker:
 
     def select(self, task: TaskIndex, count: int, lease: Lease) -> int:
         """Choose candidates; returns how many there are."""
-        candidates = self._tuners[task].select(count, lease)
-        self._rounds[task] = Round(candidates[:count])
+        self._rounds[task] = Round(border.candidates(self._tuners[task].select(count, lease), count))
         return len(self._rounds[task].candidates)
 
     def build(self, task: TaskIndex, lease: Lease) -> None:
         """Build the round's candidates."""
         current = self._rounds[task]
-        current.built = self._tuners[task].build(current.candidates, lease)
+        current.built = border.built(self._tuners[task].build(current.candidates, lease), current.candidates)
 
     def profile(self, task: TaskIndex, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
         current, tuner = self._rounds[task], self._tuners[task]
-        finals = current.purpose is Purpose.FINAL
-        for measured in tuner.compare(current.built, lease) if finals else tuner.profile(current.built, lease):
+        finals, left = current.purpose is Purpose.FINAL, list(current.candidates)
+
+        def keep(measured: Measured) -> None:
             purpose = current.purpose
             if finals and measured.candidate == current.candidates[-1]:
                 purpose = Purpose.DEFAULT
             current.measured.append(measured)
             current.trials.append(self._record(task, measured, lease.units[0], purpose))
+
+        for one in tuner.compare(current.built, lease) if finals else tuner.profile(current.built, lease):
+            keep(border.measured(one, left))
+        for candidate in left:
+            keep(border.unsaid(candidate))
 
     def round_trials(self, task: TaskIndex) -> Sequence[int]:
         """The numbers of the records that the task's round has made."""
@@ -98,7 +106,7 @@ class Worker:
                     candidate=measured.candidate,
                     latency_s=measured.latency_s,
                     failure=measured.failure,
-                    detail=measured.detail[:4_000],
+                    detail=measured.detail,
                     device=device,
                     build_s=measured.build_s,
                     profile_s=measured.profile_s,
@@ -124,9 +132,9 @@ class Worker:
         """Compile the network with the best schedules."""
         self._session.compile(standing.counting(records), lease)
 
-    def evaluate(self, lease: Lease) -> None:
+    def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network."""
-        self._session.evaluate(lease)
+        return border.evaluation(self._session.evaluate(lease))
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""

@@ -20,8 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autosched import units
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientLost, Event
+from autosched.core.scheduler import TURN_S
 from autosched.daemon.client_session import ClientSession
 from autosched.daemon.guard import Guard
 from autosched.daemon.history import History
@@ -43,10 +45,10 @@ STOP_S = 0.7
 """Grace of a client that was told to stop."""
 HANG_UP_S = 1.0
 """Grace of a client that has closed its connection."""
-STARTING_S = 5.0
-"""A client that has not said hello after so long makes room for the next one to start."""
 TAGS_SINCE = (1, 1)
 """Clients of an earlier protocol do not know what TagRecords is."""
+WEIGH_S = 1.0
+"""So often a client's memory is looked at, where there is a limit."""
 ASK_LOAD_S = 600.0
 """Bounds what only the scheduler's attach deadline should end."""
 
@@ -97,12 +99,19 @@ class Clients:
         self._secret = _secret(folder / "secret")
         self.address = ""
         """Where clients connect to; set before the first one is started."""
+        self.bytes_max = 0
+        """A client that holds more memory is replaced; 0: no limit."""
         self.command: Sequence[str] = (sys.executable, "-m", "autosched.client")
 
     @property
     def alive(self) -> int:
         """How many clients there are."""
         return len(self._of)
+
+    def memory_bytes(self, job: JobId) -> int:
+        """What the job's client holds in memory; 0 when it has none on this machine."""
+        client = self._of.get(job)
+        return client.process.memory_bytes if client is not None and client.process is not None else 0
 
     # What the scheduler asks for --------------------------------------------------------------------------------------
 
@@ -126,7 +135,7 @@ class Clients:
 
     async def _settle(self, client: Client) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STARTING_S):
+            async with asyncio.timeout(TURN_S):
                 await client.up.wait()
         self._starting -= 1
         self._start_next()
@@ -138,11 +147,16 @@ class Clients:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             client.temporary = environment["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-job-")
+            environment["XDG_CACHE_HOME"] = (
+                client.temporary
+            )  # libraries that it loads leave files there, some in HOME else
             client.process = Process(command, environment, folder / "client.log")
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
         else:
             spawn(self._watch(client, client.process, folder), f"watch client of job {client.job}")
+            if self.bytes_max:
+                spawn(self._weigh(client, client.process), f"weigh client of job {client.job}")
 
     def stop(self, job: JobId, reason: str) -> None:
         """End the job's client within a second."""
@@ -202,6 +216,16 @@ class Clients:
         self._lose(client, f"{client.why} ({how})" if client.why else how)
         if self._runtime.state.jobs[client.job].state.ended:
             await asyncio.to_thread(sweep, folder)
+
+    async def _weigh(self, client: Client, process: Process) -> None:
+        """Replace a client that leaks before the machine runs out of memory; the next one goes on from the records."""
+        while not client.lost:
+            if (used := process.memory_bytes) > self.bytes_max:
+                most = units.size(self.bytes_max)
+                return self._kill(client, f"it held {units.size(used)} of memory; limits.client_bytes_max is {most}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WEIGH_S):
+                    await client.gone.wait()
 
     def _kill(self, client: Client, reason: str) -> None:
         if client.lost:

@@ -141,6 +141,7 @@ class Daemon:
 
         self._clients = Clients(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[1]
+        self._clients.bytes_max = self._settings.limits.client_bytes_max
         services = Services(
             self._settings,
             runtime,

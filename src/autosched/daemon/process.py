@@ -46,6 +46,11 @@ class Process:
         if not self._ended.done():
             self._ended.set_result(None)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory, without what it has started; 0 when it has ended."""
+        return resident_bytes(self.pid) if self._popen.returncode is None else 0
+
     def kill(self) -> None:
         """Kill the process and its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -68,6 +73,14 @@ class Process:
         except OSError:
             return ""
         return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def resident_bytes(pid: int | str) -> int:
+    """What a process holds in memory; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def _die_with_parent() -> None:

@@ -19,6 +19,7 @@ from autosched.core.state import Job
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.clients import Clients
 from autosched.daemon.guard import Guard
+from autosched.daemon.process import resident_bytes
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.store import Store
@@ -220,7 +221,8 @@ class UserSession:
     def _view(self, job: Job, *, whole: bool) -> JobView:
         runtime = self._runtime
         view = job_view(runtime.state, job, self._ledger.of(job.id), runtime.clock(), whole=whole)
-        return msgspec.structs.replace(view, shared_units=True) if job.id in runtime.sharing else view
+        held = self._services.clients.memory_bytes(job.id)
+        return msgspec.structs.replace(view, shared_units=job.id in runtime.sharing, client_bytes=held)
 
     def _info(self) -> DaemonInfo:
         services, state = self._services, self._runtime.state
@@ -236,7 +238,7 @@ class UserSession:
             jobs_active=len(state.active),
             jobs_total=len(state.jobs),
             steps_started=state.last_step,
-            rss_bytes=_rss_bytes(),
+            rss_bytes=resident_bytes("self"),
             warnings=(*services.warnings, *troubles),
             goal=state.goal.value,
             calibration=calibration(state),
@@ -361,11 +363,6 @@ def _check_target(target: str) -> None:
         raise RequestError(
             f'the target {target[:100]!r} is no JSON object such as {{"kind": "llvm"}} ({error})'
         ) from None
-
-
-def _rss_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def started_at() -> str:

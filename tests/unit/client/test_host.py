@@ -15,7 +15,7 @@ from autosched.client.host import Host
 from autosched.errors import ModelRejected, StepFailed
 from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobSpec, Record
-from autosched.protocol import AskLoad, GetOrder, GetRecords, Heartbeat, JobOrder, Method, RecordPage
+from autosched.protocol import AskLoad, Chunk, GetBlob, GetOrder, GetRecords, Heartbeat, JobOrder, Method, RecordPage
 
 BUSY_S = 0.5
 
@@ -72,7 +72,8 @@ class FakeDaemon:
 
 
 async def begun(folder: Path, trials: dict[int, list[int]]) -> Host:
-    (folder / "net.onnx").write_bytes(MODEL)
+    (folder / "model").mkdir()
+    (folder / "model/net.onnx").write_bytes(MODEL)
     begun = Host(folder)
     await begun.begin(cast(Link, FakeDaemon(trials)))
     return begun
@@ -101,3 +102,23 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
         return failure.message
 
     assert asyncio.run(said()) == message
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("", "net.onnx"), ("a b.c", "a_b.c"), ("../../etc/passwd", "_.._etc_passwd"), ("...", "model"), ("out", "out")],
+)
+def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str, tmp_path: Path) -> None:
+    class Uploads:
+        async def call(self, method: Method, kind: type[Struct]) -> Struct:
+            assert isinstance(method, GetBlob)
+            return Chunk(MODEL[method.offset :], len(MODEL))
+
+    async def fetched() -> Path:
+        made = Host(tmp_path)
+        made._link = cast(Link, Uploads())
+        return await made._fetch_model(JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file))
+
+    path = asyncio.run(fetched())
+    assert path == tmp_path / "model" / name
+    assert path.read_bytes() == MODEL

@@ -9,7 +9,7 @@ import pytest
 from autosched.backend import Built, Lease, Measured, Network, Session
 from autosched.client.worker import Worker
 from autosched.errors import StepFailed
-from autosched.model import JobSpec, Purpose, Record, TaskInfo
+from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
 WAIT_S = 0.5
@@ -140,3 +140,43 @@ def test_tuners_and_compile_see_the_records_that_count() -> None:
     assert session.tuners[1].restored == [1]
     worker.compile(records, LEASE)
     assert [record.trial for record in session.compiled] == [2, 3]
+
+
+class SilentTuner(FakeTuner):
+    """Measures only the first candidate, and that in nonsense."""
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        yield Measured(built[0].candidate, (float("nan"),))
+
+
+def test_a_candidate_of_which_profile_says_nothing_has_failed() -> None:
+    class SilentSession(FakeSession):
+        def tuner(self, task: TaskInfo, seed: int) -> FakeTuner:
+            return SilentTuner()
+
+    kept: list[Record] = []
+    worker = Worker(cast(Session, SilentSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker.import_network(LEASE, [])
+    worker.select(1, 2, LEASE)
+    worker.build(1, LEASE)
+    worker.profile(1, LEASE)
+    assert [(record.candidate, record.failure) for record in kept] == [
+        (b"a", Failure.RUN_ERROR), (b"b", Failure.RUN_ERROR),
+    ]  # fmt: skip
+    assert [record.detail for record in kept] == [
+        "the backend measured nonsense: a latency of nan s",
+        "the backend's profile stage said nothing of this candidate",
+    ]
+
+
+def test_a_default_that_is_no_candidate_fails_the_import() -> None:
+    class OddTuner(NewTuner):
+        def default(self) -> bytes | None:
+            return cast(bytes, "default")
+
+    session = ComparingSession()
+    session.tuners[1] = OddTuner()
+    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    worker.import_network(LEASE, [])
+    with pytest.raises(StepFailed, match="a str as a candidate"):
+        worker.comparable()

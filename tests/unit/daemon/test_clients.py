@@ -92,7 +92,7 @@ def test_one_client_starts_for_each_core_and_the_next_when_one_is_gone(play: Pla
 def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STARTING_S", 0.01)
+    monkeypatch.setattr(module, "TURN_S", 0.01)
 
     async def story(stage: Stage) -> None:
         assert await stage.started(len(JOBS)) == JOBS

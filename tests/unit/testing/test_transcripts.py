@@ -30,7 +30,7 @@ from autosched.model import (
     TaskLoad,
     Unit,
 )
-from autosched.testing import Script, through_codec_action, through_codec_event
+from autosched.testing.transcripts import Script, through_codec_action, through_codec_event
 
 LOAD = JobLoad(
     tasks=(

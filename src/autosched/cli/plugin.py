@@ -1,0 +1,173 @@
+"""`autosched plugin`: write, list, check and debug backends."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autosched import backend, units
+from autosched.cli.output import data, document, say, table
+from autosched.cli.tune import options_of
+from autosched.errors import AutoschedError, NotFound
+from autosched.model import JobLoad, JobSpec
+
+if TYPE_CHECKING:
+    from autosched.testing.runner import Verdict
+
+TRIALS = 16
+option_option = click.option(
+    "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
+    help="Option of the backend; repeatable.",
+)  # fmt: skip
+model_option = click.option(
+    "--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to tune. Default: its example."
+)
+target_option = click.option("-t", "--target", default="auto", show_default=True, help="TVM target, for those on TVM.")
+
+
+@click.group()
+def plugin() -> None:
+    """Write a backend of your own; list, check and debug those that are installed."""
+
+
+@plugin.command("list")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+def list_(style: str) -> None:
+    """Show the backends that are installed, and why one cannot be used. Each is imported in a process of its own."""
+    from autosched.plugin import listing
+
+    found = asyncio.run(listing.installed())
+    if style == "json":
+        return document("plugins", found)
+    rows = [(p.name, f"{p.package} {p.version}", p.api or "-", p.about if not p.trouble else "BROKEN") for p in found]
+    data(table(("BACKEND", "PACKAGE", "API", "WHAT IT IS"), rows))
+    for one in found:
+        if one.trouble:
+            data(f" ! {one.name}: {one.trouble}")
+    return None
+
+
+@plugin.command()
+@click.argument("name")
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where to write it.")
+def new(name: str, into: Path) -> None:
+    """Write a package that works already: autosched-backend-NAME."""
+    from autosched.plugin import scaffold
+
+    folder = scaffold.create(name, into)
+    data(str(folder))
+    say(f" Next:  cd {folder} && pip install -e '.[test]' && pytest\n        autosched plugin check {name}")
+
+
+@plugin.command()
+@click.argument("name")
+@model_option
+@option_option
+@target_option
+@click.option("--only", "only", multiple=True, metavar="CHECK", help="Just this one; repeatable.")
+@click.option("--in-process", is_flag=True, help="Run the checks in this process, where a debugger can follow.")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+def check(
+    name: str, model: Path | None, options: dict[str, Any], target: str, only: tuple[str, ...], in_process: bool,
+    style: str,
+) -> int:  # fmt: skip
+    """Run the conformance suite: what is broken, where, and what to do. Exit code 1: something is."""
+    from autosched.testing.runner import CHECKS
+
+    backend.check_name(name)
+    for wanted in only:
+        if wanted not in CHECKS:
+            raise NotFound(f"there is no check {wanted!r}; there are: {', '.join(CHECKS)}")
+    verdicts = []
+    for verdict in _verdicts(name, model, options, target, only or tuple(CHECKS), in_process):
+        verdicts.append(verdict)
+        if style == "table":
+            data("\n".join(f" {line}" for line in verdict.lines()))
+    if style == "json":
+        document("verdicts", verdicts)
+    count = {state: sum(verdict.state == state for verdict in verdicts) for state in ("ok", "broken", "n/a")}
+    if style == "table":
+        data(f" {name}: {count['ok']} kept, {count['broken']} broken, {count['n/a']} not applicable")
+    return 1 if count["broken"] else 0
+
+
+def _verdicts(
+    name: str, model: Path | None, options: dict[str, Any], target: str, wanted: tuple[str, ...], in_process: bool
+) -> "Iterator[Verdict]":
+    from autosched.testing.bench import Subject
+    from autosched.testing.contract import model_file
+    from autosched.testing.runner import Runner
+
+    with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
+        path = model_file(None, model, Path(folder)) if model else _example(name, Path(folder))
+        entry = backend.available()[name].value
+        subject = Subject(entry=entry, model=str(path), options=options, target=target)
+        with Runner(subject, isolated=not in_process) as runner:
+            for check in wanted:
+                yield runner.check(check)
+
+
+def _example(name: str, folder: Path) -> Path:
+    """The backend's own example. Imports it."""
+    from autosched.testing.contract import model_file
+
+    return model_file(backend.load(name), None, folder)
+
+
+@plugin.command()
+@click.argument("name")
+@model_option
+@option_option
+@target_option
+@click.option("--stage", type=click.Choice(("import", "select", "build", "profile", "update", "compile", "evaluate")))
+@click.option("--trials", type=click.IntRange(min=1), default=TRIALS, show_default=True, help="Of the whole job.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random.")
+@click.option("--pdb", "debugged", is_flag=True, help="Call the stage under Python's debugger.")
+def run(
+    name: str, model: Path | None, options: dict[str, Any], target: str, stage: str | None, trials: int, seed: int,
+    debugged: bool,
+) -> None:  # fmt: skip
+    """Run a small job in this process, or the first step of one stage (and what it needs before)."""
+    from autosched.plugin.trial import Trial
+    from autosched.simple.children import DEBUG
+
+    if debugged:
+        os.environ[DEBUG] = "1"
+    loaded = backend.load(name)
+    folder = Path(tempfile.mkdtemp(prefix="autosched-run-"))
+    path = model.absolute() if model else _example(name, folder)
+    spec = JobSpec(
+        name=path.stem[:100], model="0" * 64, file=path.name, backend=name, target=target, trials=trials, seed=seed,
+        options=options,
+    )  # fmt: skip
+    try:
+        trial = Trial(loaded, spec, path, folder / "job", lambda line: say(f" {line}"))
+        trial.run(stage or "", _under_pdb if debugged else lambda work: work())
+    except AutoschedError:
+        say(f" Its files are in {folder}")
+        raise
+    if trial.evaluation is not None:
+        from autosched.cli.outcome import evaluation
+
+        for line in evaluation(trial.evaluation):
+            data(line)
+    data(
+        f" {units.count(len(trial.records), 'record')}; files in {folder}" if stage else f" results in {folder}/job/out"
+    )
+
+
+def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
+    """Stop at the first line of the stage, and again where it raises."""
+    import pdb
+
+    try:
+        load = pdb.runcall(work)
+    except Exception as error:
+        pdb.post_mortem(error.__traceback__)
+        raise
+    assert load is not None
+    return load

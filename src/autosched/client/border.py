@@ -1,0 +1,123 @@
+"""The border to a backend: what foreign code hands over is checked before anything else relies on it.
+
+What concerns one candidate becomes that candidate's failure; what concerns a whole stage, a StepFailed that says what
+was expected. So no backend can make a record that the daemon would refuse.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from autosched.backend import Built, Evaluation, Measured, Network
+from autosched.errors import RequestError, StepFailed
+from autosched.model import Failure
+
+CANDIDATE_BYTES_MAX = 200_000
+LATENCY_S_MAX = 1e6
+SAMPLES_MAX = 1_000
+DETAIL_CHARS_MAX = 4_000
+
+T = TypeVar("T", bound=Struct)
+
+
+def network(found: object) -> Network:
+    """A network whose tasks are numbered from 1. Raises RequestError."""
+    try:
+        checked = _checked(found, Network)
+    except ValueError as error:
+        raise RequestError(f"the backend's network cannot be used: {error}") from None
+    if sorted(info.task for info in checked.tasks) != list(range(1, len(checked.tasks) + 1)):
+        numbers = ", ".join(str(info.task) for info in checked.tasks[:20])
+        raise RequestError(f"the backend numbers its tasks {numbers}; they must count from 1 without a gap")
+    if checked.batch < 1 or checked.default_trials < 0:
+        raise RequestError(
+            f"the backend's network has batch {checked.batch} and default_trials {checked.default_trials};"
+            " at least 1 and 0 are needed"
+        )
+    return checked
+
+
+def candidates(found: object, count: int) -> list[bytes]:
+    """At most `count` of what select answered. Raises StepFailed."""
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        raise StepFailed(f"select answered with a {type(found).__name__}; a sequence of candidates is needed")
+    chosen = list(found)[:count]
+    for one in chosen:
+        if not isinstance(one, bytes):
+            raise StepFailed(f"select gave a {type(one).__name__} as a candidate; candidates are bytes")
+        if len(one) > CANDIDATE_BYTES_MAX:
+            raise StepFailed(f"select gave a candidate of {len(one)} bytes; at most {CANDIDATE_BYTES_MAX} are allowed")
+    return chosen
+
+
+def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
+    """One answer for each candidate, in their order. Raises StepFailed."""
+    answers = list(found) if isinstance(found, Sequence) else []
+    if not all(isinstance(one, Built) for one in answers) or [one.candidate for one in answers] != list(wanted):
+        raise StepFailed(f"build must answer with one Built for each of the {len(wanted)} candidates, in their order")
+    return answers
+
+
+def measured(one: object, wanted: list[bytes]) -> Measured:
+    """A measurement that can become a record; its candidate is taken from `wanted`. Raises StepFailed."""
+    if not isinstance(one, Measured) or one.candidate not in wanted:
+        what = f"{one.candidate[:40]!r}" if isinstance(one, Measured) else f"a {type(one).__name__}"
+        raise StepFailed(f"profile must yield one Measured for each candidate that was built, not {what}")
+    wanted.remove(one.candidate)
+    try:
+        return _with_numbers(one)
+    except (TypeError, ValueError) as error:
+        return Measured(one.candidate, (), Failure.RUN_ERROR, f"the backend measured nonsense: {error}")
+
+
+def unsaid(candidate: bytes) -> Measured:
+    """What becomes of a candidate of which profile said nothing."""
+    return Measured(candidate, (), Failure.RUN_ERROR, "the backend's profile stage said nothing of this candidate")
+
+
+def _with_numbers(one: Measured) -> Measured:
+    failure = None if one.failure is None else Failure(one.failure)
+    latency_s = () if failure is not None else tuple(float(seconds) for seconds in one.latency_s)[:SAMPLES_MAX]
+    for seconds in latency_s:
+        if not 0 < seconds <= LATENCY_S_MAX:
+            raise ValueError(f"a latency of {seconds} s")
+    if failure is None and not latency_s:
+        raise ValueError("neither a latency nor a failure")
+    return Measured(
+        one.candidate,
+        latency_s,
+        failure,
+        str(one.detail)[:DETAIL_CHARS_MAX],
+        _span_s(one.build_s),
+        _span_s(one.profile_s),
+    )
+
+
+def _span_s(seconds: float) -> float:
+    return min(float(seconds), 1e9) if isfinite(seconds) and seconds >= 0 else 0.0
+
+
+def evaluation(found: object) -> Evaluation:
+    """An evaluation with numbers in it. Raises StepFailed."""
+    try:
+        checked = _checked(found, Evaluation)
+    except ValueError as error:
+        raise StepFailed(f"the backend's evaluation cannot be used: {error}") from None
+    for timing in checked.timings:
+        numbers = (*timing.samples_s, timing.median_s, timing.low_s, timing.high_s)
+        if not all(isfinite(seconds) and seconds > 0 for seconds in numbers):
+            raise StepFailed(f"the backend's evaluation of the build {timing.name!r} has latencies of {numbers[:9]} s")
+    return checked
+
+
+def _checked(found: object, kind: type[T]) -> T:
+    """The same, with every field as its type says. Raises ValueError."""
+    if not isinstance(found, kind):
+        raise ValueError(f"it is a {type(found).__name__}, not a {kind.__name__}")
+    try:
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=kind)
+    except (msgspec.MsgspecError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,60 @@
+"""Which backends are installed, and which of them work: each is imported in a process of its own."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from autosched import backend, children
+from autosched.errors import AutoschedError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+PROBE = "autosched.plugin.probe"
+PROBE_S = 60.0
+
+
+class Plugin(Struct, frozen=True):
+    """One entry point."""
+
+    name: str
+    package: str
+    version: str
+    entry: str
+    """MODULE:NAME"""
+    api: str = ""
+    """Of the interface it was written for; empty when it cannot be loaded."""
+    about: str = ""
+    options: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why it cannot be used; empty when it can."""
+
+
+async def installed() -> list[Plugin]:
+    """All backends by name. Those that crash, hang or raise when they are imported are told with the reason."""
+    from importlib.metadata import entry_points
+
+    used = backend.available()
+    found = sorted(entry_points(group=backend.GROUP), key=lambda entry: entry.name)
+    return list(await asyncio.gather(*(_look(entry, used) for entry in found)))
+
+
+async def _look(entry: "EntryPoint", used: "dict[str, EntryPoint]") -> Plugin:
+    package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else ("?", "?")
+    plugin = Plugin(entry.name, package, version, entry.value)
+    winner = used[entry.name].dist
+    if winner is not None and winner.name != package:
+        return _with(plugin, trouble=f"hidden: the package {winner.name} offers a backend of the same name")
+    try:
+        answer = await children.ask(PROBE, [entry.name], timeout_s=PROBE_S)
+    except AutoschedError as error:
+        return _with(plugin, trouble=str(error).partition("\n")[0])
+    api, options = ".".join(map(str, answer["api"])), tuple(answer["options"])
+    return _with(plugin, api=api, about=str(answer["doc"]), options=options)
+
+
+def _with(plugin: Plugin, **fields: object) -> Plugin:
+    from msgspec.structs import replace
+
+    return replace(plugin, **fields)

@@ -1,0 +1,34 @@
+"""``python -m autosched.plugin.probe NAME``: import one backend and print what it says of itself, as JSON."""
+
+import inspect
+import json
+import sys
+from typing import Any
+
+from autosched import backend
+from autosched.errors import AutoschedError
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Version of the interface, first line of the documentation, names of options. Raises RequestError."""
+    found = backend.load(name)
+    options = getattr(found, "Options", None) or getattr(found, "options", None)
+    doc = inspect.getdoc(inspect.getmodule(type(found))) or ""
+    return {
+        "api": list(found.api),
+        "doc": doc.partition("\n")[0],
+        "options": list(getattr(options, "__struct_fields__", ())),
+    }
+
+
+def main() -> None:
+    """Answer for one backend; whatever it prints stands before the answer."""
+    try:
+        answer = {"ok": True, **describe(sys.argv[1])}
+    except AutoschedError as error:
+        answer = {"ok": False, "error": str(error), "code": error.code}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""`autosched plugin run`: a small job, or one stage of one, in this process: no daemon, and a debugger may follow."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from autosched.backend import Backend, Evaluation, Lease
+from autosched.client.course import NETWORK_STAGES, STAGES, Course
+from autosched.client.worker import Worker
+from autosched.errors import JobFailed, RequestError
+from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
+
+LEASE_S = 600.0
+ALL_STAGES = (NETWORK_STAGES[0], *STAGES[Purpose.TRIAL], *NETWORK_STAGES[1:])
+Told = Callable[[str], None]
+Watch = Callable[[Callable[[], JobLoad]], JobLoad]
+"""Calls a stage, perhaps under a debugger."""
+
+
+def plainly(work: Callable[[], JobLoad]) -> JobLoad:
+    """Just call it."""
+    return work()
+
+
+class Trial:
+    """One job, its steps one after the other, as the client's course orders them."""
+
+    def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
+        """Raises RequestError for what the backend does not accept."""
+        outdir = folder / "out"
+        outdir.mkdir(parents=True)
+        cores = sorted(os.sched_getaffinity(0))
+        self._lane, self._device = (cores[0],), (cores[-1],)
+        self._told = told
+        self._course = Course(spec, lanes=1, devices=1)
+        self._worker = Worker(backend.open(spec, model, folder, outdir, 1), spec, self._keep)
+        self.records: list[Record] = []
+        self.evaluation: Evaluation | None = None
+
+    def _keep(self, record: Record) -> None:
+        self.records.append(record)
+        self._course.recorded(record)
+
+    def run(self, until: str = "", watch: Watch = plainly) -> None:
+        """To the end, or to the end of the first step of a stage, which is the one that is watched.
+
+        Raises what the backend raises, and JobFailed when the course ends without a result.
+        """
+        waiting = {load.task: load for load in self._course.load().tasks}
+        try:
+            while waiting:
+                task = next(iter(waiting))
+                stage = waiting.pop(task).stage_next
+                here = watch if stage == until or not until else plainly
+                load = self._step(task, stage, here)
+                if stage == until:
+                    return
+                waiting.update((one.task, one) for one in load.tasks if one.stage_next and one.stage_done)
+                if load.failure is not None:
+                    raise JobFailed(load.failure.message)
+            if until:
+                raise RequestError(f"the job ended without a step of the stage {until!r}; give it more --trials")
+        finally:
+            self._worker.kill()
+
+    def _step(self, task: TaskIndex, stage: str, watch: Watch) -> JobLoad:
+        device = stage in ("profile", "evaluate")
+        cores = self._device if device else self._lane
+        lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
+        self._course.started(task)
+        before = len(self.records)
+        load = watch(lambda: self._stage(task, stage, lease))
+        self._told(f"{stage:9}{'the whole' if task == NETWORK_TASK else f'task {task}'}{self._news(before)}")
+        return load
+
+    def _news(self, before: int) -> str:
+        new = self.records[before:]
+        best_s = min((record.best_s for record in new if record.best_s is not None), default=None)
+        failed = [record for record in new if record.failure is not None]
+        words = f": {len(new)} measured" if new else ""
+        words += f", best {1e3 * best_s:.4g} ms" if best_s is not None else ""
+        return words + (f", {len(failed)} failed, {failed[0].failure}: {failed[0].detail}" if failed else "")
+
+    def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:
+        course, worker = self._course, self._worker
+        match stage:
+            case "import":
+                network = worker.import_network(lease, ())
+                return course.imported(network, (), finals=worker.comparable())
+            case "select":
+                return course.selected(task, worker.select(task, course.allotted[task], lease))
+            case "build":
+                if task in course.purpose:
+                    worker.begin(task, course.candidates[task], course.purpose[task])
+                worker.build(task, lease)
+                return course.advanced(task)
+            case "profile":
+                worker.profile(task, lease)
+                if course.purpose.get(task) is Purpose.FINAL:
+                    worker.give_up(task)
+                return course.advanced(task)
+            case "update":
+                return course.updated(task, worker.update(task, lease))
+            case "compile":
+                worker.compile([record for own in course.records.values() for record in own], lease)
+                return course.compiled()
+            case _:
+                self.evaluation = worker.evaluate(lease)
+                return course.evaluated()

@@ -1,0 +1,153 @@
+"""A backend in one class: say what there is to choose, build one choice, measure it. The rest is done here.
+
+    class MyBackend(SimpleBackend):
+        def spaces(self, job): ...                        # the tasks of a model, and the knobs of each
+        def build(self, job, space, choice, folder): ...  # leave what is to be measured in the folder
+        def measure(self, job, space, choice, folder): ... # run it: Run(latencies in seconds, outputs)
+
+These three run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be killed at
+any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its choice as JSON.
+Whoever needs more (a search of his own with a model that learns, warm workers, another encoding) implements the
+protocols of `autosched.backend` himself.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from autosched.errors import RequestError
+from autosched.model import Failure, JobSpec
+from autosched.simple import search
+
+if TYPE_CHECKING:
+    from autosched.simple.session import SimpleSession
+
+Value: TypeAlias = bool | int | float | str
+Choice: TypeAlias = Mapping[str, Value]
+Tried: TypeAlias = tuple[Choice, float | None]
+"""A choice and the latency it had, in seconds; None when it failed."""
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """One task: what there is to choose."""
+
+    name: str
+    knobs: Mapping[str, tuple[Value, ...]]
+    """The values that each knob may have."""
+    default: Mapping[str, Value]
+    """What runs without tuning; its values need not be among those of the knobs."""
+    weight: int = 1
+    """How often the whole calls it."""
+    flops: float = 0.0
+    """Floating-point operations of one call; 0: unknown."""
+    shape: str = ""
+    """What it works on, for people."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What is to be tuned."""
+
+    name: str
+    model: Path
+    options: Struct
+    target: str = "auto"
+    cores: tuple[int, ...] = ()
+    """Those of the lease: where this runs."""
+
+
+class Run(Struct, frozen=True):
+    """What a measurement found: latencies of one call, in seconds, and what it computed, to be compared."""
+
+    latency_s: tuple[float, ...]
+    output: tuple[float, ...] = ()
+
+
+class NoOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """A backend without options."""
+
+
+class CandidateFailed(Exception):
+    """Raised by `build` or `measure`: this choice does not work, for a reason that its user should read."""
+
+    def __init__(self, detail: str, failure: Failure | None = None) -> None:
+        super().__init__(detail)
+        self.failure = failure
+        """None: a build error or a run error."""
+
+
+class SimpleBackend:
+    """Inherit, implement three methods, name the class in the entry point."""
+
+    api: tuple[int, int] = (1, 2)
+    Options: ClassVar[type[Struct]] = NoOptions
+    """What a job may set, with defaults: a msgspec.Struct with forbid_unknown_fields."""
+    example: ClassVar[Path | None] = None
+    """A small model, for `autosched plugin check` and `run`."""
+    batch: ClassVar[int] = 8
+    """Choices in a round."""
+    trials_per_task: ClassVar[int] = 64
+    """The budget of a job that names none."""
+    tolerance: ClassVar[float] = 1e-6
+    """Outputs may differ from those of the default by so much, relative to the larger of 1 and the value."""
+    build_timeout_s: ClassVar[float] = 60.0
+    run_timeout_s: ClassVar[float] = 10.0
+    """For one choice."""
+
+    # What the author writes -------------------------------------------------------------------------------------------
+
+    def spaces(self, job: Job) -> Sequence[Space]:
+        """The tasks of a model. Raises ModelRejected for what is none."""
+        raise NotImplementedError
+
+    def build(self, job: Job, space: Space, choice: Choice, folder: Path) -> None:
+        """Leave in the folder what `measure` needs. Raises CandidateFailed."""
+
+    def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
+        """Run what was built. Raises CandidateFailed."""
+        raise NotImplementedError
+
+    def suggest(self, space: Space, seed: int, tried: Sequence[Tried], count: int) -> Sequence[Choice]:
+        """Up to `count` choices that were not tried; none: nothing is left. Must depend on its arguments alone.
+
+        Runs in the client's own process. As it is here: half of them at random, half next to the best three.
+        """
+        return search.suggest(space, seed, tried, count)
+
+    def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:
+        """Leave in `outdir` what the user gets, from the best choice of each task and the folder it was built in."""
+        choices = {space.name: dict(choice) for space, choice, _ in best}
+        (outdir / f"{job.name}.json").write_text(json.dumps(choices, indent=1) + "\n")
+
+    # What it gets -----------------------------------------------------------------------------------------------------
+
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> "SimpleSession":
+        """Start one job. Raises RequestError for options that do not fit."""
+        from autosched.simple.session import SimpleSession
+
+        options = self.read(job.backend, job.options)
+        return SimpleSession(self, Job(name=job.name, model=model, options=options, target=job.target), workdir, outdir)
+
+    def read(self, backend: str, given: Mapping[str, Value]) -> Struct:
+        """The options of a job. Raises RequestError that names what there is."""
+        try:
+            return msgspec.convert(dict(given), self.Options)
+        except msgspec.ValidationError as error:
+            there = ", ".join(self.Options.__struct_fields__) or "none"
+            raise RequestError(f"options of backend {backend}: {error}. There are: {there}") from None
+
+
+__all__ = [
+    "CandidateFailed",
+    "Choice",
+    "Job",
+    "NoOptions",
+    "Run",
+    "SimpleBackend",
+    "Space",
+    "Tried",
+    "Value",
+]

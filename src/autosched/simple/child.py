@@ -1,0 +1,138 @@
+"""Runs an author's methods in a process that may crash, hang and be killed: ``python -m autosched.simple.child FD``.
+
+The order comes on standard input; each answer goes to the file descriptor FD, so that what the author's code
+prints goes nowhere but into the client's log.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from autosched.errors import AutoschedError
+from autosched.lines import line
+from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
+
+PR_SET_PDEATHSIG = 1
+
+
+class Item(Struct, frozen=True):
+    """One choice, and the folder in which it is built."""
+
+    space: Space
+    choice: Choice
+    folder: str
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What a child is to do."""
+
+    backend: str
+    """MODULE:CLASS"""
+    method: str
+    """spaces, build, measure or publish"""
+    name: str
+    model: str
+    options: Raw
+    target: str
+    cores: tuple[int, ...]
+    items: tuple[Item, ...] = ()
+    outdir: str = ""
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """What came of one item; the first answer says that the author's module is imported."""
+
+    spaces: tuple[Space, ...] = ()
+    run: Run = Run(())
+    error: str = ""
+    failure: str = ""
+    """The word of a Failure, when the author named one."""
+    code: str = ""
+    """The word of an AutoschedError, when the author raised one."""
+
+
+def entry_of(backend: SimpleBackend) -> str:
+    """What a child imports; the author's class must stand at the top of a module."""
+    return f"{type(backend).__module__}:{type(backend).__qualname__}"
+
+
+def load(entry: str) -> SimpleBackend:
+    """The backend, in the child."""
+    module, _, name = entry.partition(":")
+    backend: SimpleBackend = getattr(import_module(module), name)()
+    return backend
+
+
+def answers(order: Order) -> Iterator[Answer]:
+    """Import, say so, and work through the order."""
+    backend = load(order.backend)
+    options = msgspec.json.decode(order.options, type=backend.Options)
+    job = Job(name=order.name, model=Path(order.model), options=options, target=order.target, cores=order.cores)
+    yield Answer()
+    match order.method:
+        case "spaces":
+            yield _tried(lambda: Answer(spaces=tuple(backend.spaces(job))))
+        case "publish":
+            best = [(item.space, item.choice, Path(item.folder)) for item in order.items]
+            yield _tried(lambda: _publish(backend, job, best, Path(order.outdir)))
+        case _:
+            for item in order.items:
+                yield _tried(partial(_one, backend, order.method, job, item))
+
+
+def _one(backend: SimpleBackend, method: str, job: Job, item: Item) -> Answer:
+    if method == "measure":
+        run = backend.measure(job, item.space, dict(item.choice), Path(item.folder))
+        return Answer(run=Run(tuple(map(float, run.latency_s)), tuple(map(float, run.output))))
+    Path(item.folder).mkdir(parents=True, exist_ok=True)
+    backend.build(job, item.space, dict(item.choice), Path(item.folder))
+    return Answer()
+
+
+def _publish(backend: SimpleBackend, job: Job, best: list[tuple[Space, Choice, Path]], outdir: Path) -> Answer:
+    backend.publish(job, best, outdir)
+    return Answer()
+
+
+def _tried(work: Callable[[], Answer]) -> Answer:
+    try:
+        return work()
+    except CandidateFailed as error:
+        return Answer(error=str(error) or "no reason was given", failure=error.failure or "")
+    except AutoschedError as error:
+        return Answer(error=str(error), code=error.code)
+    except Exception as error:  # the border to the author's code
+        traceback.print_exc()
+        return Answer(error=f"{type(error).__name__}: {error}{_where(error)}")
+
+
+def _where(error: BaseException) -> str:
+    """The place in the author's code."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "/autosched/simple/" not in frame.filename
+    ]
+    return f" (at {Path(frames[0].filename).name}:{frames[0].lineno})" if frames else ""
+
+
+def main() -> None:
+    """Obey one order."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
+        os.sched_setaffinity(0, cores)
+    with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
+        for answer in answers(order):
+            out.write(line(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""What the client asks of a simple backend: its stages, made of the author's three methods."""
+
+import hashlib
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from autosched.backend import Built, Evaluation, Lease, Measured, Network
+from autosched.errors import ModelRejected, StepFailed, from_wire
+from autosched.model import Failure, Record, TaskIndex, TaskInfo
+from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
+from autosched.simple.child import Answer, Item, Order, entry_of
+from autosched.simple.children import CRASHED, TIMED_OUT, Children
+from autosched.simple.search import decode, encode
+from autosched.statistics import summarize
+
+COMPARED = 3
+"""Turns that the finals of a task take."""
+EVALUATED = 9
+"""Turns in which default and tuned choices are measured at the end: enough for a 95 % interval without the extremes."""
+
+
+class SimpleSession:
+    """One job."""
+
+    def __init__(self, backend: SimpleBackend, job: Job, workdir: Path, outdir: Path) -> None:
+        self.backend, self.workdir = backend, workdir
+        self._job, self._outdir = job, outdir
+        self._children = Children()
+        self._spaces: dict[TaskIndex, Space] = {}
+        self._references: dict[TaskIndex, tuple[float, ...]] = {}
+        """What the default choice of each task computes."""
+        self._best: dict[TaskIndex, Choice] = {}
+        self._numbers = itertools.count()
+        for folder in (self.builds, self.final):
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier client may have been killed halfway
+            folder.mkdir(parents=True)
+
+    @property
+    def builds(self) -> Path:
+        """Where candidates are built."""
+        return self.workdir / "builds"
+
+    @property
+    def final(self) -> Path:
+        """Where the best of each task is built, and its default."""
+        return self.workdir / "final"
+
+    # The whole --------------------------------------------------------------------------------------------------------
+
+    def import_network(self, lease: Lease) -> Network:
+        """Ask for the spaces, and run the default of each for what it computes. Raises ModelRejected."""
+        answer = self._children.one(self._order("spaces"), lease)
+        if answer.code in (CRASHED, TIMED_OUT):
+            raise ModelRejected(f"the backend's spaces() did not answer: {answer.error}. Try a smaller model")
+        if answer.error:
+            raise from_wire(answer.code, answer.error) if answer.code else ModelRejected(f"spaces(): {answer.error}")
+        self._spaces = dict(enumerate(answer.spaces, 1))
+        for task, space in self._spaces.items():
+            _check(space)
+            default = self._final(task, space.default)
+            self._must("build", [default], lease)
+            self._references[task] = self._must("measure", [default], lease)[0].output
+        tasks = tuple(_info(task, space) for task, space in self._spaces.items())
+        kind = self.backend
+        return Network(tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch)
+
+    def tuner(self, task: TaskInfo, seed: int) -> "SimpleTuner":
+        """The search for one task."""
+        return SimpleTuner(self, task.task, self._spaces[task.task], seed)
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Build the fastest choice of each task, and its default."""
+        for task, space in self._spaces.items():
+            own = sorted((r.best_s, r.trial, r.candidate) for r in records if r.task == task and r.best_s is not None)
+            valid = [choice for _, _, candidate in own if (choice := decode(space, candidate)) is not None]
+            self._best[task] = valid[0] if valid else space.default
+            self._must("build", [self._final(task, space.default), self._final(task, self._best[task])], lease)
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Measure default and tuned by turns; publish the faster."""
+        latency_s = {"default": [0.0] * EVALUATED, "tuned": [0.0] * EVALUATED}
+        error = 0.0
+        for task, space in self._spaces.items():
+            pair = [self._final(task, space.default), self._final(task, self._best[task])]
+            for index, run in enumerate(self._must("measure", pair * EVALUATED, lease)):
+                turn, tuned = divmod(index, 2)
+                latency_s["tuned" if tuned else "default"][turn] += space.weight * median(run.latency_s)
+                error = max(error, self._difference(task, run))
+        timings = tuple(summarize(name, samples_s) for name, samples_s in latency_s.items())
+        faster = timings[1].median_s < timings[0].median_s
+        chosen = {task: self._best[task] if faster else space.default for task, space in self._spaces.items()}
+        self._outdir.mkdir(parents=True, exist_ok=True)
+        items = tuple(self._final(task, choice) for task, choice in chosen.items())
+        order = msgspec.structs.replace(self._order("publish"), outdir=str(self._outdir), items=items)
+        if said := self._children.one(order, lease).error:
+            raise StepFailed(f"publish() failed: {said}")
+        return Evaluation(
+            timings=timings, reference="the default choice", outputs_equal=error <= self.backend.tolerance,
+            max_abs_error=error, tolerance=self.backend.tolerance, cores=lease.cores,
+            published="tuned" if faster else "default",
+        )  # fmt: skip
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Kill the children of this lease, or all."""
+        self._children.kill(lease)
+
+    # What tuners need -------------------------------------------------------------------------------------------------
+
+    def answers(self, method: str, items: Sequence[Item], lease: Lease) -> Iterator[Answer]:
+        """Build or measure each."""
+        kind = self.backend
+        timeout_s = kind.build_timeout_s if method == "build" else kind.run_timeout_s
+        return self._children.each(self._order(method), items, lease, timeout_s)
+
+    def judged(self, task: TaskIndex, candidate: bytes, answer: Answer) -> Measured:
+        """What a measurement means: a result that differs from the default's is none."""
+        if answer.error:
+            return Measured(candidate, (), _failure("measure", answer), answer.error)
+        if (error := self._difference(task, answer.run)) > self.backend.tolerance:
+            said = f"its outputs differ from those of the default by {error:.3g}, allowed {self.backend.tolerance:.3g}"
+            return Measured(candidate, (), Failure.WRONG_RESULT, said)
+        return Measured(candidate, answer.run.latency_s)
+
+    def _difference(self, task: TaskIndex, run: Run) -> float:
+        """The largest difference to the default's outputs, relative to the larger of 1 and the value."""
+        expected = self._references[task]
+        if len(expected) != len(run.output):
+            return float("inf")
+        pairs = zip(expected, run.output, strict=True)
+        return max((abs(a - b) / max(1.0, abs(a)) if isfinite(b) else float("inf") for a, b in pairs), default=0.0)
+
+    def _must(self, method: str, items: Sequence[Item], lease: Lease) -> list[Run]:
+        """Build or measure what has to work, or the job cannot go on."""
+        runs = []
+        for item, answer in zip(items, self.answers(method, items, lease), strict=True):
+            if answer.error or (method == "measure" and not answer.run.latency_s):
+                what = f"{method} of {item.space.name} with {encode(item.choice).decode()} failed: {answer.error}"
+                if lease.stage == "import":
+                    raise ModelRejected(
+                        f"without any tuning already, {what}. Mend the model or the backend's {method}()"
+                    )
+                raise StepFailed(what)
+            runs.append(answer.run)
+        return runs
+
+    def _final(self, task: TaskIndex, choice: Choice) -> Item:
+        return Item(self._spaces[task], choice, str(_folder(self.final, task, choice)))
+
+    def fresh(self, task: TaskIndex, candidate: bytes) -> Item | None:
+        """A candidate and a folder to build it in; None for what is none of the task's space."""
+        choice = decode(self._spaces[task], candidate)
+        return None if choice is None else Item(self._spaces[task], choice, str(self.builds / str(next(self._numbers))))
+
+    def there(self, task: TaskIndex, built: Sequence[Built]) -> dict[bytes, Item]:
+        """What was built, by candidate."""
+        found = ((one, decode(self._spaces[task], one.candidate)) for one in built if one.failure is None)
+        return {one.candidate: Item(self._spaces[task], choice, str(one.artifact)) for one, choice in found if choice}
+
+    def _order(self, method: str) -> Order:
+        job, options = self._job, msgspec.Raw(msgspec.json.encode(self._job.options))
+        return Order(
+            backend=entry_of(self.backend), method=method, name=job.name, model=str(job.model), options=options,
+            target=job.target, cores=(),
+        )  # fmt: skip
+
+
+class SimpleTuner:
+    """The search of one task: what was tried, in order."""
+
+    def __init__(self, session: SimpleSession, task: TaskIndex, space: Space, seed: int) -> None:
+        self._session, self._task, self._space, self._seed = session, task, space, seed
+        self._tried: dict[bytes, Tried] = {}
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Take over what can be read."""
+        for record in records:
+            self._learn(record.candidate, record.best_s)
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        """The author's suggestions, without what was tried."""
+        found = self._session.backend.suggest(self._space, self._seed, tuple(self._tried.values()), count)
+        fresh = dict.fromkeys(encode(choice) for choice in found)
+        return [one for one in fresh if one not in self._tried][:count]
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        """Each in a folder of its own."""
+        found = ((candidate, self._session.fresh(self._task, candidate)) for candidate in candidates)
+        items = {candidate: item for candidate, item in found if item is not None}
+        answers = dict(zip(items, self._session.answers("build", list(items.values()), lease), strict=True))
+        return [self._built(candidate, items.get(candidate), answers.get(candidate)) for candidate in candidates]
+
+    @staticmethod
+    def _built(candidate: bytes, item: Item | None, answer: Answer | None) -> Built:
+        if item is None or answer is None:
+            return Built(candidate, failure=Failure.BUILD_ERROR, detail="this is no choice of the task's space")
+        if answer.error:
+            return Built(candidate, failure=_failure("build", answer), detail=answer.error)
+        return Built(candidate, artifact=Path(item.folder))
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """One after the other."""
+        yield from (Measured(one.candidate, (), one.failure, one.detail) for one in built if one.failure is not None)
+        good = self._session.there(self._task, built)
+        for candidate, answer in zip(good, self._session.answers("measure", list(good.values()), lease), strict=True):
+            yield self._session.judged(self._task, candidate, answer)
+            shutil.rmtree(good[candidate].folder, ignore_errors=True)
+
+    def default(self) -> bytes | None:
+        """What runs without tuning."""
+        return encode(self._space.default)
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """By turns; whoever fails once has failed."""
+        good = self._session.there(self._task, built)
+        found: dict[bytes, list[Measured]] = {candidate: [] for candidate in good}
+        turns = list(good) * COMPARED
+        answers = self._session.answers("measure", [good[candidate] for candidate in turns], lease)
+        for candidate, answer in zip(turns, answers, strict=True):
+            found[candidate].append(self._session.judged(self._task, candidate, answer))
+        for item in good.values():
+            shutil.rmtree(item.folder, ignore_errors=True)
+        for one in built:
+            if one.failure is not None:
+                yield Measured(one.candidate, (), one.failure, one.detail)
+                continue
+            runs = found[one.candidate]
+            failed = next((run for run in runs if run.failure is not None), None)
+            yield failed or Measured(one.candidate, tuple(s for run in runs for s in run.latency_s))
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        """Remember."""
+        for one in measured:
+            self._learn(one.candidate, median(one.latency_s) if one.latency_s else None)
+
+    def _learn(self, candidate: bytes, latency_s: float | None) -> None:
+        if (choice := decode(self._space, candidate)) is not None:
+            self._tried[candidate] = choice, latency_s
+
+
+def _folder(parent: Path, task: TaskIndex, choice: Choice) -> Path:
+    return parent / f"{task}-{hashlib.sha256(encode(choice)).hexdigest()[:16]}"
+
+
+def _check(space: Space) -> None:
+    if space.default.keys() != space.knobs.keys() or not all(space.knobs.values()):
+        knobs = {knob: len(values) for knob, values in space.knobs.items()}
+        raise ModelRejected(
+            f"task {space.name} has knobs with so many values: {knobs}, and a default for {list(space.default)}. Every"
+            " knob needs one value or more, and a default"
+        )
+
+
+def _info(task: TaskIndex, space: Space) -> TaskInfo:
+    """Equal workloads may share records: those of equal spaces and names."""
+    workload = hashlib.sha256(msgspec.json.encode([space.name, space.shape, space.knobs, space.default])).hexdigest()
+    return TaskInfo(
+        task=task, name=space.name, workload=workload[:32], weight=space.weight, flops=space.flops, shape=space.shape
+    )
+
+
+def _failure(method: str, answer: Answer) -> Failure:
+    if answer.failure:
+        return Failure(answer.failure)
+    building = method == "build"
+    if answer.code == CRASHED:
+        return Failure.BUILD_CRASH if building else Failure.RUN_CRASH
+    if answer.code == TIMED_OUT:
+        return Failure.BUILD_TIMEOUT if building else Failure.RUN_TIMEOUT
+    return Failure.BUILD_ERROR if building else Failure.RUN_ERROR

@@ -1,0 +1,15 @@
+"""Tests for those who write a backend: inherit `BackendContract` and run pytest, or `autosched plugin check NAME`.
+
+    from autosched.testing import BackendContract
+
+    class TestMine(BackendContract):
+        backend = MyBackend
+
+Files: contract.py (for pytest), runner.py (each check in a process that may die), bench.py (drives a backend as a
+client does), search.py, stages.py, process.py (the checks), transcripts.py (stories told to the scheduler, for its own
+tests).
+"""
+
+from autosched.testing.contract import BackendContract
+
+__all__ = ["BackendContract"]

@@ -1,0 +1,287 @@
+"""Checks of a backend as a guest in its process: it can be killed, keeps to its folder, and leaves nothing behind."""
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from autosched.backend import Lease, Session, Tuner
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable
+
+BEGUN_S = 0.2
+"""After so long a stage is taken to be under way."""
+GONE_PER_KILL = 2.0
+"""What a client leaves behind has so many times the time of a kill to notice and to end."""
+SAID_BYTES_MAX = 64 * 1024
+MARK = "AUTOSCHED_JOB_DIR"
+STORY_S = 300.0
+KILLED = 9
+
+
+def _stage(bench: Bench, session: Session, tuner: Tuner, stage: str) -> Callable[[Lease], object]:
+    """The stage as a call; what it needs before is done already."""
+    candidates = list(bench.round.candidates)
+    match stage:
+        case "select":
+            return lambda lease: tuner.select(bench.subject.count, lease)
+        case "build":
+            return lambda lease: tuner.build(candidates, lease)
+        case "profile":
+            built = tuner.build(candidates, bench.lease("build"))
+            return lambda lease: list(tuner.profile(built, lease))
+        case "update":
+            return lambda lease: tuner.update(bench.round.measured, lease)
+        case "import":
+            return session.import_network
+        case "compile":
+            return lambda lease: session.compile(bench.round.records(), lease)
+        case "evaluate":
+            session.compile(bench.round.records(), bench.lease("compile"))
+            return session.evaluate
+    raise NotApplicable(f"no stage is named {stage!r}")
+
+
+def _killed_after_s(bench: Bench, session: Session, work: Callable[[Lease], object], stage: str) -> float:
+    """How long the stage goes on after a kill, in seconds."""
+    lease = bench.lease(stage)
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            work(lease)
+        except Exception:  # how it ends is its own affair
+            pass
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    ended.wait(BEGUN_S)
+    began_at = time.monotonic()
+    session.kill(lease)
+    ended.wait(4 * bench.subject.kill_s)
+    return time.monotonic() - began_at if ended.is_set() else float("inf")
+
+
+def kill_ends_a_stage(bench: Bench) -> None:
+    """kill(lease), called from another thread, ends a build and a profile within a second.
+
+    Work in a child process and kill its process group, or wait on an event that kill sets. A client whose stage does
+    not end kills itself, which costs all other steps of the job.
+    """
+    session, tuner = bench.imported("killed")
+    for stage in ("build", "profile"):
+        work = _stage(bench, session, tuner, stage)
+        if (took_s := _killed_after_s(bench, session, work, stage)) > bench.subject.kill_s:
+            raise Broken(f"{stage} went on for {took_s:.1f} s after kill", session.kill)
+
+
+def kill_ends_what_hangs(bench: Bench) -> None:
+    """A stage that never ends is ended by kill too. `hanging` names options with which each stage hangs.
+
+    Whatever waits must wait for the kill as well: no read, join or lock without a way out.
+    """
+    if not bench.subject.hanging:
+        raise NotApplicable("`hanging` names no options with which a stage hangs")
+    for stage, options in bench.subject.hanging.items():
+        if stage == "import":
+            session = bench.open(f"hangs in {stage}", options)
+            work: Callable[[Lease], object] = session.import_network
+        else:
+            session, tuner = bench.imported(f"hangs in {stage}", options)
+            work = _stage(bench, session, tuner, stage)
+        if (took_s := _killed_after_s(bench, session, work, stage)) > bench.subject.kill_s:
+            raise Broken(f"{stage} went on for {took_s:.1f} s after kill", session.kill)
+
+
+def kill_spares_other_leases(bench: Bench) -> None:
+    """kill(lease) does not touch what works for another lease.
+
+    Keep what runs by the lease's identity; two leases may look alike.
+    """
+    session, tuner = bench.imported("spared")
+    lease = bench.lease("build")
+    session.kill(bench.lease("build"))
+    built = tuner.build(bench.round.candidates, lease)
+    if all(one.failure is not None for one in built):
+        raise Broken(f"after the kill of another lease, all builds fail: {built[0].detail}", session.kill)
+
+
+def kill_of_nothing_is_harmless(bench: Bench) -> None:
+    """kill when nothing runs does nothing, for a lease and for all.
+
+    It may come when the stage has just ended, or before it began.
+    """
+    session = bench.open("idle")
+    session.kill(bench.lease("build"))
+    session.kill()
+
+
+def a_session_goes_on_after_a_kill(bench: Bench) -> None:
+    """After a kill, the next stage works, with the next lease.
+
+    One step was killed, not the job. Start new workers when they are needed.
+    """
+    session, tuner = bench.imported("goes on")
+    _killed_after_s(bench, session, _stage(bench, session, tuner, "build"), "build")
+    found = bench.measure(tuner)
+    if all(one.failure is not None for one in found.measured):
+        raise Broken(f"all candidates fail then: {found.measured[0].detail}", session.kill)
+
+
+def tasks_work_side_by_side(bench: Bench) -> None:
+    """Two searches may build and profile at the same time, in threads, each on its own lease.
+
+    What belongs to a step is kept in local variables or under its lease: no attribute of the session, no os.chdir.
+    """
+    tuners = [bench.tuner(seed) for seed in (0, 1)]
+    chosen = [list(tuner.select(bench.subject.count, bench.lease("select"))) for tuner in tuners]
+    found: dict[int, list[bytes]] = {}
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            built = tuners[index].build(chosen[index], bench.lease("build"))
+            measured = list(tuners[index].profile(built, bench.lease("profile")))
+            found[index] = sorted(one.candidate for one in measured if one.failure is None)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(tuners))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    for index, candidates in enumerate(chosen):
+        alone = bench.measured_alone(tuners[index], candidates)
+        if found[index] != alone:
+            raise Broken(f"side by side {len(found[index])} candidates work, alone {len(alone)}", tuners[index].build)
+
+
+def memory_is_bounded(bench: Bench) -> None:
+    """The client's memory does not grow from round to round.
+
+    A job has hundreds of rounds. Keep candidates and latencies, not artifacts, modules and logs.
+    """
+    tuner, pages = bench.tuner(), resource.getpagesize()
+    warm = max(1, bench.subject.rounds // 3)
+    before = 0
+    for number in range(bench.subject.rounds):
+        found = bench.measure(tuner)
+        if not found.candidates:  # a small space is used up
+            tuner = bench.tuner(number + 1)
+        bench.learn(tuner, found)
+        gc.collect()
+        now = int(Path("/proc/self/statm").read_text().split()[1]) * pages
+        before = now if number < warm else before
+    if (grown := now - before) > bench.subject.growth_bytes:
+        rounds = bench.subject.rounds - warm
+        raise Broken(f"{grown / 2**20:.0f} MiB more after {rounds} rounds", tuner.profile)
+
+
+def it_says_little(bench: Bench) -> None:
+    """A round prints at most 64 KiB: what a backend prints goes into the client's log, which is kept.
+
+    Use `logging` at level debug for what only you need. Printing does no other harm.
+    """
+    sizes = [_said_bytes()]
+    bench.measure(bench.tuner())
+    sizes.append(_said_bytes())
+    if sizes[1] - sizes[0] > SAID_BYTES_MAX:
+        raise Broken(f"{(sizes[1] - sizes[0]) / 1024:.0f} KiB were printed in one round", bench.tuner().build)
+
+
+def _said_bytes() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return os.fstat(2).st_size
+
+
+def it_writes_nowhere_else(bench: Bench) -> None:
+    """Nothing is written but in the job's work folder, its output folder and TMPDIR: neither here nor in HOME.
+
+    The client of a service may have no other place. Give every tool that you call its folder by name.
+    """
+    if not bench.alone:
+        raise NotApplicable("the checks share this process with a debugger")
+    _ = bench.finished
+    written = sorted(str(path) for folder in (Path.cwd(), Path.home()) for path in folder.rglob("*") if path.is_file())
+    if written:
+        raise Broken(f"it wrote {', '.join(written[:3])}", bench.backend.open)
+
+
+def story(bench: Bench, killed: bool) -> None:
+    """A client's life, in a process of its own: to the end, or killed after a build."""
+    session, tuner = bench.imported("life")
+    if killed:
+        tuner.build(tuner.select(bench.subject.count, bench.lease("select")), bench.lease("build"))
+        os._exit(KILLED)
+    bench.whole(session, tuner)
+    session.kill()
+    os._exit(0)
+
+
+def _live(bench: Bench, how: str) -> None:
+    """Let a client live in this bench's folder."""
+    words = [sys.executable, "-m", "autosched.testing.runner", "story", how, str(bench.folder)]
+    order = msgspec.json.encode(bench.subject)
+    environment = {**os.environ, MARK: str(bench.folder)}
+    ended = subprocess.run(words, input=order, env=environment, stdout=2, timeout=STORY_S)
+    if ended.returncode != (KILLED if how == "killed" else 0):
+        raise Broken(f"a small job in a process of its own ended with exit code {ended.returncode}", bench.backend.open)
+
+
+def it_leaves_no_process_behind(bench: Bench) -> None:
+    """When a client has ended, nothing that it started runs on.
+
+    kill() without a lease ends all; what is in a session of its own must notice by itself that its parent has gone.
+    """
+    _live(bench, "whole")
+    mark = f"{MARK}={bench.folder}".encode()
+    until = time.monotonic() + GONE_PER_KILL * bench.subject.kill_s
+    while left := [pid for pid in filter(str.isdecimal, os.listdir("/proc")) if mark in _fields(pid, "environ")]:
+        if time.monotonic() > until:
+            command = b" ".join(_fields(left[0], "cmdline")).decode(errors="replace")
+            raise Broken(f"still there: process {left[0]}, {command[:200]}", bench.backend.open)
+        time.sleep(0.02)
+
+
+def _fields(pid: str, file: str) -> list[bytes]:
+    """What /proc says of a process; nothing when it is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def it_begins_again_after_a_crash(bench: Bench) -> None:
+    """A client that was killed in the middle of a job is replaced by one in the same work folder, with its leftovers.
+
+    Clear or overwrite your own files in open(): `mkdir(exist_ok=True)`; take no half-written file for a whole one.
+    """
+    _live(bench, "killed")
+    session, tuner = bench.imported("life")
+    bench.whole(session, tuner)
+
+
+CHECKS: tuple[Check, ...] = (
+    kill_ends_a_stage,
+    kill_ends_what_hangs,
+    kill_spares_other_leases,
+    kill_of_nothing_is_harmless,
+    a_session_goes_on_after_a_kill,
+    tasks_work_side_by_side,
+    memory_is_bounded,
+    it_says_little,
+    it_leaves_no_process_behind,
+    it_begins_again_after_a_crash,
+    it_writes_nowhere_else,
+)

@@ -1,0 +1,215 @@
+"""Runs checks in a warm process that may crash or hang with what it checks: the next check gets a new one then.
+
+``python -m autosched.testing.runner checks FD FOLDER`` is that process; ``... story HOW FOLDER`` is a client's life.
+"""
+
+import inspect
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from autosched.errors import AutoschedError
+from autosched.lines import Lines, line
+from autosched.testing import process, search, stages
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
+
+CHECKS: dict[str, Check] = {
+    check.__name__: check
+    for check in (*stages.CHECKS[:6], *search.CHECKS, *stages.CHECKS[6:], *process.CHECKS)
+}  # fmt: skip
+"""In the order in which their failures are best mended."""
+DEADLINE_S = 300.0
+TAIL_LINES = 3
+
+
+class Verdict(Struct, frozen=True):
+    """What came of one check."""
+
+    check: str
+    state: Literal["ok", "broken", "n/a"]
+    seen: str = ""
+    where: str = ""
+    """The place in the backend's code that is to be looked at: file:line, name."""
+
+    @property
+    def promise(self) -> str:
+        """What must hold."""
+        return _explained(self.check)[0]
+
+    @property
+    def advice(self) -> str:
+        """What to do so that it does."""
+        return _explained(self.check)[1]
+
+    def lines(self) -> list[str]:
+        """For people: what, where, what to do."""
+        if self.state == "ok":
+            return [f"ok   {self.check}"]
+        if self.state == "n/a":
+            return [f"n/a  {self.check}: {self.seen}"]
+        told = [f"FAIL {self.check}", f"       must be: {self.promise}", f"       is:      {self.seen}"]
+        told += [f"       where:   {self.where}"] if self.where else []
+        return [*told, f"       to do:   {self.advice}"]
+
+
+def _explained(check: str) -> tuple[str, str]:
+    text = inspect.getdoc(CHECKS[check]) or ""
+    promise, _, advice = text.partition("\n\n")
+    return " ".join(promise.split()), " ".join(advice.split())
+
+
+def judge(bench: Bench, name: str) -> Verdict:
+    """Run one check in this process."""
+    try:
+        CHECKS[name](bench)
+    except NotApplicable as error:
+        return Verdict(name, "n/a", str(error))
+    except Broken as error:
+        return Verdict(name, "broken", str(error), _defined(error.at))
+    except AutoschedError as error:
+        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", _raised(error))
+    except Exception as error:  # the border to the backend's code
+        traceback.print_exc()
+        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", _raised(error))
+    return Verdict(name, "ok")
+
+
+def _defined(at: object) -> str:
+    """Where a method or a class is written."""
+    if at is None:
+        return ""
+    found: Any = getattr(at, "__func__", at)
+    try:
+        file, number = inspect.getsourcefile(found), inspect.getsourcelines(found)[1]
+    except (OSError, TypeError):
+        return getattr(found, "__qualname__", "")
+    return f"{file}:{number}, {getattr(found, '__qualname__', '')}"
+
+
+def _raised(error: BaseException) -> str:
+    """The last line outside of autosched that took part."""
+    others = (str(Path(__file__).parents[1]), sys.base_prefix, "<")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name}" if frames else ""
+
+
+class Runner:
+    """Checks of one subject."""
+
+    def __init__(self, subject: Subject, *, isolated: bool = True, deadline_s: float = DEADLINE_S) -> None:
+        self._subject, self._isolated, self._deadline_s = subject, isolated, deadline_s
+        self._folder = Path(tempfile.mkdtemp(prefix="autosched-check-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: Lines | None = None
+        self._pipe = -1
+        self._count = 0
+        self._bench = Bench(subject, self._folder / "here")
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and delete its folder."""
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def check(self, name: str) -> Verdict:
+        """Run one check; a process that does not survive it is replaced for the next one."""
+        if not self._isolated:
+            return judge(self._bench, name)
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._answers is not None
+        with suppress(BrokenPipeError):  # it has died already: reading says so
+            self._process.stdin.write(f"{name}\n".encode())
+            self._process.stdin.flush()
+        answer = self._answers.next(self._deadline_s)
+        if answer:
+            return msgspec.msgpack.decode(answer, type=Verdict)
+        if answer is None:
+            seen = f"it did not end within {self._deadline_s:g} s"
+        else:
+            code = self._process.wait()
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            seen = f"the process in which it ran {how}"
+        said = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        self._end()
+        return Verdict(name, "broken", seen + (f"; its last words: {' / '.join(said)}" if said else ""))
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"{self._count}.log"
+
+    def _start(self) -> None:
+        """A process with the environment of a client, whose current folder, HOME and TMPDIR are its own."""
+        self._count += 1
+        places = {name: self._folder / f"{self._count}-{name}" for name in ("HOME", "TMPDIR", "cwd", "bench")}
+        for place in places.values():
+            place.mkdir()
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
+            "HOME": str(places["HOME"]), "TMPDIR": str(places["TMPDIR"]), "XDG_CACHE_HOME": str(places["TMPDIR"]),
+            "PYTHONPATH": path,
+        }  # fmt: skip
+        self._pipe, outer = os.pipe()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autosched.testing.runner", "checks", str(outer), str(places["bench"])],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(outer,), env=environment, cwd=places["cwd"],
+                start_new_session=True,
+            )  # fmt: skip
+        os.close(outer)
+        self._answers = Lines(self._pipe)
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(self._subject) + b"\n")
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        os.close(self._pipe)
+        self._process = None
+
+
+def _serve(out: int, folder: Path) -> None:
+    """Answer check after check, until nobody asks any more."""
+    asked = os.fdopen(os.dup(0), "rb")
+    subject = msgspec.json.decode(asked.readline(), type=Subject)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
+    bench = Bench(subject, folder, alone=True)
+    while name := asked.readline().decode().strip():
+        os.write(out, line(judge(bench, name)))
+    os._exit(0)  # threads may still hang in a stage
+
+
+def _live(how: str, folder: Path) -> None:
+    subject = msgspec.json.decode(sys.stdin.buffer.read(), type=Subject)
+    process.story(Bench(subject, folder, alone=True), how == "killed")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "checks":
+        _serve(int(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        _live(sys.argv[2], Path(sys.argv[3]))

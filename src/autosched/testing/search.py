@@ -1,0 +1,210 @@
+"""Checks of the search: what it may know, and what it must be able to go on from."""
+
+import pickletools
+from collections.abc import Sequence
+
+from autosched.backend import Built, Measured, Tuner
+from autosched.model import Failure, Record
+from autosched.testing.bench import Bench, Broken, Check
+
+CANDIDATE_BYTES_MAX = 200_000
+FOREIGN = b"\x00 a candidate of another backend"
+
+
+def _select(bench: Bench, tuner: Tuner, count: int | None = None) -> Sequence[bytes]:
+    return tuner.select(bench.subject.count if count is None else count, bench.lease("select"))
+
+
+def select_gives_bytes(bench: Bench) -> None:
+    """Candidates are bytes, at most 200,000 of them each, and there is at least one.
+
+    Encode what you choose: JSON does. Whatever belongs to all candidates should lie in the work folder instead.
+    """
+    tuner = bench.tuner()
+    found = _select(bench, tuner)
+    if not found:
+        raise Broken("a fresh search selects nothing", tuner.select)
+    for one in found:
+        if not isinstance(one, bytes):
+            raise Broken(f"a candidate is a {type(one).__name__}", tuner.select)
+        if len(one) > CANDIDATE_BYTES_MAX:
+            raise Broken(f"a candidate has {len(one)} bytes", tuner.select)
+
+
+def select_keeps_to_its_count(bench: Bench) -> None:
+    """select(count) gives at most `count` candidates: each costs a trial of the user's budget.
+
+    Cut what you choose to the count. The last round of a job is often smaller than a batch.
+    """
+    for count in (1, bench.subject.count):
+        tuner = bench.tuner()
+        if len(found := _select(bench, tuner, count)) > count:
+            raise Broken(f"select({count}) gave {len(found)} candidates", tuner.select)
+
+
+def select_is_pure(bench: Bench) -> None:
+    """A second select without an update in between gives the same candidates: select changes nothing.
+
+    A step may be lost and made again. Draw from a generator that is made anew in select, of (seed, number of records),
+    and remember nothing there: what was selected is learned of in update.
+    """
+    tuner = bench.tuner()
+    if list(first := _select(bench, tuner)) != list(second := _select(bench, tuner)):
+        raise Broken(f"the second select gave {list(second)[:1]!r}, the first {list(first)[:1]!r}", tuner.select)
+
+
+def the_same_seed_selects_the_same(bench: Bench) -> None:
+    """Two searches with the same seed that learned the same select the same.
+
+    Nothing but task, seed and measurements may decide: no clock, no `random` module without a seed, no set's order.
+    """
+    one, other = (bench.imported(name, seed=5)[1] for name in ("seed", "seed again"))
+    for _ in range(2):
+        if list(mine := _select(bench, one)) != list(yours := _select(bench, other)):
+            raise Broken(f"{list(mine)[:1]!r} and {list(yours)[:1]!r}", one.select)
+        measured = [Measured(candidate, (1e-3 * (1 + index),)) for index, candidate in enumerate(mine)]
+        for tuner in (one, other):
+            tuner.update(measured, bench.lease("update"))
+
+
+def select_never_repeats(bench: Bench) -> None:
+    """What was measured is not selected again, and no round has a candidate twice.
+
+    Keep the candidates of update and restore in a set, and leave them out. When nothing is left, select nothing.
+    """
+    tuner, seen = bench.tuner(), set[bytes]()
+    for _ in range(3):
+        found = list(_select(bench, tuner))
+        if len(set(found) - seen) < len(found):
+            raise Broken("a candidate was selected twice", tuner.select)
+        seen.update(found)
+        tuner.update([Measured(candidate, (1e-3,)) for candidate in found], bench.lease("update"))
+
+
+def _restored(bench: Bench, records: Sequence[Record]) -> Tuner:
+    tuner = bench.tuner()
+    tuner.restore(records)
+    return tuner
+
+
+def _records(bench: Bench) -> list[Record]:
+    return [
+        Record(task=1, trial=trial, candidate=candidate, latency_s=(1e-3 * (trial + 1),))
+        for trial, candidate in enumerate(_select(bench, bench.tuner()))
+    ]
+
+
+def a_restored_search_goes_on(bench: Bench) -> None:
+    """After restore, select gives candidates that the records do not have.
+
+    A client may be killed at any time; the next one starts from the records. restore must leave what update would.
+    """
+    records = _records(bench)
+    tuner = _restored(bench, records)
+    found = list(_select(bench, tuner))
+    if again := [one for one in found if one in {record.candidate for record in records}]:
+        raise Broken(f"{len(again)} of {len(found)} candidates had been measured before", tuner.restore)
+
+
+def restoring_twice_gives_the_same(bench: Bench) -> None:
+    """Two searches restored from the same records select the same.
+
+    Rebuild all that select uses from (seed, records): caches and models that live in a file or a module are lost.
+    """
+    records = _records(bench)
+    found = []
+    for name in ("restored", "restored again"):
+        tuner = bench.imported(name)[1]
+        tuner.restore(records)
+        found.append(list(_select(bench, tuner)))
+    if found[0] != found[1]:
+        raise Broken(f"{found[0][:1]!r} and {found[1][:1]!r}", tuner.restore)
+
+
+def restore_takes_any_record(bench: Bench) -> None:
+    """restore takes failures, disturbed records, and candidates of other backends, which it need not understand.
+
+    A job may use the records of another one. Look at `failure` first, and skip a candidate that you cannot decode.
+    """
+    failed, disturbed = (_records(bench) * 2)[:2]
+    mixed = [
+        Record(task=1, trial=0, candidate=failed.candidate, failure=Failure.RUN_CRASH, detail="it died"),
+        Record(task=1, trial=1, candidate=disturbed.candidate, latency_s=(0.5, 0.1), disturbed="load"),
+        Record(task=1, trial=2, candidate=FOREIGN, latency_s=(0.2,)),
+    ]
+    _select(bench, _restored(bench, mixed))
+
+
+def update_takes_failures(bench: Bench) -> None:
+    """A round in which every candidate failed is learned from, and the search goes on.
+
+    `latency_s` is empty then: no minimum, no division. Often the first round of a hard task is like that.
+    """
+    tuner = bench.tuner()
+    failed = [Measured(candidate, (), Failure.RUN_ERROR, "no") for candidate in _select(bench, tuner)]
+    tuner.update(failed, bench.lease("update"))
+    _select(bench, tuner)
+
+
+def update_takes_a_second_measurement(bench: Bench) -> None:
+    """A candidate that was disturbed is measured and learned from a second time.
+
+    Replace what you knew of it; do not count it as a new one.
+    """
+    tuner = bench.tuner()
+    found = list(_select(bench, tuner))
+    for latency_s in (2e-3, 1e-3):
+        tuner.update([Measured(candidate, (latency_s,)) for candidate in found], bench.lease("update"))
+    if set(_select(bench, tuner)) & set(found):
+        raise Broken("what was measured twice is selected once more", tuner.update)
+
+
+def candidates_are_no_pickles(bench: Bench) -> None:
+    """No candidate is a pickle: records travel between users, and to load a pickle is to run its code.
+
+    Use JSON or MessagePack.
+    """
+    tuner = bench.tuner()
+    for one in _select(bench, tuner):
+        if isinstance(one, bytes) and one[:1] == b"\x80" and _is_pickle(one):
+            raise Broken("a candidate is a pickle", tuner.select)
+
+
+def _is_pickle(data: bytes) -> bool:
+    try:
+        return any(opcode.name == "STOP" for opcode, _, _ in pickletools.genops(data))
+    except (ValueError, IndexError, UnicodeDecodeError):
+        return False
+
+
+def the_default_is_a_candidate(bench: Bench) -> None:
+    """default() is None, or bytes that build and run.
+
+    It stands for the task without tuning, and the best candidates are compared with it before one of them is used.
+    """
+    tuner = bench.tuner()
+    default = tuner.default()
+    if default is None:
+        return
+    if not isinstance(default, bytes):
+        raise Broken(f"default() is a {type(default).__name__}", tuner.default)
+    built = tuner.build([default], bench.lease("build"))
+    measured = list(tuner.profile(built, bench.lease("profile")))
+    if not all(isinstance(one, Built) for one in built) or not measured or measured[0].failure is not None:
+        raise Broken(f"the default fails: {[one.detail for one in measured]}", tuner.default)
+
+
+CHECKS: tuple[Check, ...] = (
+    select_gives_bytes,
+    select_keeps_to_its_count,
+    select_is_pure,
+    the_same_seed_selects_the_same,
+    select_never_repeats,
+    a_restored_search_goes_on,
+    restoring_twice_gives_the_same,
+    restore_takes_any_record,
+    update_takes_failures,
+    update_takes_a_second_measurement,
+    candidates_are_no_pickles,
+    the_default_is_a_candidate,
+)

@@ -1,0 +1,241 @@
+"""Checks of what the stages answer: the client relies on it, and the user's records consist of it."""
+
+import re
+from math import isfinite
+from pathlib import Path
+
+from autosched.backend import BACKEND_API, Built, Evaluation, Measured, check_api
+from autosched.errors import RequestError
+from autosched.model import Failure, Record
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable, answers_each, well_formed
+from autosched.testing.search import FOREIGN
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+
+
+def the_interface_version_is_accepted(bench: Bench) -> None:
+    """The backend says for which version of the interface it was written, and this autosched has that.
+
+    Set `api = (major, minor)` on the class to the version you have read the documentation of.
+    """
+    try:
+        check_api(type(bench.backend).__name__, getattr(bench.backend, "api", None))
+    except RequestError as error:
+        raise Broken(f"{error} (here: {BACKEND_API})", type(bench.backend)) from None
+
+
+def an_unknown_option_is_refused(bench: Bench) -> None:
+    """An option that the backend does not have is refused with a RequestError that names it.
+
+    A typing mistake must not silently tune with defaults: msgspec.convert into a Struct with forbid_unknown_fields.
+    """
+    try:
+        bench.open("unknown", {"no_such_option": 1})
+    except RequestError as error:
+        if "no_such_option" not in str(error):
+            raise Broken(f"the message does not name the option: {error}", bench.backend.open) from None
+    else:
+        raise Broken("open() took the option no_such_option=1", bench.backend.open)
+
+
+def garbage_is_no_model(bench: Bench) -> None:
+    """A file that is no model is refused with a ModelRejected, or whatever it is is tuned.
+
+    Any other exception reaches the user as a bug of yours. Say what the file should have been.
+    """
+    path = bench.folder / "garbage.bin"
+    path.write_bytes(bytes(range(256)) * 16)
+    try:
+        bench.open("garbage", model=path).import_network(bench.lease("import"))
+    except RequestError:
+        return  # a ModelRejected is one
+
+
+def the_network_is_valid(bench: Bench) -> None:
+    """Tasks count from 1, no two are equal, and every field is in its bounds.
+
+    Name, workload and shape are short texts, weight is 1 or more, flops 0 or more, batch 1 or more.
+    """
+    at = type(bench.session).import_network
+    network = bench.network
+    well_formed(network, at)
+    if [info.task for info in network.tasks] != list(range(1, len(network.tasks) + 1)) or not network.tasks:
+        raise Broken(f"the tasks are numbered {[info.task for info in network.tasks]}", at)
+    if network.batch < 1 or network.default_trials < 0:
+        raise Broken(f"batch is {network.batch}, default_trials is {network.default_trials}", at)
+
+
+def the_network_is_the_same_again(bench: Bench) -> None:
+    """Importing the model in another session gives the same tasks in the same order.
+
+    A resumed job meets its records by task number, and other jobs by workload: derive both from the model alone.
+    """
+    again = bench.open("again").import_network(bench.lease("import"))
+    if again.tasks != bench.network.tasks:
+        raise Broken(f"{again.tasks[:1]} and {bench.network.tasks[:1]}", type(bench.session).import_network)
+
+
+def build_answers_each_candidate(bench: Bench) -> None:
+    """build gives one Built for each candidate, in their order, also for those that failed.
+
+    A candidate that does not build is Built(candidate, failure=..., detail="the compiler's own words").
+    """
+    found, at = bench.round, bench.tuner().build
+    if not all(isinstance(one, Built) for one in found.built):
+        raise Broken(f"build gave a {type(found.built[0]).__name__}", at)
+    answers_each("build", [one.candidate for one in found.built], found.candidates, at)
+
+
+def artifacts_lie_in_the_work_folder(bench: Bench) -> None:
+    """What is built lies below the job's work folder, where it is found and deleted.
+
+    Use the `workdir` of open(). Two jobs never share one.
+    """
+    built = bench.tuner().build(bench.round.candidates, bench.lease("build"))
+    for one in built:
+        if one.artifact is not None and not _below(one.artifact, bench.workdir("shared")):
+            raise Broken(f"{one.artifact} is not below {bench.workdir('shared')}", bench.tuner().build)
+
+
+def _below(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def a_candidate_that_makes_no_sense_fails_alone(bench: Bench) -> None:
+    """Candidates that this backend never made fail, or do what they can; the others of the round are as always.
+
+    Records of other backends come in by restore, and are measured again. Answer with a failure, do not raise.
+    """
+    tuner = bench.tuner()
+    candidates = [FOREIGN, *bench.round.candidates]
+    built = list(tuner.build(candidates, bench.lease("build")))
+    answers_each("build", [one.candidate for one in built], candidates, tuner.build)
+    measured = list(tuner.profile(built, bench.lease("profile")))
+    answers_each("profile", sorted(one.candidate for one in measured), sorted(candidates), tuner.profile)
+
+
+def a_failed_build_is_passed_on(bench: Bench) -> None:
+    """profile passes on what failed to build, with its failure, and does not run it.
+
+    `if one.failure is not None: yield Measured(one.candidate, (), one.failure, one.detail)`
+    """
+    tuner = bench.tuner()
+    built = [Built(bench.round.candidates[0], failure=Failure.BUILD_ERROR, detail="on purpose")]
+    (measured,) = tuner.profile(built, bench.lease("profile"))
+    if measured.failure is not Failure.BUILD_ERROR or measured.latency_s:
+        raise Broken(f"it became {measured}", tuner.profile)
+
+
+def profile_answers_each_candidate(bench: Bench) -> None:
+    """profile yields one Measured for each Built; the order is free.
+
+    Each costs the user a trial. What cannot be measured is a failure: run error, run timeout, run crash, wrong result.
+    """
+    found, at = bench.round, bench.tuner().profile
+    if not all(isinstance(one, Measured) for one in found.measured):
+        raise Broken(f"profile yielded a {type(found.measured[0]).__name__}", at)
+    answers_each("profile", sorted(one.candidate for one in found.measured), sorted(found.candidates), at)
+
+
+def latencies_are_latencies(bench: Bench) -> None:
+    """Latencies are numbers of seconds above 0: never NaN, infinite, negative, or in other types of number.
+
+    When a measurement gives no sensible number, it failed: Failure.RUN_ERROR. A single NaN would win or spoil a search.
+    """
+    at = bench.tuner().profile
+    for one in bench.round.measured:
+        for seconds in one.latency_s:
+            if not isinstance(seconds, float) or not isfinite(seconds) or not 0 < seconds <= 1e6:
+                raise Broken(f"a latency of {seconds!r} ({type(seconds).__name__})", at)
+
+
+def a_measurement_is_a_latency_or_a_failure(bench: Bench) -> None:
+    """Each Measured has either latencies or a failure, and at least one candidate of the first round has latencies.
+
+    Both, or neither, is nothing that a record could say. When all fail, the detail of the failure says why.
+    """
+    measured, at = bench.round.measured, bench.tuner().profile
+    for one in measured:
+        if bool(one.latency_s) == (one.failure is not None):
+            raise Broken(f"latencies {one.latency_s}, failure {one.failure}", at)
+    if all(one.failure is not None for one in measured):
+        raise Broken(f"all failed, the first because: {measured[0].failure}: {measured[0].detail}", at)
+
+
+def compare_ends_with_the_default(bench: Bench) -> None:
+    """compare measures side by side and yields each once; the default, which comes last, comes last again.
+
+    Take turns, several times, and yield each candidate's latencies when all turns are over.
+    """
+    tuner = bench.tuner()
+    if (default := tuner.default()) is None:
+        raise NotApplicable("this task has no default, so nothing is compared")
+    candidates = [*[one for one in bench.round.candidates if one != default][:2], default]
+    built = list(tuner.build(candidates, bench.lease("build")))
+    measured = list(tuner.compare(built, bench.lease("profile")))
+    answers_each("compare", sorted(one.candidate for one in measured), sorted(candidates), tuner.compare)
+    if measured[-1].candidate != default:
+        raise Broken("the default is not the last one", tuner.compare)
+
+
+def the_job_ends_with_an_evaluation(bench: Bench) -> None:
+    """compile takes the records, and evaluate measures "default" and "tuned" and compares their outputs.
+
+    Both in seconds; `published` names the one that lies in the output folder.
+    """
+    session, evaluation = bench.finished
+    if not isinstance(evaluation, Evaluation):
+        raise Broken(f"evaluate gave a {type(evaluation).__name__}", session.evaluate)
+    well_formed(evaluation, session.evaluate)
+    names = {timing.name for timing in evaluation.timings}
+    if not {"default", "tuned"} <= names or evaluation.published not in names:
+        raise Broken(f"timings of {sorted(names)}, published {evaluation.published!r}", session.evaluate)
+    numbers = [s for timing in evaluation.timings for s in (timing.median_s, timing.low_s, timing.high_s)]
+    if not all(isfinite(seconds) and seconds > 0 for seconds in numbers):
+        raise Broken(f"the evaluation has latencies of {numbers} s", session.evaluate)
+
+
+def a_job_without_luck_ends_too(bench: Bench) -> None:
+    """When no candidate ever worked, the network is compiled without tuning.
+
+    The records that compile gets may all be failures; `best_s` of each is None.
+    """
+    session, tuner = bench.imported("unlucky")
+    candidates = tuner.select(bench.subject.count, bench.lease("select"))
+    failed = [
+        Record(task=1, trial=trial, candidate=candidate, failure=Failure.RUN_ERROR)
+        for trial, candidate in enumerate(candidates)
+    ]
+    session.compile(failed, bench.lease("compile"))
+    session.evaluate(bench.lease("evaluate"))
+
+
+def results_have_plain_names(bench: Bench) -> None:
+    """Files in the output folder have names of letters, digits, dots, dashes and underscores.
+
+    They are sent to whoever submitted the job, by these names. Folders are not sent.
+    """
+    session, _ = bench.finished
+    for path in (bench.workdir("finished") / "out").iterdir():
+        if path.is_dir() or FILE_NAME.fullmatch(path.name) is None:
+            raise Broken(f"{path.name!r} in the output folder", session.evaluate)
+
+
+CHECKS: tuple[Check, ...] = (
+    the_interface_version_is_accepted,
+    an_unknown_option_is_refused,
+    garbage_is_no_model,
+    the_network_is_valid,
+    the_network_is_the_same_again,
+    build_answers_each_candidate,
+    artifacts_lie_in_the_work_folder,
+    a_candidate_that_makes_no_sense_fails_alone,
+    a_failed_build_is_passed_on,
+    profile_answers_each_candidate,
+    latencies_are_latencies,
+    a_measurement_is_a_latency_or_a_failure,
+    compare_ends_with_the_default,
+    the_job_ends_with_an_evaluation,
+    a_job_without_luck_ends_too,
+    results_have_plain_names,
+)

@@ -1,0 +1,22 @@
+"""Tiny tasks for searches."""
+
+from typing import Any
+
+from autosched.model import TaskInfo
+from autosched.tvm.searching import Site
+
+Measured = tuple[bytes, list[float]]
+
+
+def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> Site:
+    """A square matrix product."""
+    import tvm
+    from tvm import te
+
+    a, b = te.placeholder((size, size)), te.placeholder((size, size))
+    k = te.reduce_axis((0, size), "k")
+    product = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="matmul")
+    function = te.create_prim_func([a, b, product]).with_attr("global_symbol", "main")
+    info = TaskInfo(task=1, name="matmul", workload=f"{255:016x}", weight=1, flops=2.0 * size**3, shape="")
+    where = tvm.target.Target(target or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
+    return Site(info, tvm.IRModule({"main": function}), where, seed, 1)

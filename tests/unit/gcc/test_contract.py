@@ -1,0 +1,18 @@
+"""The worked example keeps what every backend promises."""
+
+import shutil
+
+import pytest
+
+from autosched.testing import BackendContract
+from autosched_backend_gcc import GccBackend
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+
+class TestGcc(BackendContract):
+    backend = GccBackend
+    options = {"repeat": 1}
+    count = 2
+    rounds = 3
+    kill_s = 5.0  # this machine may be busy

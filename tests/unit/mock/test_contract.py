@@ -1,0 +1,13 @@
+"""The backend without a compiler keeps what every backend promises."""
+
+from autosched.testing import BackendContract
+from autosched_backend_mock import MockBackend
+
+
+class TestMock(BackendContract):
+    backend = MockBackend
+    kill_s = 5.0  # this machine may be busy
+    hanging = {
+        stage: {"hang_stage": stage}
+        for stage in ("import", "select", "build", "profile", "update", "compile", "evaluate")
+    }

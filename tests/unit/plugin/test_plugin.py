@@ -1,0 +1,148 @@
+"""`autosched plugin`: a new package works, the list tells what is wrong, checks explain, one stage runs alone."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.backend import GROUP
+from autosched.cli.app import run
+from autosched.plugin import scaffold
+from autosched.simple.children import DEBUG
+from packages import BROKEN, install
+
+Said = tuple[int, str, str]
+GOOD = (Path(__file__).parents[1] / "testing/broken.py").read_text()
+OLD = "from their_good import Good\nclass Old(Good):\n    api = (1, 99)\nclass Silent(Good):\n    api = None\n"
+MODULES = {
+    "their_good": GOOD,
+    "their_old": OLD,
+    "their_unimportable": BROKEN,
+    "their_crash": "import os\nos.kill(os.getpid(), 11)\n",
+}
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Runs a command in an empty folder, with a package of somebody else installed."""
+    theirs = install(
+        tmp_path / "theirs", GROUP, MODULES, good="their_good:Good", old="their_old:Old", silent="their_old:Silent",
+        broken="their_unimportable:it", nothing="their_good:nothing", crash="their_crash:it", mock="their_good:Good",
+        impure="their_good:select_is_pure", dies="their_good:segfaults",
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(str(theirs))
+    monkeypatch.setenv("PYTHONPATH", str(theirs))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def call(*words: str) -> Said:
+        code = run(words)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_the_list_tells_what_is_wrong_with_each(command: Callable[..., Said]) -> None:
+    code, out, _ = command("plugin", "list", "-o", "json")
+    assert code == 0
+    found = json.loads(out)["plugins"]
+    trouble = {one["name"]: one["trouble"] for one in found if one["package"] == "theirs" or one["trouble"]}
+    assert trouble.pop("good") == ""
+    assert "offers a backend of the same name" in trouble.pop("mock")
+    assert {name: text for name, text in trouble.items() if name in ("impure", "dies")} == {"impure": "", "dies": ""}
+    assert "was written for interface 1.99, this autosched has" in trouble["old"]
+    assert "does not say which interface it was written for" in trouble["silent"]
+    assert "of the package theirs cannot be loaded from their_unimportable:it: ModuleNotFound" in trouble["broken"]
+    assert "cannot be loaded from their_good:nothing: AttributeError" in trouble["nothing"]
+    assert "was killed by SIGSEGV" in trouble["crash"]
+    gcc = next(one for one in found if one["name"] == "gcc")
+    assert (gcc["api"], gcc["options"], gcc["package"]) == ("1.2", ["repeat", "flags"], "autosched")
+    assert gcc["about"].startswith("Tunes a C program")
+
+
+def test_the_table_has_a_line_for_each_and_one_for_each_trouble(command: Callable[..., Said]) -> None:
+    _, out, _ = command("plugin", "list")
+    assert " gcc " in out
+    assert " ! broken: backend 'broken' of the package theirs cannot be loaded" in out
+
+
+def test_a_new_package_runs_at_once(
+    command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = command("plugin", "new", "my_tuner")
+    folder = Path(out.strip())
+    assert (code, folder.name) == (0, "autosched-backend-my-tuner")
+    assert "autosched plugin check my_tuner" in err
+    texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
+    assert len(texts) == 5
+    assert not any("mytuner" in text.lower().replace("my_tuner", "") for text in texts if "MyTuner" not in text)
+    assert not [path for path in folder.rglob("*") if scaffold.WORD in path.name]
+    package = folder.absolute() / "autosched_backend_my_tuner/__init__.py"
+    theirs = install(
+        tmp_path / "new", GROUP, {"autosched_backend_my_tuner": package.read_text()},
+        my_tuner="autosched_backend_my_tuner:MyTunerBackend",
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(str(folder.absolute()))
+    monkeypatch.syspath_prepend(str(theirs))
+    example = str(folder / "autosched_backend_my_tuner/example.json")
+    code, out, err = command("plugin", "run", "my-tuner", "--trials", "8", "--model", example)
+    assert code == 0, err
+    assert "outputs equal to the default choice" in out
+    code, out, err = command("plugin", "check", "my-tuner", "--model", example, "--only", "select_is_pure")
+    assert (code, out.splitlines()[-1]) == (0, " my-tuner: 1 kept, 0 broken, 0 not applicable")
+
+
+@pytest.mark.parametrize("name", ["My", "1st", "a-b", "../x", "class", "", "x" * 41, "mock", "naïve"])
+def test_a_name_that_is_none_or_taken_is_refused(command: Callable[..., Said], name: str) -> None:
+    code, _, err = command("plugin", "new", name)
+    assert code == 2
+    assert "is no name for a backend" in err or "is installed already" in err
+    assert not list(Path().iterdir())
+
+
+def test_a_folder_that_is_there_is_not_touched(command: Callable[..., Said]) -> None:
+    taken = Path("autosched-backend-mine")
+    taken.mkdir()
+    code, _, err = command("plugin", "new", "mine")
+    assert (code, list(taken.iterdir())) == (2, [])
+    assert "is there already, and nothing was written" in err
+    Path("file").touch()
+    assert "cannot be written" in command("plugin", "new", "mine", "--into", "file/below")[2]
+
+
+def test_a_check_explains_and_gives_its_exit_code(command: Callable[..., Said]) -> None:
+    code, out, _ = command("plugin", "check", "impure", "--only", "select_is_pure", "--only", "the_network_is_valid")
+    assert code == 1
+    assert " FAIL select_is_pure\n        must be: A second select without an update" in out
+    assert "their_good.py:" in out
+    assert "        to do:   A step may be lost" in out
+    assert out.endswith(" impure: 1 kept, 1 broken, 0 not applicable\n")
+    code, out, _ = command("plugin", "check", "dies", "-o", "json", "--only", "build_answers_each_candidate")
+    assert code == 1
+    assert "killed by SIGSEGV" in json.loads(out)["verdicts"][0]["seen"]
+    assert command("plugin", "check", "impure", "--in-process", "--only", "select_is_pure")[0] == 1
+
+
+def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
+    assert command("plugin", "check", "nobody")[0] == 4
+    code, _, err = command("plugin", "check", "good", "--only", "typo")
+    assert (code, "there is no check 'typo'; there are: the_interface" in err) == (4, True)
+    assert "cannot be loaded from their_unimportable" in command("plugin", "run", "broken")[2]
+
+
+def test_one_stage_runs_with_what_it_needs_before(command: Callable[..., Said]) -> None:
+    code, out, err = command("plugin", "run", "good", "--stage", "build")
+    assert code == 0
+    assert [line.split()[0] for line in err.splitlines()] == ["import", "select", "build"]
+    assert "0 records; files in" in out
+
+
+def test_a_debugger_stops_in_the_stage(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEBUG, "")  # so that what the command sets is undone
+    monkeypatch.setattr("sys.stdin", io.StringIO("where\ncontinue\n"))
+    _, out, err = command("plugin", "run", "good", "--stage", "select", "--pdb")
+    assert "(Pdb)" in out
+    assert "trial.py" in out
+    assert "select" in err

@@ -1,0 +1,188 @@
+"""A backend in one class: what its author's code does in a child process, and what becomes of it."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.backend import Lease, Measured, Session, Tuner
+from autosched.errors import ModelRejected, RequestError, StepFailed
+from autosched.model import Failure, JobSpec, Record
+from autosched.simple import Space, search
+from autosched.simple.search import decode, encode, suggest
+from unit.simple.toys import Lazy, Toy
+
+SPACE = Space(name="s", knobs={"a": (1, 2, 3), "b": ("x", "y")}, default={"a": 9, "b": "x"})
+
+
+def lease(stage: str) -> Lease:
+    return Lease(stage=stage, units=("host/0",), cores=(), timeout_s=60.0)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., tuple[Session, Tuner]]:
+    def open_(text: str, backend: type[Toy] = Toy) -> tuple[Session, Tuner]:
+        (tmp_path / "model").write_text(text)
+        (tmp_path / "out").mkdir(exist_ok=True)
+        session = backend().open(JobSpec(name="net", model="0" * 64), tmp_path / "model", tmp_path, tmp_path / "out", 1)
+        network = session.import_network(lease("import"))
+        return session, session.tuner(network.tasks[0], 0)
+
+    return open_
+
+
+def measured(tuner: Tuner) -> dict[str, Measured]:
+    """All choices, built and measured, by their `how`."""
+    candidates = tuner.select(99, lease("select"))
+    found = list(tuner.profile(tuner.build(candidates, lease("build")), lease("profile")))
+    assert sorted(one.candidate for one in found) == sorted(candidates)
+    return {str(decode_how(one.candidate)): one for one in found}
+
+
+def decode_how(candidate: bytes) -> str:
+    return candidate.decode().split('"')[3]
+
+
+def test_each_misfortune_is_a_failure_of_its_own_and_spares_the_next_choice(
+    opened: Callable[..., tuple[Session, Tuner]],
+) -> None:
+    words = (
+        "well build-fails build-raises build-crashes build-ends run-crashes run-refuses run-is-wrong run-is-nan"
+        " measures-nan fast"
+    )
+    found = measured(opened(words)[1])
+    failures = {how: one.failure for how, one in found.items() if one.failure is not None}
+    assert failures == {
+        "build-fails": Failure.BUILD_ERROR, "build-raises": Failure.BUILD_ERROR, "build-crashes": Failure.BUILD_CRASH,
+        "build-ends": Failure.BUILD_CRASH, "run-crashes": Failure.RUN_CRASH, "run-refuses": Failure.RUN_CRASH,
+        "run-is-wrong": Failure.WRONG_RESULT, "run-is-nan": Failure.WRONG_RESULT,
+    }  # fmt: skip
+    assert found["build-raises"].detail.startswith("KeyError: 'key' (at toys.py:")
+    assert found["build-crashes"].detail == "it was killed by SIGSEGV"
+    assert found["build-ends"].detail == "it ended with exit code 3"
+    assert found["run-is-wrong"].detail == "its outputs differ from those of the default by 1, allowed 1e-06"
+    assert (found["well"].latency_s, found["fast"].latency_s) == ((0.5,), (0.1,))
+
+
+def test_a_choice_that_never_ends_is_given_up(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    found = measured(opened("well build-hangs")[1])
+    assert found["build-hangs"].failure is Failure.BUILD_TIMEOUT
+    assert found["well"].latency_s == (0.5,)
+
+
+def test_a_job_publishes_the_faster_choice(opened: Callable[..., tuple[Session, Tuner]], tmp_path: Path) -> None:
+    session, tuner = opened("well fast")
+    records = [
+        Record(task=1, trial=trial, candidate=one.candidate, latency_s=one.latency_s)
+        for trial, one in enumerate(measured(tuner).values())
+    ]
+    session.compile(records, lease("compile"))
+    evaluation = session.evaluate(lease("evaluate"))
+    assert [timing.median_s for timing in evaluation.timings] == [1.0, 0.2]  # weight 2
+    assert (evaluation.published, evaluation.outputs_equal, evaluation.max_abs_error) == ("tuned", True, 0.0)
+    assert '"how": "fast"' in (tmp_path / "out/net.json").read_text()
+
+
+def test_a_kill_ends_the_child_and_the_session_goes_on(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    session, tuner = opened("well build-hangs")
+    mine, errors = lease("build"), []
+
+    def work() -> None:
+        try:
+            tuner.build([encode({"how": "build-hangs"})], mine)
+        except StepFailed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began_at = time.monotonic()
+    session.kill(mine)
+    thread.join(30)
+    assert str(errors[0]) == "build was killed"
+    assert time.monotonic() - began_at < 3.0 * 5
+    assert tuner.build([encode({"how": "well"})], lease("build"))[0].failure is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is empty"),
+        ("bad-space", "has knobs with so many values: {'how': 0}"),
+        ("run-crashes well", "without any tuning already, measure of toy with"),
+        ("build-raises well", "KeyError: 'key' (at toys.py:"),
+    ],
+)
+def test_a_model_without_a_working_default_is_rejected(
+    opened: Callable[..., tuple[Session, Tuner]], text: str, said: str
+) -> None:
+    with pytest.raises(ModelRejected) as caught:
+        opened(text)
+    assert said in str(caught.value)
+
+
+def test_a_class_that_implements_nothing_is_told_so(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    with pytest.raises(ModelRejected, match=r"spaces\(\): NotImplementedError"):
+        opened("well", Lazy)  # type: ignore[arg-type]
+
+
+def test_a_class_that_no_child_can_import_is_told_so(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    class Hidden(Toy):
+        pass
+
+    with pytest.raises(StepFailed, match="cannot be imported in a process of its own"):
+        opened("well", Hidden)
+
+
+def test_options_are_named(tmp_path: Path) -> None:
+    spec = JobSpec(name="net", model="0" * 64, backend="toy", options={"colour": "red"})
+    with pytest.raises(RequestError, match=r"options of backend toy: .*`colour`.*There are: none"):
+        Toy().open(spec, tmp_path, tmp_path, tmp_path, 1)
+
+
+# Search ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_space_is_used_up_without_a_repeat() -> None:
+    tried = []
+    for _ in range(4):
+        found = suggest(SPACE, 0, tried, 2)
+        tried += [(choice, 1.0) for choice in found]
+    assert len(tried) == search.size(SPACE) == 6
+    assert len({encode(choice) for choice, _ in tried}) == 6
+
+
+def test_a_vast_space_costs_nothing() -> None:
+    vast = Space(name="v", knobs={f"k{i}": tuple(range(100)) for i in range(6)}, default={})
+    assert search.size(vast) == 10**12
+    assert len(suggest(vast, 0, [], 64)) == 64
+
+
+def test_half_of_the_suggestions_are_near_the_best() -> None:
+    knobs = {f"k{i}": tuple(range(10)) for i in range(8)}
+    wide = Space(name="w", knobs=knobs, default={})
+    best = dict.fromkeys(knobs, 5)
+    found = suggest(wide, 1, [(best, 1e-3), (dict.fromkeys(knobs, 0), None)], 40)
+    near = [choice for choice in found if sum(choice[knob] != 5 for knob in knobs) == 1]
+    assert len(near) >= 15
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\xff", b"[]", b'{"a": 1}', b'{"a": 4, "b": "x"}', b"[" * 100_000, b'{"a":[],"b":1}']
+)
+def test_what_is_no_choice_is_none(text: bytes) -> None:
+    assert decode(SPACE, text) is None
+
+
+def test_choices_and_the_default_survive() -> None:
+    for choice in ({"a": 1, "b": "y"}, SPACE.default):
+        assert decode(SPACE, encode(choice)) == choice
+    assert encode({"b": "x", "a": 1}) == encode({"a": 1, "b": "x"})
+
+
+def test_a_step_whose_time_is_over_ends(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    tuner = opened("well build-hangs")[1]
+    short = Lease(stage="build", units=("host/0",), cores=(), timeout_s=1.0)
+    with pytest.raises(StepFailed, match="the time of the step was over after 1 of 2 choices"):
+        tuner.build([encode({"how": how}) for how in ("build-hangs", "well")], short)

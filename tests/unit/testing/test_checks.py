@@ -1,0 +1,82 @@
+"""Each check finds a backend that is broken in just its way, and lets a healthy one pass."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.testing.bench import Subject
+from autosched.testing.runner import CHECKS, Runner
+
+OTHERS = {
+    "latencies_are_latencies": (
+        "measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words",
+    ),
+    "select_gives_bytes": ("select_gives_bytes", "selects_giants"),
+}  # fmt: skip
+CASES = [(check, name) for check in CHECKS for name in OTHERS.get(check, (check,))]
+ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behind", "it_begins_again_after_a_crash"}
+"""These look at the process they run in, or start others."""
+
+
+def subject(folder: Path, name: str) -> Subject:
+    (folder / "model").write_bytes(b"any")
+    hanging = {"build": {"hang": True}} if name == "kill_ends_what_hangs" else {}
+    return Subject(
+        entry=f"unit.testing.broken:{name}", model=str(folder / "model"), hanging=hanging, rounds=12,
+        growth_bytes=16 * 1024**2, kill_s=5.0 if name == "Good" else 0.8,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with Runner(subject(tmp_path_factory.mktemp("healthy"), "Good")) as runner:
+        yield runner
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_healthy_backend_passes(check: str, healthy: Runner) -> None:
+    verdict = healthy.check(check)
+    assert verdict.state == ("n/a" if check == "kill_ends_what_hangs" else "ok"), verdict.lines()
+
+
+@pytest.mark.parametrize(("check", "name"), CASES, ids=[name for _, name in CASES])
+def test_a_broken_backend_is_found_and_explained(check: str, name: str, tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, name), isolated=check in ALONE) as runner:
+        verdict = runner.check(check)
+    assert verdict.state == "broken"
+    what, must_be, seen, *where, advice = verdict.lines()
+    assert what == f"FAIL {check}"
+    assert all(len(text) > 20 for text in (must_be, seen, advice))
+    if check != "it_begins_again_after_a_crash":  # which is seen in another process
+        assert "broken.py:" in where[0]
+
+
+def test_every_check_has_a_promise_and_an_advice() -> None:
+    for name, check in CHECKS.items():
+        promise, _, advice = (inspect.getdoc(check) or "").partition("\n\n")
+        assert promise.endswith("."), name
+        assert advice, name
+    assert 25 <= len(CHECKS) <= 45
+
+
+def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, "segfaults")) as runner:
+        verdict = runner.check("build_answers_each_candidate")
+        assert verdict.state == "broken"
+        assert "killed by SIGSEGV" in verdict.seen
+        assert runner.check("select_is_pure").state == "ok"
+
+
+def test_a_stage_that_nobody_can_end_does_not_hold_up_the_suite(tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, "never_ends"), deadline_s=3.0) as runner:
+        assert runner.check("build_answers_each_candidate").seen.startswith("it did not end within 3 s")
+        assert runner.check("select_is_pure").state == "ok"
+
+
+def test_what_a_backend_prints_and_reads_hurts_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Runner(subject(tmp_path, "chatters")) as runner:
+        for check in ("build_answers_each_candidate", "it_says_little", "the_job_ends_with_an_evaluation"):
+            assert runner.check(check).state == "ok"
+    assert capfd.readouterr().out == ""
