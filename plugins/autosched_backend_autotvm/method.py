@@ -39,7 +39,7 @@ class AutoTvmMethod:
         found = match.find(site.workload, site.target)
         if (template := found.template) is None:
             raise Unsupported(found.why_not)
-        space = self._space(template.space())
+        space = self.space(template.space())
         options, prior, stores = self._options, None, None
         if options.transfer:
             features, shape = KnobFeatures(space), shape_of(site.workload)
@@ -52,7 +52,7 @@ class AutoTvmMethod:
         tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
         return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping)
 
-    def _space(self, space: Space) -> Space:
+    def space(self, space: Space) -> Space:
         """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
         names = {knob.name for knob in space.knobs}
         with self._lock:

@@ -1,0 +1,59 @@
+"""``python -m autosched_backend_autotvm MODEL.onnx``: the knobs of each task, as a job would search them."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autosched.errors import AutoschedError
+from autosched.tvm.check import quiet, read_shapes
+from autosched.tvm.searching import Unsupported
+from autosched.tvm.wanted import Wanted
+from autosched_backend_autotvm import options
+from autosched_backend_autotvm.options import Options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print task by task; returns 0 when the model can be tuned."""
+    parser = argparse.ArgumentParser(prog="python -m autosched_backend_autotvm", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
+    parser.add_argument("--target", default="auto")
+    parser.add_argument("--layout", default=Options().layout.value, choices=[one.value for one in Wanted])
+    parser.add_argument("--knobs", default="", help='the option of that name: {"tile_w": [7, 14]}')
+    parser.add_argument("--enlarge", default="", help="likewise")
+    args = parser.parse_args(argv)
+    try:
+        given = options.read({"layout": args.layout, "knobs": args.knobs, "enlarge": args.enlarge})
+        with quiet():
+            said = list(spaces(args.model, read_shapes(args.shape), args.target, given))
+    except AutoschedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write("\n\n".join(said) + "\n")
+    return 0
+
+
+def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: Options) -> Iterator[str]:
+    """A paragraph for each task, the heaviest first. Raises ModelRejected or RequestError."""
+    from autosched.tvm import building, network, targets
+    from autosched_backend_autotvm import match
+    from autosched_backend_autotvm.method import AutoTvmMethod
+
+    aim = targets.resolve(target, 1)
+    method = AutoTvmMethod(given)
+    with tempfile.TemporaryDirectory(prefix="autosched-spaces-") as folder:
+        found = network.take_in(str(model), shapes, aim, f"{folder}/prepared.onnx", folder, given.layout)
+        for task in found.tasks:
+            workload = building.load_task(f"{folder}/{task.task}.json")
+            where = match.find(workload, building.load_target(aim))
+            try:
+                space = method.space(where.template.space()).describe() if where.template else ""
+                yield f"{task.shape}\n{space or f'no template: {where.why_not}'}"
+            except Unsupported as error:
+                yield f"{task.shape}\n{error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
