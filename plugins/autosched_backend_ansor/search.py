@@ -97,13 +97,14 @@ class AnsorSearch:
         self._best: list[tuple[float, int, Any]] = []
 
     def select(self, count: int) -> list[bytes]:
-        """Up to `count` candidates that were neither measured nor selected before; empty when there are no more."""
+        """Up to `count` candidates that were not measured before; empty when there are no more."""
         if self._plateau.over:
             return []
         chosen: list[Grown] = []
-        start = len(self._known)
+        seen = set(self._known)
         for attempt in range(SELECT_ATTEMPTS):
-            chosen += self._generation(count - len(chosen), _mixed(self._seed, start, attempt))
+            seed = _mixed(self._seed, len(self._known), attempt)
+            chosen += self._generation(count - len(chosen), seed, seen)
             if len(chosen) == count:
                 break
         found = [(grown.candidate(), grown) for grown in chosen]
@@ -153,7 +154,7 @@ class AnsorSearch:
     def _parents(self) -> int:
         return max(1, int(self._options.population_size * self._options.init_measured_ratio))
 
-    def _generation(self, count: int, seed: int) -> list[Grown]:
+    def _generation(self, count: int, seed: int, seen: set[int]) -> list[Grown]:
         """Up to `count` new schedules: the best that evolution finds, and a share of random ones."""
         options = self._options
         strategy = ms.SearchStrategy.create(
@@ -169,19 +170,19 @@ class AnsorSearch:
         if parents or self._model.warm:  # else evolution would only tell one random schedule from another
             all_seen = options.population_size * (options.genetic_num_iters + 2)
             ranked = list(_call("EvolveWithCostModel", strategy, [*parents, *sampled], all_seen))
-        best = self._new(ranked, count - int(count * options.eps_greedy))
+        best = self._new(ranked, count - int(count * options.eps_greedy), seen)
         order = np.random.default_rng(seed).permutation(len(sampled))
-        return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best))]
+        return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best), seen)]
 
-    def _new(self, schedules: Sequence[Any], count: int) -> list[Grown]:
-        """The first ones that nobody has seen."""
+    def _new(self, schedules: Sequence[Any], count: int, seen: set[int]) -> list[Grown]:
+        """The first ones that are not among those seen; from now on they are."""
         new: list[Grown] = []
         for schedule in schedules:
             if len(new) == count:
                 break
             grown = self._space.grown(schedule)
-            if grown is not None and grown.key not in self._known:
-                self._known.add(grown.key)
+            if grown is not None and grown.key not in seen:
+                seen.add(grown.key)
                 new.append(grown)
         return new
 

@@ -20,7 +20,3 @@ class OnTvm(BackendContract):
 
 class TestAnsor(OnTvm):
     backend = AnsorBackend
-
-    @pytest.mark.xfail(reason="its evolution goes on from what select has seen, measured or not", strict=False)
-    def test_select_is_pure(self) -> None:
-        self.hold("select_is_pure")

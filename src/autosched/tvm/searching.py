@@ -33,7 +33,10 @@ class Search(Protocol):
     """
 
     def select(self, count: int) -> list[bytes]:
-        """Up to `count` candidates that were neither measured nor selected before; none: there is nothing left."""
+        """Up to `count` candidates that were not measured before; none: there is nothing left.
+
+        The answer depends on the seed and on what was measured alone: asked again, it is the same.
+        """
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Learn from candidates and their latencies in seconds, empty for a failure.

@@ -94,6 +94,12 @@ def test_measured_again_it_is_the_same_candidate() -> None:
     assert live._best[0][0] < 9.0
 
 
+def test_asked_twice_it_says_the_same() -> None:
+    live = search()
+    rounds(live, 1)
+    assert live.select(4) == live.select(4)
+
+
 def test_candidates_build_as_they_are_proposed() -> None:
     live = search()
     for candidate in live.select(4):
