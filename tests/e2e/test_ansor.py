@@ -325,7 +325,8 @@ def test_where_the_default_won_no_schedule_is_compiled(session: TvmSession, task
     fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
     tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
     default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
-    assert session._choices([tuned, default]) == []
+    (choice,) = session._choices([tuned, default])
+    assert (choice.candidates, choice.best_s) == ((), 1e-3)
     (choice,) = session._choices([tuned, msgspec.structs.replace(default, latency_s=(3e-3,))])
     assert choice.candidates == (b"[]",)
 
