@@ -266,7 +266,10 @@ def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[st
     """A `tune` with a daemon of its own, after it has said this; the daemon is stopped at the end."""
     (folder / "net.onnx").write_bytes(MODEL)
     command = [sys.executable, "-m", "autosched", "tune", "net.onnx", "--backend", "mock", *words]
-    with subprocess.Popen(command, cwd=folder, env=environment(folder), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(folder), stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who tests in the background ignores it
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         line = ""
         while said not in line:
