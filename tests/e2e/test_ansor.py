@@ -18,7 +18,7 @@ import pytest
 from onnx import helper
 
 from autosched import zoo
-from autosched.backend import Built, Lease, Network
+from autosched.backend import Built, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 from nets import conv_net, model, small_net
@@ -213,6 +213,7 @@ def test_a_small_space_ends(tmp_path: Path) -> None:
         if not (chosen := tuner.select(8, lane("select"))):
             break
         found += chosen
+        tuner.update([Measured(one, (1e-3,)) for one in chosen], lane("update"))
     session.kill()
     assert not chosen
     assert len(set(found)) == len(found) > 0
