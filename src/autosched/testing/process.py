@@ -2,7 +2,6 @@
 
 import gc
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -166,12 +165,18 @@ def tasks_work_side_by_side(bench: Bench) -> None:
             raise Broken(f"side by side {len(found[index])} candidates work, alone {len(alone)}", tuners[index].build)
 
 
+def _own_bytes() -> int:
+    """Memory that is this process's own, in use or swapped out: pages of files come and go as the system likes."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(words[1]) * 1024 for words in lines if words[0] in ("RssAnon:", "VmSwap:"))
+
+
 def memory_is_bounded(bench: Bench) -> None:
     """The client's memory does not grow from round to round.
 
     A job has hundreds of rounds. Keep candidates and latencies, not artifacts, modules and logs.
     """
-    tuner, pages = bench.tuner(), resource.getpagesize()
+    tuner = bench.tuner()
     warm = max(1, bench.subject.rounds // 3)
     before = 0
     for number in range(bench.subject.rounds):
@@ -180,7 +185,7 @@ def memory_is_bounded(bench: Bench) -> None:
             tuner = bench.tuner(number + 1)
         bench.learn(tuner, found)
         gc.collect()
-        now = int(Path("/proc/self/statm").read_text().split()[1]) * pages
+        now = _own_bytes()
         before = now if number < warm else before
     if (grown := now - before) > bench.subject.growth_bytes:
         rounds = bench.subject.rounds - warm
