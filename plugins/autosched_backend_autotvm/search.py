@@ -34,25 +34,22 @@ class AutoTvmSearch:
     def __init__(self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int) -> None:
         self._workload, self._template, self._space, self._tuner = workload, template, space, tuner
         self._plateau = Plateau(early_stopping)
-        self._pending: set[int] = set()
         self._spoilt: set[int] = set()
         """Configurations that cannot be applied, or lead to the same schedule as another."""
         self._owners: dict[str, int] = {}
         """The configuration of each scheduled workload, by its hash."""
 
     def select(self, count: int) -> list[bytes]:
-        """Up to `count` candidates that were neither measured nor selected before; none: there is nothing left."""
+        """Up to `count` candidates that were not measured before; none: there is nothing left."""
         chosen: list[bytes] = []
         if self._plateau.over:
             return chosen
-        taken = set(self._pending)
+        taken: set[int] = set()
         for _ in range(TRIED_PER_WANTED):
             proposed = self._tuner.propose(count - len(chosen), taken)
             taken.update(proposed)
-            for index in proposed:
-                if (candidate := self._new(index)) is not None:
-                    chosen.append(candidate)
-                    self._pending.add(index)
+            made = (self._new(index) for index in proposed)
+            chosen += [candidate for candidate in made if candidate is not None]
             if not proposed or len(chosen) >= count:
                 break
         return chosen
@@ -60,7 +57,6 @@ class AutoTvmSearch:
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Learn from what this template made; what others made says nothing here."""
         own = [(index, candidate, s) for candidate, s in measured if (index := self._read(candidate)) is not None]
-        self._pending.difference_update(index for index, _, _ in own)
         self._plateau.update([(candidate, latency_s) for _, candidate, latency_s in own])
         self._tuner.learn([index for index, _, _ in own], [throughput(latency_s) for _, _, latency_s in own])
 

@@ -139,7 +139,7 @@ class TvmSession:
         """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
         path = self._reference_file(task)
         if not path.exists():
-            part = path.with_suffix(".part")  # a linker that is killed leaves a broken file
+            part = path.with_suffix(f".{threading.get_ident()}.part")  # a linker that is killed leaves a broken file
             try:
                 self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
             except WorkerError as error:
