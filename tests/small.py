@@ -1,9 +1,11 @@
-"""Tiny tasks for searches."""
+"""Tiny tasks for searches, and made-up measurements."""
 
+import json
+import zlib
 from typing import Any
 
 from autosched.model import TaskInfo
-from autosched.tvm.searching import Site
+from autosched.tvm.searching import Search, Site
 
 Measured = tuple[bytes, list[float]]
 
@@ -20,3 +22,18 @@ def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> S
     info = TaskInfo(task=1, name="matmul", workload=f"{255:016x}", weight=1, flops=2.0 * size**3, shape="")
     where = tvm.target.Target(target or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
     return Site(info, tvm.IRModule({"main": function}), where, seed, 1)
+
+
+def timed(candidate: bytes) -> list[float]:
+    """A latency that depends on the decisions only."""
+    return [1e-3 * (1 + zlib.crc32(json.dumps(json.loads(candidate)[1]).encode()) % 97)]
+
+
+def rounds(live: Search, count: int, size: int = 4) -> list[Measured]:
+    """What a search selects, measured by `timed`."""
+    history: list[Measured] = []
+    for _ in range(count):
+        measured = [(candidate, timed(candidate)) for candidate in live.select(size)]
+        live.update(measured)
+        history += measured
+    return history

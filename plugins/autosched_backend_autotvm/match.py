@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from autosched.tvm import targets
 from autosched_backend_autotvm.templates import convolution, depthwise, gpu, nest, planar, product
 from autosched_backend_autotvm.templates.kernel import prepare, understand
 from autosched_backend_autotvm.templates.nest import Nest, NotUnderstood
@@ -45,16 +46,15 @@ def why_not(workload: Any, target: Any) -> str:
 
 def machine(target: Any) -> Machine:
     """What the templates ask of a CPU."""
-    from tvm.target import codegen
+    from tvm.target.codegen import target_has_features
 
-    def has(feature: str) -> bool:
-        return bool(codegen.target_has_features(feature, target))
-
-    wide = has("avx512f")
-    # TVM's own answer to the question is 512 bits for every x86.
-    vector_bytes = int(target.attrs.get("vector-width", 512 if wide else 256 if has("avx") else 128)) // 8
+    wide = bool(target_has_features("avx512f", target))
     arm = bool(target.attrs.get("feature.is_aarch64", False))
-    return Machine(vector_bytes, REGISTERS if wide or arm else REGISTERS // 2, int(target.attrs.get("num-cores", 1)))
+    return Machine(
+        targets.vector_bits(target) // 8,
+        REGISTERS if wide or arm else REGISTERS // 2,
+        int(target.attrs.get("num-cores", 1)),
+    )
 
 
 def _on_cpu(found: Nest, cpu: Machine) -> Template:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from autosched.tvm import layouts, layouts_choice, layouts_kernels, layouts_operators
+from autosched.tvm import layouts, layouts_choice, layouts_kernels, layouts_operators, targets
 from autosched.tvm.layouts import NCHW, Layout, Shape
 from autosched.tvm.layouts_operators import Operator, Way
 from autosched.tvm.wanted import Wanted
@@ -73,10 +72,7 @@ def lanes(target: Any) -> int:
     """How many single-precision numbers fit into a vector register of the target."""
     if target.kind.name != "llvm":
         return layouts.lanes_of(0)
-    wide, has = 512, tvm.target.codegen.target_has_features
-    # TVM's own answer is 512 bits for every x86.
-    bits = wide if has("avx512f", target) else 256 if has("avx", target) else 128
-    return layouts.lanes_of(int(target.attrs.get("vector-width", bits)))
+    return layouts.lanes_of(targets.vector_bits(target))
 
 
 def survey(module: Any, width: int) -> Survey | None:

@@ -83,3 +83,11 @@ def _check_cpu(mcpu: str | None, codegen: Any, target: Any) -> None:
 
 def _first_sentence(error: Exception) -> str:
     return str(error).strip().splitlines()[-1].split(" Target creation from")[0].rstrip(". ")
+
+
+def vector_bits(target: Any) -> int:
+    """Width of a vector register of a CPU. TVM's own answer is 512 for every x86."""
+    from tvm.target.codegen import target_has_features
+
+    known = 512 if target_has_features("avx512f", target) else 256 if target_has_features("avx", target) else 128
+    return int(target.attrs.get("vector-width", known))

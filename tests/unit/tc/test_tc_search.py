@@ -1,7 +1,6 @@
 """The genetic search on schedules of a tiny matrix product."""
 
 import json
-import zlib
 from typing import Any
 
 import pytest
@@ -15,27 +14,13 @@ from autosched_backend_ansor.options import Options as AnsorOptions  # noqa: E40
 from autosched_backend_ansor.search import AnsorMethod  # noqa: E402
 from autosched_backend_tc.options import Options  # noqa: E402
 from autosched_backend_tc.search import TcMethod, TcSearch, launched, rules_of  # noqa: E402
-from small import Measured, matmul  # noqa: E402
+from small import Measured, matmul, rounds, timed  # noqa: E402
 
 SMALL = {"pop_size": 8, "number_elites": 2, "mutation_rate": 20}
 
 
 def search(seed: int = 1, **options: Any) -> TcSearch:
     return TcMethod(Options(**{**SMALL, **options})).search(matmul(seed))
-
-
-def timed(candidate: bytes) -> list[float]:
-    """A latency that depends on the decisions only."""
-    return [1e-3 * (1 + zlib.crc32(json.dumps(json.loads(candidate)[1]).encode()) % 97)]
-
-
-def rounds(live: TcSearch, count: int, size: int = 4) -> list[Measured]:
-    history: list[Measured] = []
-    for _ in range(count):
-        measured = [(candidate, timed(candidate)) for candidate in live.select(size)]
-        live.update(measured)
-        history += measured
-    return history
 
 
 def memos(history: list[Measured]) -> list[Any]:

@@ -1,7 +1,6 @@
 """Ansor's search on a tiny matrix product: which candidates it hands out, and that it is a fold."""
 
 import json
-import zlib
 
 import pytest
 
@@ -12,27 +11,13 @@ from autosched.tvm import building  # noqa: E402
 from autosched.tvm.sketches import program_key  # noqa: E402
 from autosched_backend_ansor.options import Options  # noqa: E402
 from autosched_backend_ansor.search import AnsorMethod, AnsorSearch  # noqa: E402
-from small import Measured, matmul  # noqa: E402
+from small import matmul, rounds  # noqa: E402
 
 OPTIONS = Options(population_size=12, init_min_unmeasured=4, genetic_num_iters=1, num_warmup_samples=8)
 
 
 def search(seed: int = 1, options: Options = OPTIONS) -> AnsorSearch:
     return AnsorMethod(options, 1).search(matmul(seed))
-
-
-def timed(candidate: bytes) -> list[float]:
-    """A latency that depends on the decisions only."""
-    return [1e-3 * (1 + zlib.crc32(json.dumps(json.loads(candidate)[1]).encode()) % 97)]
-
-
-def rounds(live: AnsorSearch, count: int, size: int = 4) -> list[Measured]:
-    history: list[Measured] = []
-    for _ in range(count):
-        measured = [(candidate, timed(candidate)) for candidate in live.select(size)]
-        live.update(measured)
-        history += measured
-    return history
 
 
 def test_a_killed_client_proposes_what_one_that_lived_would_have() -> None:
