@@ -29,6 +29,20 @@ BENCHMARKS = {
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
     "thesis": ["thesis.py"],
+    "thesis_long": [
+        "thesis.py",
+        "--sets",
+        "4 equal",
+        "4 unequal",
+        "--policies",
+        "sequential",
+        "predictive",
+        "--trials",
+        "192",
+        "--backend",
+        "autotvm",
+        "--no-distortion",
+    ],
 }
 TIMEOUT_S = 2 * 3600
 
@@ -288,6 +302,7 @@ PAGES = {
     "decision_cost": _decisions,
     "search_quality": search_page.section,
     "thesis": thesis_page.section,
+    "thesis_long": thesis_page.long_section,
 }
 """Sections of the page in their order."""
 

@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(job_sets(0)), choices=list(job_sets(0)))
     parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
     parser.add_argument("--goal", default="balanced", help="of predictive")
+    parser.add_argument("--backend", default="ansor", help="that the jobs are tuned by")
     parser.add_argument("--no-distortion", action="store_true")
     parser.add_argument("--keep", type=Path, help="a folder that stays: what was measured there is not measured again")
     args = parser.parse_args()
@@ -100,7 +101,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         wanted = job_sets(args.trials)[name]
         for policy in args.policies:
             place = folder / name.replace(" ", "-") / policy
-            run = kept(place, tuned, wanted, policy, args.goal)
+            run = kept(place, tuned, wanted, policy, args.goal, args.backend)
             say(f"{name}, {policy}: {run['total_s']:.1f} s, {run['over_work']:.3f} of the busiest unit's work")
             modules[name, policy] = run.pop("modules")
             runs.append({"set": name, "policy": policy, **run})
@@ -108,6 +109,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "trials": args.trials,
         "goal": args.goal,
+        "backend": args.backend,
         "sets": {name: [msgspec.to_builtins(job) for job in job_sets(args.trials)[name]] for name in args.sets},
         "runs": runs,
         "distortion": distortion,
@@ -134,13 +136,13 @@ def say(words: str) -> None:
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
-def tuned(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str) -> dict[str, Any]:
+def tuned(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, backend: str) -> dict[str, Any]:
     """One run."""
-    return told(wanted, asyncio.run(tune(folder, wanted, policy, goal)))
+    return told(wanted, asyncio.run(tune(folder, wanted, policy, goal, backend)))
 
 
-async def tune(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, **options: str) -> Ended:
-    """All jobs at once with a daemon of their own. `options`: of a backend that is not the usual one."""
+async def tune(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, backend: str, **options: str) -> Ended:
+    """All jobs at once with a daemon of their own. `options`: of the backend."""
     with own_state(folder):
         settings = folder / "autosched.toml"
         settings.write_text(
@@ -149,13 +151,12 @@ async def tune(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, *
         )
         async with api.connected(None, serve=("-c", str(settings))) as daemon, asyncio.timeout(RUN_S):
             try:
-                return await _run(daemon, wanted, folder, options)
+                return await _run(daemon, wanted, folder, backend, options)
             finally:
                 await daemon.link.call(Shutdown(), Done)
 
 
-async def _run(daemon: Daemon, wanted: Sequence[Wanted], folder: Path, options: dict[str, str]) -> Ended:
-    backend = thesis_probe.NAME if options else "ansor"
+async def _run(daemon: Daemon, wanted: Sequence[Wanted], folder: Path, backend: str, options: dict[str, str]) -> Ended:
     models = [load(one.network) for one in wanted]
     jobs = [
         await api.submit(
@@ -240,7 +241,7 @@ def distorted(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def probed(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str) -> dict[str, Any]:
     """One run; the fixed set lies in the folder above."""
     (folder.parent / thesis_probe.PROBES).unlink(missing_ok=True)
-    asyncio.run(tune(folder, wanted, policy, goal, **{thesis_probe.OPTION: str(folder.parent)}))
+    asyncio.run(tune(folder, wanted, policy, goal, thesis_probe.NAME, **{thesis_probe.OPTION: str(folder.parent)}))
     lines = (folder.parent / thesis_probe.PROBES).read_bytes().splitlines()
     probes = [msgspec.json.decode(line, type=thesis_probe.Probe) for line in lines]
     return {

@@ -25,16 +25,26 @@ JUDGED = "predictive"
 
 def section(told: Mapping[str, Any]) -> list[str]:
     """For RESULTS.md."""
-    lines = ["## The thesis' evaluation", "", *_how(told), "", *_bars(told), ""]
-    for title, (head, rows) in _tables(told).items():
-        lines += [f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    lines = ["## The thesis' evaluation", "", *_body(told)]
     lines += ["What a resource does at a moment, the first that holds:", ""]
     lines += [f"- *{name}*: {meaning}." for name, meaning in CAUSES.items()]
     lines += ["", f"![What each resource did](results/{FIGURES[0]})", ""]
     if told["distortion"]:
         lines += [f"![Distortion of measurements](results/{FIGURES[1]})", ""]
     return [*lines, f"Who held which resource when, with everything else: [{PAGE}](results/{PAGE})."]
+
+
+def long_section(told: Mapping[str, Any]) -> list[str]:
+    """Four jobs with a budget and a backend that users have, for RESULTS.md."""
+    return ["## Four jobs with a larger budget", "", *_body(told, "python benchmarks/run.py thesis_long")][:-1]
+
+
+def _body(told: Mapping[str, Any], *command: str) -> list[str]:
+    lines = [*_how(told, *command), "", *_bars(told), ""]
+    for title, (head, rows) in _tables(told).items():
+        lines += [f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    return lines
 
 
 def write(told: Mapping[str, Any], folder: Path) -> None:
@@ -49,13 +59,14 @@ def write(told: Mapping[str, Any], folder: Path) -> None:
 # What is said ---------------------------------------------------------------------------------------------------------
 
 
-def _how(told: Mapping[str, Any]) -> list[str]:
+def _how(told: Mapping[str, Any], command: str = "make bench-thesis") -> list[str]:
     sets = []
     for name, jobs in told["sets"].items():
         sets.append(f"*{name}*: " + ", ".join(f"{j['network']} ({j['trials']} trials, seed {j['seed']})" for j in jobs))
     return [
-        "`make bench-thesis`: TVM on one host core and one device core; all jobs of a set are submitted at once, to a"
-        f" daemon of their own. Goal of predictive: {told['goal']}. {'; '.join(sets)}.",
+        f"`{command}`: TVM on one host core and one device core; all jobs of a set are submitted at once, to a"
+        f" daemon of their own. Backend {told.get('backend', 'ansor')}, goal of predictive: {told['goal']}."
+        f" {'; '.join(sets)}.",
     ]
 
 
