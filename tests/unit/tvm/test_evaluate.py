@@ -47,6 +47,12 @@ def test_the_race_is_interleaved_and_slow_builds_run_the_least(monkeypatch: pyte
     assert log == ["fast", "fast"] + ["slow", "fast"] * 3 + ["fast"] * 2
 
 
+def test_a_slow_build_costs_the_others_no_rounds() -> None:
+    slow, fast = Contestant("slow", lambda _number: 0.5), Contestant("fast", lambda _number: 1e-3)
+    timings = race([slow, fast], budget_s=4.0)
+    assert [len(t.samples_s) for t in timings] == [4, evaluate.ROUNDS_MAX]
+
+
 def test_without_time_each_is_still_measured_three_times() -> None:
     timings = race([Contestant("only", lambda _number: 0.5)], budget_s=0.0)
     assert len(timings[0].samples_s) == 3
