@@ -22,6 +22,7 @@ RESULTS = HERE / "results"
 BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
     "mock_load": ["mock_load.py"],
+    "mock_load_memory": ["mock_load.py", "--in-memory"],
     "decision_cost": ["decision_cost.py"],
     "scheduling": ["scheduling.py"],
     "squeezenet": ["whole_network.py", "squeezenet"],
@@ -200,10 +201,11 @@ def _costs(told: dict[str, Any]) -> list[str]:
 
 def _load(told: dict[str, Any]) -> list[str]:
     steady, meanwhile = told["steady"], told["meanwhile"]
+    where, option = ("in memory", " --in-memory") if told["in_memory"] else ("on this disk", "")
     lines = [
-        f"## Between two steps on a resource, with {told['clients']} clients",
+        f"## Between two steps on a resource, with {told['clients']} clients and the journal {where}",
         "",
-        f"`python benchmarks/mock_load.py`: {told['clients']} processes of the mock backend with {told['tasks']} tasks each on one lane"
+        f"`python benchmarks/mock_load.py{option}`: {told['clients']} processes of the mock backend with {told['tasks']} tasks each on one lane"
         f" and one device, {1e3 * told['stage_s']:.0f} ms a stage, {steady['steps_per_s']:.0f} steps/s in the steady state. From the end of",
         "a stage to the begin of the next one on the same unit, by the clocks of the two clients, where the second had been waiting.",
         "",
@@ -300,6 +302,7 @@ PAGES = {
     "squeezenet": _network,
     "daemon_costs": _costs,
     "mock_load": _load,
+    "mock_load_memory": _load,
     "decision_cost": _decisions,
     "search_quality": search_page.section,
     "thesis": thesis_page.section,
