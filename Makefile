@@ -12,11 +12,12 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # Of `make bench-search`: what is to be compared, for example ARGS='--quick'.
 ARGS ?=
 
-.PHONY: demo test seeds lint bench bench-thesis bench-search clean help
+.PHONY: demo test seeds fuzz lint bench bench-thesis bench-search clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
+	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -27,7 +28,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/simulation
+	$(BIN)/python -m pytest -q tests/integration tests/e2e  # alone: they pin themselves to cores, and measure
 	@$(MAKE) --no-print-directory seeds
 
 seeds: $(VENV)/.runtime
@@ -39,6 +41,9 @@ lint: $(VENV)/.development
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/.development
+	$(BIN)/python tests/fuzz.py $(ARGS)
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py

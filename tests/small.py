@@ -15,7 +15,8 @@ def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> S
     import tvm
     from tvm import te
 
-    a, b = te.placeholder((size, size)), te.placeholder((size, size))
+    # Names of their own: TVM puts the features of equally large buffers of one name in the order of their addresses.
+    a, b = te.placeholder((size, size), name="A"), te.placeholder((size, size), name="B")
     k = te.reduce_axis((0, size), "k")
     product = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="matmul")
     function = te.create_prim_func([a, b, product]).with_attr("global_symbol", "main")

@@ -200,7 +200,7 @@ def test_finals_are_not_held_again_by_a_client_that_comes_later(tmp_path: Path) 
 
 def test_a_device_that_drifts_is_named_and_its_records_are_tagged_and_told(tmp_path: Path) -> None:
     async def work() -> None:
-        async with serving(tmp_path, "[guard]\nsentinel_interval_s = 1e-9\n"):
+        async with serving(tmp_path, "[guard]\nsentinel_interval_s = 0.0\n"):
             daemon = await user(tmp_path)
             submitted = await daemon.submit(spec())
             puppet = await Puppet(PROFILE).connect(f"unix:{tmp_path}/api.sock", submitted.job, submitted.token)
