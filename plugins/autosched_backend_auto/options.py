@@ -1,7 +1,7 @@
 """What a job may set, with defaults."""
 
 from autosched.tvm import options
-from autosched.tvm.wanted import Wanted
+from autosched.tvm.layouts.wanted import Wanted
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

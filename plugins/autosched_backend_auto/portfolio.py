@@ -30,6 +30,7 @@ class Arm:
     name: str
     search: Search
     trials: int = 0
+    """Measured ones."""
     best_s: float = math.inf
     exhausted: bool = False
 
@@ -93,11 +94,10 @@ class PortfolioSearch:
     def select(self, count: int) -> list[bytes]:
         """From the method that is expected to gain most; from the next one when it has nothing left."""
         while open_arms := [arm for arm in self.arms if not arm.exhausted]:
-            arm = min(open_arms, key=self._expected_s)
+            arm = min(open_arms, key=lambda one: (self._expected_s(one), one.trials))
             if chosen := arm.search.select(count):
                 signed = [sign(candidate, arm.name) for candidate in chosen]
                 self.selected.update(zip(signed, chosen, strict=True))
-                arm.trials += len(chosen)
                 return signed
             arm.exhausted = True
         return []
@@ -112,7 +112,7 @@ class PortfolioSearch:
                 under_way = self.selected.pop(candidate, None) if by else None
                 own.append((unsign(candidate) if under_way is None else under_way, latency_s))
                 if by:
-                    arm.trials += under_way is None
+                    arm.trials += 1
                     arm.best_s = min([arm.best_s, *([median(latency_s)] if latency_s else [])])
             if own:
                 arm.search.update(own)

@@ -3,15 +3,21 @@
 Source: Ansor (Zheng et al., OSDI 2020), section 6, with the constants and the simplified gradient of MetaSchedule's
 gradient-based task scheduler: alpha 0.2, window 3. Ansor's groups of similar tasks, of which a slow one is expected to
 become half as fast as the fastest, gained 0.3 % of the latency in simulations on recorded searches: not worth the code.
+
+Tasks may compete for calls of the network, of which the fastest will do each (`TaskInfo.groups`): for those calls a
+round gains as much as it may be expected to undercut the group's best.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 ALPHA = 0.2
 WINDOW = 3
 STRIKES_MAX = 3
 """Rounds without one valid measurement, or failed steps, in a row before a task is left alone."""
+
+ROUNDS_MIN = 2
+"""Before it is outdone for good: first rounds may be of a single trial."""
 
 
 @dataclass
@@ -25,6 +31,8 @@ class Share:
     """Best latency of one call after each round, in seconds; None while nothing valid was measured."""
     strikes: int = 0
     exhausted: bool = False
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Of its calls those for which it competes, by group."""
 
     @property
     def open(self) -> bool:
@@ -36,18 +44,38 @@ class Share:
         """Whether it has a valid measurement."""
         return bool(self.best_s) and self.best_s[-1] is not None
 
-    def gain_s(self) -> float:
-        """Expected saving in network latency per round, in seconds."""
+    def gain_s(self, leading_s: Mapping[str, float]) -> float:
+        """Expected saving in network latency per round, in seconds. `leading_s`: best latency in each group."""
         rounds = len(self.best_s)
         now = self.best_s[-1] if self.best_s else None
         if now is None:
             return 0.0
         before = self.best_s[rounds - 1 - WINDOW] if rounds > WINDOW else None
         backward = (before - now) / WINDOW if before is not None else 0.0
-        return self.weight * (ALPHA * backward + (1 - ALPHA) * now / rounds)
+        saved = ALPHA * backward + (1 - ALPHA) * now / rounds
+        behind = {group: now - leading_s.get(group, now) for group in self.groups}
+        contested = sum(calls * max(0.0, saved - behind[group]) for group, calls in self.groups.items())
+        return (self.weight - sum(self.groups.values())) * saved + contested
 
 
-def next_share(shares: Iterable[Share]) -> Share | None:
+def leading(shares: Iterable[Share]) -> dict[str, float]:
+    """The best latency of one call in each group of competing tasks, in seconds."""
+    found: dict[str, float] = {}
+    for share in shares:
+        if share.best_s and (now := share.best_s[-1]) is not None:
+            found.update({group: min(now, found.get(group, now)) for group in share.groups})
+    return found
+
+
+def outdone(shares: Iterable[Share]) -> list[Share]:
+    """Open shares that cannot be expected to win any call: they need no more rounds."""
+    shares = list(shares)
+    leading_s = leading(shares)
+    known = [share for share in shares if share.open and share.tuned and len(share.best_s) >= ROUNDS_MIN]
+    return [share for share in known if share.gain_s(leading_s) == 0.0]
+
+
+def next_share(shares: Iterable[Share], leading_s: Mapping[str, float]) -> Share | None:
     """The share to serve next: each task once, the heaviest first; then the largest gain; None when all are closed."""
     candidates = [share for share in shares if share.open]
     if not candidates:
@@ -58,4 +86,4 @@ def next_share(shares: Iterable[Share]) -> Share | None:
     unproven = [share for share in candidates if share.best_s[-1] is None]
     if unproven:
         return min(unproven, key=lambda share: (len(share.best_s), share.task))
-    return max(candidates, key=lambda share: (share.gain_s(), -share.task))
+    return max(candidates, key=lambda share: (share.gain_s(leading_s), -share.task))

@@ -5,10 +5,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from autosched.backend import Network
 from autosched.daemon.store import Found, Store
 from autosched.model import JobId, Purpose, TaskIndex, TaskInfo
+from autosched.shares import network_s
 
 RECENT_TRIALS = 256
 """The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""
@@ -114,12 +116,16 @@ class JobProgress:
     @property
     def estimate_s(self) -> float | None:
         """Latency of the whole network with the best schedule of each task; None until each task has one."""
-        return _weighted([(task.info.weight, task.best_s) for task in self.tasks.values()])
+        return self._whole({number: task.best_s for number, task in self.tasks.items()})
 
     @property
     def first_estimate_s(self) -> float | None:
         """The same with the first valid schedule of each task."""
-        return _weighted([(task.info.weight, task.first_s) for task in self.tasks.values()])
+        return self._whole({number: task.first_s for number, task in self.tasks.items()})
+
+    def _whole(self, latencies_s: dict[TaskIndex, float | None]) -> float | None:
+        known = {number: latency_s for number, latency_s in latencies_s.items() if latency_s is not None}
+        return network_s([task.info for task in self.tasks.values()], known)
 
     def eta_s(self, now: float) -> float | None:
         """Seconds until the budget is spent, at the rate of the last trials."""
@@ -129,13 +135,11 @@ class JobProgress:
         return max(0, self.trials_total - self.trials) * (now - since) / len(self.recent)
 
 
-def _weighted(parts: list[tuple[int, float | None]]) -> float | None:
-    total = 0.0
-    for weight, latency_s in parts:
-        if latency_s is None:
-            return None
-        total += weight * latency_s
-    return total if parts else None
+class Packed(Protocol):
+    """A job's progress as bytes."""
+
+    def __call__(self) -> JobProgress:
+        """Unpack it."""
 
 
 class Ledger:
@@ -143,6 +147,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, JobProgress] = {}
+        self.kept: dict[JobId, Packed] = {}
+        """Counted in an earlier life, and unpacked when somebody asks: most jobs have ended long ago."""
         self._news: dict[JobId, asyncio.Event] = {}
         # Versions must not repeat after a restart, or a user who waits for news would miss some: they start from a
         # clock that is faster than anything here can change.
@@ -155,10 +161,17 @@ class Ledger:
         for record in store.found():
             self.of(record.job).add(record)
 
+    @property
+    def known(self) -> dict[JobId, JobProgress]:
+        """What was counted or looked at in this life; the rest is still in `kept`."""
+        return self._jobs
+
     def of(self, job: JobId) -> JobProgress:
         """The progress of a job."""
         if (progress := self._jobs.get(job)) is None:
-            progress = self._jobs[job] = JobProgress(version=self._version)
+            packed = self.kept.pop(job, None)
+            progress = self._jobs[job] = JobProgress() if packed is None else packed()
+            progress.version = self._version
         return progress
 
     def changed(self, job: JobId) -> None:

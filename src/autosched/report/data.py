@@ -13,7 +13,7 @@ from autosched import standing
 from autosched.backend import Evaluation
 from autosched.model import Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
-from autosched.shares import tasks_by_share
+from autosched.shares import network_s, tasks_by_share
 from autosched.version import __version__
 
 SCHEMA = 1
@@ -74,7 +74,7 @@ class Report(Struct, frozen=True, kw_only=True):
     job: JobView
     evaluation: Evaluation | None
     estimates: tuple[Point, ...]
-    """Estimate of the network's latency, from when every task had a valid record."""
+    """Estimate of the network's latency, from when every task that it needs had a valid record."""
     task_curves: dict[str, tuple[Point, ...]]
     """Best latency per task; the key is the task's number."""
     failures: tuple[FailureGroup, ...]
@@ -166,16 +166,14 @@ def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -
 
 
 def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Point, ...]:
-    weights = {task.task: task.weight for task in job.tasks}
-    improvements = sorted(
-        (p.at_s, task, p.best_s) for task, points in curves.items() for p in points if task in weights
-    )
+    tasks = {task.task for task in job.tasks}
+    improvements = sorted((p.at_s, task, p.best_s) for task, points in curves.items() for p in points if task in tasks)
     best: dict[int, float] = {}
     estimates: list[Point] = []
     for at_s, task, best_s in improvements:
         best[task] = best_s
-        if len(best) == len(weights):
-            estimates.append(Point(at_s, sum(weights[t] * b for t, b in best.items())))
+        if (whole_s := network_s(job.tasks, best)) is not None:
+            estimates.append(Point(at_s, whole_s))
     return tuple(estimates)
 
 

@@ -87,7 +87,7 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
         yield "outputs", word, f"to {evaluation.reference}, largest difference {tiny(evaluation.max_abs_error)}"
     elif job.estimate_s is not None:
-        yield "estimate", latency(job.estimate_s), "sum over tasks of weight times best"
+        yield "estimate", latency(job.estimate_s), "sum over tasks of calls times best"
     yield "trials", str(job.trials), f"{job.failed} failed" if job.failed else "none failed"
     yield "tasks", str(len(job.tasks)), f"{len(job.skipped)} skipped" if job.skipped else ""
 
@@ -174,7 +174,7 @@ def _tasks(report: Report) -> str:
         gain = ratio(task.first_s / task.best_s) if task.first_s and task.best_s else "-"
         rows.append(
             f'<tr><td>{escape(task.name)}<small>{escape(task.shape)}</small></td><td class="n">{task.weight}</td>'
-            f'<td class="n">{"-" if part is None else share(part, 1.0)}</td><td class="n">{task.trials}</td>'
+            f'<td class="n">{_part(part)}</td><td class="n">{task.trials}</td>'
             f'<td class="n optional">{task.failed or "-"}</td><td class="n optional">{latency(task.first_s)}</td>'
             f'<td class="n">{latency(task.best_s)}</td><td class="n">{gain}</td>'
             f'<td class="n optional">{gflops(task.flops, task.best_s)}</td>'
@@ -187,6 +187,11 @@ def _tasks(report: Report) -> str:
     )  # fmt: skip
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
     return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>", "Tasks")
+
+
+def _part(part: float | None) -> str:
+    """A task's share of the latency; one that lost to another has none."""
+    return "-" if part is None else share(part, 1.0) if part else "unused"
 
 
 def _trust(report: Report) -> str:

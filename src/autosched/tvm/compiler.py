@@ -13,10 +13,11 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, graph, importer, layouts_variants, lowering, ranges, tasks, toolchain
+from autosched.tvm import building, graph, importer, lowering, ranges, tasks, toolchain
+from autosched.tvm.layouts import variants
+from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
 from autosched.tvm.module import SideFile, Tensor
 from autosched.tvm.orders import Choice, Compiled
-from autosched.tvm.wanted import UNTOUCHED, Wanted
 
 FORMAT = 1
 
@@ -61,11 +62,11 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
 def _laid_out(cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted) -> tuple[Any, list[str]]:
     """The fused network in its layouts, and what there is to say of them."""
     if layout is not Wanted.AUTO:
-        return layouts_variants.single(cleaned, target, layout).fused, []
+        return variants.single(cleaned, target, layout).fused, []
     latencies_s = {
         tasks.hash_of(building.load_task(choice.workload)): choice.best_s for choice in choices if choice.best_s
     }
-    best = layouts_variants.best(cleaned, target, latencies_s)
+    best = variants.best(cleaned, target, latencies_s)
     return best.variant.fused, [best.said]
 
 

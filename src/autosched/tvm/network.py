@@ -7,10 +7,11 @@ import onnx
 
 from autosched.errors import ModelRejected
 from autosched.model import TASKS_MAX
-from autosched.tvm import importer, intrinsics, layouts_variants, tasks
+from autosched.tvm import importer, intrinsics, tasks
 from autosched.tvm.building import load_target
+from autosched.tvm.layouts.variants import grouped, offered
+from autosched.tvm.layouts.wanted import Wanted
 from autosched.tvm.orders import Extracted
-from autosched.tvm.wanted import Wanted
 
 
 def take_in(
@@ -21,12 +22,12 @@ def take_in(
     ready = importer.prepare(Path(model), shapes)
     onnx.save(ready.model, prepared)
     aim = load_target(target)
-    variants = layouts_variants.offered(importer.cleaned(ready.model), aim, Wanted(layout))
+    variants = offered(importer.cleaned(ready.model), aim, Wanted(layout))
     extracted, workloads = tasks.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         tasks.save(workload, Path(folder) / f"{info.task}.json")
-    return msgspec.structs.replace(extracted, rivals=layouts_variants.rivals(variants, extracted.tasks))
+    return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks))
 
 
 def check(extracted: Extracted) -> None:

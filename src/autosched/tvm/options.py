@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import RequestError
-from autosched.tvm.wanted import Wanted
+from autosched.tvm.layouts.wanted import Wanted
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 

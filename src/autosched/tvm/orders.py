@@ -15,8 +15,6 @@ class Extracted(Struct, frozen=True):
     """Calls of tasks in one inference."""
     share: float
     """Share of the network's arithmetic that the tasks do."""
-    rivals: tuple[tuple[int, ...], ...] = ()
-    """For each convolution that is offered in several layouts, the tasks of which one will do it."""
 
 
 class Choice(Struct, frozen=True):

@@ -16,7 +16,6 @@ from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.options import Options
-from autosched.tvm.rivals import Rivals
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import REFERENCE_TIMEOUT_S, UNTUNED, TvmTuner, gist
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
@@ -62,7 +61,6 @@ class TvmSession:
         self._make_method = method
         self._method: Method | None = None
         self._notes: tuple[str, ...] = ()
-        self.rivals = Rivals()
 
     # The network's stages -----------------------------------------------------------------------------------
 
@@ -81,11 +79,14 @@ class TvmSession:
             ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
-        self.rivals = Rivals(found.rivals)
-        surplus = {task for group in found.rivals for task in group[1:]}
+        first: dict[str, int] = {}
+        for info in found.tasks:
+            for group in info.groups:
+                first.setdefault(group, info.task)
+        wanted = [info for info in found.tasks if all(first[group] == info.task for group in info.groups)]
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
-            default_trials=self.options.trials_per_task * (len(found.tasks) - len(surplus)),
+            default_trials=self.options.trials_per_task * len(wanted),
         )  # fmt: skip
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import blocked, intrinsics, traces
+from autosched.tvm import intrinsics, traces
+from autosched.tvm.layouts.sketch import blocked_sketch
 from autosched.tvm.searching import Site
+from autosched.tvm.tasks import hash_of
 from autosched.tvm.traces import Decision, Sketch
 
 LOG = logging.getLogger("autosched.tvm.search")
@@ -24,7 +25,7 @@ class Grown:
 
     sketch: int
     decisions: tuple[Decision, ...]
-    key: int
+    key: str
     """The same for equal programs."""
     schedule: Any = field(repr=False, compare=False)
 
@@ -45,7 +46,7 @@ class Space:
             rand_state=site.seed, num_threads=1,
         )  # fmt: skip
         rules = list(self._generator.generate_design_space())
-        own = [found] if (found := blocked.sketch(site.workload, site.seed)) is not None else []
+        own = [found] if (found := blocked_sketch(site.workload, site.seed)) is not None else []
         self.designs = rules + own * max(1, len(rules))
         """Schedules of the sketches, for TVM to draw from; ours as often as all others together."""
         self.sketches = [_sketch(schedule.trace.simplified(True)) for schedule in (*rules, *own)]
@@ -81,12 +82,7 @@ class Space:
         sketch = self.identify(trace) if trace is not None else None
         if trace is None or sketch is None:
             return None
-        return Grown(sketch, trace.decisions, program_key(schedule.mod), schedule)
-
-
-def program_key(module: Any) -> int:
-    """The same for equal programs, in any process."""
-    return int(tvm_ffi.structural_hash(module) & (2**64 - 1))
+        return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
 
 
 def _sketch(simplified: Any) -> Sketch:

@@ -79,9 +79,9 @@ def _find(task: Any) -> _Found:
     return _Found(name, hash_of(workload), int(task.weight), flops, buffers_of(workload), workload)
 
 
-def hash_of(workload: Any) -> str:
-    """What equal workloads have in common."""
-    return f"{tvm_ffi.structural_hash(workload) & (2**64 - 1):016x}"
+def hash_of(program: Any) -> str:
+    """The same for equal programs, scheduled or not, in any process; 16 digits."""
+    return f"{tvm_ffi.structural_hash(program) & (2**64 - 1):016x}"
 
 
 def buffers_of(workload: Any) -> list[Shape]:

@@ -47,13 +47,9 @@ class TvmTuner:
         """Remember what was measured; replayed when the search starts."""
         self._past.extend(records)
         self._note_best(record.best_s for record in records)
-        for record in records:
-            self._session.rivals.measured(self._task.task, record.best_s)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
         """Up to `count` new candidates; empty when the space is exhausted."""
-        if self._session.rivals.lost(self._task.task):
-            return []
         with self._lock:
             return self._started(lease).select(count)
 
@@ -70,18 +66,17 @@ class TvmTuner:
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each in the warm worker of the device."""
+        kept = self._kept_builds()  # one that is no longer among the best may still be waiting for its turn here
         try:
             for one in built:
                 measured = self._profile_one(one, lease)
-                median_s: float | None = None
                 if measured.latency_s:
                     median_s = sorted(measured.latency_s)[len(measured.latency_s) // 2]
                     self._note_best([median_s])
                     self._keep(one, median_s)
-                self._session.rivals.measured(self._task.task, median_s)
                 yield measured
         finally:
-            self._discard(built)
+            self._discard([*built, *kept])
 
     def default(self) -> bytes | None:
         """The workload as it is."""
@@ -98,7 +93,7 @@ class TvmTuner:
         except WorkerError as error:
             raise StepFailed(f"the best candidates cannot be compared: {gist(error)}") from error
         finally:
-            kept = [Built(candidate, path) for candidate, (_, path) in self._kept.items()]
+            kept = self._kept_builds()
             self._kept.clear()
             self._discard([*built, *kept])
         spent_s = (time.monotonic() - started) / max(1, len(whole))
@@ -133,13 +128,15 @@ class TvmTuner:
                 self._best_s = latency_s
 
     def _keep(self, built: Built, median_s: float) -> None:
-        """Keep the kernels of the best."""
+        """Keep the kernels of the best; what is not kept is for `_discard` to delete."""
         if built.artifact is None:
             return
         self._kept[built.candidate] = median_s, built.artifact
         if len(self._kept) > KEPT:
-            worst = max(self._kept, key=lambda candidate: self._kept[candidate][0])
-            self._kept.pop(worst)[1].unlink(missing_ok=True)
+            del self._kept[max(self._kept, key=lambda candidate: self._kept[candidate][0])]
+
+    def _kept_builds(self) -> list[Built]:
+        return [Built(candidate, path) for candidate, (_, path) in self._kept.items()]
 
     def _discard(self, built: Iterable[Built]) -> None:
         """Delete what nobody will measure any more."""

@@ -39,6 +39,19 @@ def test_everybody_has_a_turn_then_the_best_has_most() -> None:
     assert turns.count("b") >= 10
 
 
+def test_who_is_asked_again_says_the_same() -> None:
+    """A step may be lost, and be made again by a client that knows of nothing but what was measured."""
+    fixed = [candidate("a0"), candidate("b0")]
+    searches = {name: FakeSearch(name) for name in "ab"}
+    for search, one in zip(searches.values(), fixed, strict=True):
+        search.select = lambda _, one=one: [one]  # type: ignore[method-assign, misc]
+    whole = portfolio(**searches).search(site())
+    assert whole.select(1) == whole.select(1) == [sign(fixed[0], "a")]
+    whole.update([(whole.select(1)[0], [1.0])])
+    assert [arm.trials for arm in whole.arms] == [1, 0]
+    assert whole.select(1) == whole.select(1) == [sign(fixed[1], "b")]
+
+
 def test_who_still_gains_overtakes_who_stands_still() -> None:
     search = portfolio(still=FakeSearch("still"), slow=FakeSearch("slow")).search(site())
     turns = play(search, 16, lambda by, n: 1.0 if by == "still" else 1.4 * 0.9 ** (n / BATCH))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.client.allocation import STRIKES_MAX, Share, next_share
+from autosched.client.allocation import STRIKES_MAX, Share, leading, next_share, outdone
 
 
 def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> Share:
@@ -10,7 +10,7 @@ def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0,
 
 
 def chosen(*shares: Share) -> int | None:
-    best = next_share(shares)
+    best = next_share(shares, leading(shares))
     return best.task if best is not None else None
 
 
@@ -42,12 +42,12 @@ def test_a_task_that_stopped_improving_yields_to_one_that_improves() -> None:
 
 
 def test_rounds_spent_lower_the_gain() -> None:
-    assert share(1, 1.0).gain_s() > share(1, 1.0, 1.0).gain_s() > share(1, 1.0, 1.0, 1.0).gain_s() > 0
+    assert share(1, 1.0).gain_s({}) > share(1, 1.0, 1.0).gain_s({}) > share(1, 1.0, 1.0, 1.0).gain_s({}) > 0
 
 
 def test_gain_follows_the_formula() -> None:
     # alpha 0.2, window 3: 2 * (0.2 * (4 - 1) / 3 + 0.8 * 1 / 4)
-    assert share(1, 4.0, 3.0, 2.0, 1.0, weight=2).gain_s() == pytest.approx(2 * (0.2 * 1.0 + 0.8 * 0.25))
+    assert share(1, 4.0, 3.0, 2.0, 1.0, weight=2).gain_s({}) == pytest.approx(2 * (0.2 * 1.0 + 0.8 * 0.25))
 
 
 def test_a_task_without_a_valid_measurement_is_tried_again_first() -> None:
@@ -59,3 +59,29 @@ def test_closed_tasks_get_nothing(closed: Share) -> None:
     assert not closed.open
     assert chosen(closed) is None
     assert chosen(closed, share(2, 1e-9)) == 2
+
+
+def rival(task: int, *best_s: float | None, **more: object) -> Share:
+    return share(task, *best_s, groups={"g": more.get("weight", 1)}, **more)
+
+
+def test_a_contested_call_gains_as_much_as_the_best_is_undercut() -> None:
+    # one round: 0.8 of 2 s may be saved, which is 0.6 s below the rival's 1 s
+    assert rival(1, 2.0, weight=3).gain_s({"g": 1.0}) == pytest.approx(3 * 0.6)
+    assert rival(1, 2.0).gain_s({"g": 2.0}) == rival(1, 2.0).gain_s({}) == share(1, 2.0).gain_s({})
+    mixed = share(1, 2.0, weight=3, groups={"g": 1})
+    assert mixed.gain_s({"g": 1.0}) == pytest.approx(2 * 1.6 + 0.6)
+
+
+def test_of_rivals_the_fastest_goes_on() -> None:
+    assert chosen(rival(1, 3.0, 2.5), rival(2, 3.0, 2.0)) == 2
+    assert chosen(rival(1, 2.5, 2.5, 2.5), rival(2, 3.0, 2.0, 2.0), share(3, 0.1)) == 2
+
+
+def test_who_cannot_win_any_call_is_outdone() -> None:
+    shares = [rival(1, 1.0), rival(2, 6.0, 6.0), rival(3, 4.0, 1.5), rival(4), rival(5, None), share(6, 9.0, 9.0)]
+    assert [one.task for one in outdone(shares)] == [2]
+    assert outdone([rival(1, 1.0), rival(2, 6.0)]) == [], "one round may have been of a single trial"
+    both = [share(1, 6.0, 6.0, weight=2, groups={"g": 1, "h": 1}), rival(2, 1.0)]
+    assert outdone(both) == [], "nobody else was measured for its other call"
+    assert outdone([rival(1, *[1.0] * 4), rival(2, *[1.1] * 4), rival(3, *[1.5] * 4)])[0].task == 3

@@ -24,6 +24,13 @@ def test_the_estimate_begins_when_every_task_has_a_valid_record() -> None:
     assert report.gather(job_view(), None, records()[:3], spans()).estimates == ()
 
 
+def test_of_tasks_that_compete_the_estimate_counts_the_best() -> None:
+    view = job_view()
+    rivals = replace(view, tasks=tuple(replace(task, weight=2, groups={"g": 2}) for task in view.tasks))
+    points = report.gather(rivals, None, records(), spans()).estimates
+    assert [point.best_s for point in points] == [pytest.approx(2 * best) for best in (1.2e-3, 0.4e-3, 0.4e-3)]
+
+
 def test_steps_of_the_jobs_time_are_kept_and_count_from_its_start() -> None:
     kept = report.gather(job_view(), None, [], spans()).spans
     assert [span.step for span in kept] == [2, 3, 4, 5, 6, 7]

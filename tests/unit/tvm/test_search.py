@@ -8,7 +8,7 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from autosched.tvm import building  # noqa: E402
-from autosched.tvm.sketches import program_key  # noqa: E402
+from autosched.tvm.tasks import hash_of  # noqa: E402
 from autosched_backend_ansor.options import Options  # noqa: E402
 from autosched_backend_ansor.search import AnsorMethod, AnsorSearch  # noqa: E402
 from small import matmul, rounds  # noqa: E402
@@ -89,7 +89,7 @@ def test_candidates_build_as_they_are_proposed() -> None:
     live = search()
     for candidate in live.select(4):
         grown = live._pending[candidate]
-        assert program_key(building.replay(live._space.workload, candidate).mod) == grown.key
+        assert hash_of(building.replay(live._space.workload, candidate).mod) == grown.key
 
 
 def test_early_stopping_ends_it() -> None:

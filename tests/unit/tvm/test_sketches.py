@@ -10,9 +10,11 @@ pytestmark = pytest.mark.tvm
 from tvm import te, topi  # noqa: E402
 
 from autosched.model import TaskInfo  # noqa: E402
-from autosched.tvm import blocked, building, traces  # noqa: E402
+from autosched.tvm import building, traces  # noqa: E402
+from autosched.tvm.layouts.sketch import blocked_sketch  # noqa: E402
 from autosched.tvm.searching import Site  # noqa: E402
-from autosched.tvm.sketches import Space, program_key  # noqa: E402
+from autosched.tvm.sketches import Space  # noqa: E402
+from autosched.tvm.tasks import hash_of  # noqa: E402
 from small import matmul  # noqa: E402
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
@@ -41,7 +43,7 @@ def test_the_same_decisions_grow_into_the_same_program() -> None:
         grown = drawn(space, sketch, 12345)
         again = other.grow(sketch, grown.decisions, 99)
         assert again == grown
-        assert program_key(building.replay(other.workload, grown.candidate()).mod) == grown.key
+        assert hash_of(building.replay(other.workload, grown.candidate()).mod) == grown.key
 
 
 def test_what_is_missing_is_drawn() -> None:
@@ -76,7 +78,7 @@ def test_decisions_that_no_program_has_are_none() -> None:
 )
 def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any]) -> None:
     place = convolution(**site)
-    assert blocked.sketch(place.workload, 1) is not None
+    assert blocked_sketch(place.workload, 1) is not None
     space = Space(place)
     grown = drawn(space, len(space.sketches) - 1, 4711)
     text = grown.schedule.mod.script()
@@ -86,4 +88,4 @@ def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any])
 
 
 def test_other_tasks_have_none() -> None:
-    assert blocked.sketch(matmul(1).workload, 1) is None
+    assert blocked_sketch(matmul(1).workload, 1) is None

@@ -67,6 +67,26 @@ def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_again(tmp_path: Path) -> None:
+    """The candidate that was the slowest comes first and is the fastest now, as noise or a disturbance may have it."""
+    latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
+
+    class Measures(FakeSession):
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+            artifact.write_bytes(candidate)
+
+        def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+            return (latency_s[artifact.read_bytes()],)
+
+    tuner = TvmTuner(cast(Any, Measures(tmp_path)), TASK, 0)
+    for changing_s in (4.0, 0.5):
+        latency_s[b"d"] = changing_s
+        measured = list(tuner.profile(tuner.build(list(latency_s), LEASE), LEASE))
+        assert [one.latency_s for one in measured] == [(s,) for s in latency_s.values()]
+        left = {path.read_bytes() for path in tmp_path.iterdir()}
+        assert left == set(sorted(latency_s, key=lambda candidate: latency_s[candidate])[:3])
+
+
 class FakeWorkers:
     """Writes half of what it is to build, or takes too long to run it."""
 

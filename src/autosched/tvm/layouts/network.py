@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from autosched.tvm import layouts, layouts_choice, layouts_kernels, layouts_operators, targets
-from autosched.tvm.layouts import NCHW, Layout, Shape
-from autosched.tvm.layouts_operators import Operator, Way
-from autosched.tvm.wanted import Wanted
+from autosched.tvm import targets
+from autosched.tvm.layouts import choice, kernels, operators
+from autosched.tvm.layouts.layout import NCHW, Layout, Shape, lanes_of
+from autosched.tvm.layouts.operators import Operator, Way
+from autosched.tvm.layouts.wanted import Wanted
 
 SPLITS = 1.25
 """A move before an operator that would be fused costs so many times as much: it keeps the two apart."""
@@ -71,8 +72,8 @@ Price = Callable[[int, Way], float]
 def lanes(target: Any) -> int:
     """How many single-precision numbers fit into a vector register of the target."""
     if target.kind.name != "llvm":
-        return layouts.lanes_of(0)
-    return layouts.lanes_of(targets.vector_bits(target))
+        return lanes_of(0)
+    return lanes_of(targets.vector_bits(target))
 
 
 def survey(module: Any, width: int) -> Survey | None:
@@ -81,21 +82,21 @@ def survey(module: Any, width: int) -> Survey | None:
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
         return None
-    nodes = [Node(value, layouts_operators.shape_of(value), (), _plain(()), False) for value in function.params]
+    nodes = [Node(value, operators.shape_of(value), (), _plain(()), False) for value in function.params]
     numbers = {value: index for index, value in enumerate(function.params)}
     coming: dict[Any, list[Layout]] = {}
-    around = layouts_operators.Around(width, coming)
+    around = operators.Around(width, coming)
     for binding in blocks[0].bindings:
         if not isinstance(binding, relax.VarBinding) or not _simple(binding.value):
             return None
-        operator = layouts_operators.describe(binding.value, around) or _plain(_variables(binding.value))
+        operator = operators.describe(binding.value, around) or _plain(_variables(binding.value))
         if any(value not in numbers for value in operator.inputs):
             return None
         sources = tuple(numbers[value] for value in operator.inputs)
-        fuses = layouts_operators.fuses(binding.value)
+        fuses = operators.fuses(binding.value)
         numbers[binding.var] = len(nodes)
         coming[binding.var] = [way.output for way in operator.ways]
-        nodes.append(Node(binding, layouts_operators.shape_of(binding.var), sources, operator, fuses))
+        nodes.append(Node(binding, operators.shape_of(binding.var), sources, operator, fuses))
     outputs = tuple(numbers[value] for value in _variables(function.body.body))
     others = {gv: other for gv, other in module.functions_items() if gv.name_hint != "main"}
     return Survey(function, others, tuple(nodes), outputs)
@@ -118,7 +119,7 @@ OTHERWISE = 1e9
 
 def plan(found: Survey, price: Price, move_cost: float = 1.0) -> tuple[Way, ...]:
     """The way to compute each node. `price` in the unit of `move_cost`, which is for each byte read or written."""
-    graph = layouts_choice.Graph()
+    graph = choice.Graph()
     for index, node in enumerate(found.nodes):
         graph.node([price(index, way) for way in node.operator.ways])
     for index, node in enumerate(found.nodes):
@@ -133,7 +134,7 @@ def plan(found: Survey, price: Price, move_cost: float = 1.0) -> tuple[Way, ...]
         before = found.nodes[source]
         end = graph.node([0.0])
         graph.edge(source, end, [[move_cost * _bytes(before.shape, a.output, NCHW)] for a in before.operator.ways])
-    options = layouts_choice.solve(graph).options
+    options = choice.solve(graph).options
     return tuple(node.operator.ways[option] for node, option in zip(found.nodes, options, strict=False))
 
 
@@ -181,7 +182,7 @@ class _Conversion:
             inputs = [self._value(source, layout) for source, layout in zip(node.sources, way.inputs, strict=True)]
             made = node.operator.emit(self.builder, inputs, way)
             if node.convolution:
-                self.kernels[index] = layouts_operators.kernel_of(made)
+                self.kernels[index] = operators.kernel_of(made)
         self.values[index, way.output] = self.builder.emit(made)
 
     def _value(self, index: int, layout: Layout) -> Any:
@@ -189,9 +190,9 @@ class _Conversion:
         if (index, layout) not in self.values:
             own, shape = self.ways[index].output, self.found.nodes[index].shape
             assert shape is not None
-            if not layouts_kernels.free(shape, own, layout):
+            if not kernels.free(shape, own, layout):
                 self.moves.append((shape, own, layout))
-            made = layouts_kernels.transform(self.builder, self.values[index, own], shape, own, layout)
+            made = kernels.transform(self.builder, self.values[index, own], shape, own, layout)
             self.values[index, layout] = self.builder.emit(made)
         return self.values[index, layout]
 
@@ -243,6 +244,6 @@ def _simple(expression: Any) -> bool:
 
 def _bytes(shape: Shape | None, source: Layout, sink: Layout) -> float:
     """Read and written by a move."""
-    if shape is None or len(shape) != 4 or layouts_kernels.free(shape, source, sink):
+    if shape is None or len(shape) != 4 or kernels.free(shape, source, sink):
         return 0.0
     return 4.0 * float(np.prod(source.stored(shape)) + np.prod(sink.stored(shape)))

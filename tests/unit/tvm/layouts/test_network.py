@@ -15,11 +15,12 @@ import tvm  # noqa: E402
 from tvm import relax  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
-from autosched.tvm import compiler, importer, layouts_network, rewrites  # noqa: E402
+from autosched.tvm import compiler, importer, rewrites  # noqa: E402
 from autosched.tvm.building import load_target  # noqa: E402
-from autosched.tvm.layouts_network import Converted, Survey  # noqa: E402
-from autosched.tvm.layouts_operators import Way  # noqa: E402
-from autosched.tvm.wanted import Wanted  # noqa: E402
+from autosched.tvm.layouts import network  # noqa: E402
+from autosched.tvm.layouts.network import Converted, Survey  # noqa: E402
+from autosched.tvm.layouts.operators import Way  # noqa: E402
+from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
 from nets import model  # noqa: E402
 
 TARGET = load_target('{"kind": "llvm"}')
@@ -141,14 +142,14 @@ def pixels() -> Any:
 
 
 def surveyed(net: Any) -> Survey:
-    found = layouts_network.survey(importer.cleaned(net), LANES)
+    found = network.survey(importer.cleaned(net), LANES)
     assert found is not None
     return found
 
 
 def converted(net: Any, wanted: Wanted) -> Converted:
     found = surveyed(net)
-    return layouts_network.convert(found, layouts_network.plan(found, layouts_network.uniform(wanted)), TARGET)
+    return network.convert(found, network.plan(found, network.uniform(wanted)), TARGET)
 
 
 def outputs(fused: Any, inputs: dict[str, Any]) -> list[Any]:
@@ -201,9 +202,9 @@ def test_convolutions_may_be_in_different_layouts() -> None:
     cycle = dict(zip(found.convolutions, [Wanted.NHWC, Wanted.NCHW, Wanted.NCHWC] * 2, strict=True))
 
     def price(index: int, way: Way) -> float:
-        return layouts_network.uniform(cycle[index])(index, way) if index in cycle else 0.0
+        return network.uniform(cycle[index])(index, way) if index in cycle else 0.0
 
-    made = layouts_network.convert(found, layouts_network.plan(found, price), TARGET)
+    made = network.convert(found, network.plan(found, price), TARGET)
     assert list(made.wanted) == list(cycle.values())
     check(net, made.module)
 
@@ -224,4 +225,4 @@ def test_a_network_of_more_than_one_block_is_left_alone() -> None:
     with builder.function("main", [x]):
         value = builder.emit(relax.op.nn.relu(x))  # outside of a dataflow block
         builder.emit_func_output(value)
-    assert layouts_network.survey(builder.get(), LANES) is None
+    assert network.survey(builder.get(), LANES) is None

@@ -9,9 +9,19 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autosched.tvm import layouts, layouts_kernels
-from autosched.tvm.layouts import NCHW, NHWC, Layout, Shape, blocked
-from autosched.tvm.wanted import Wanted
+from autosched.tvm.layouts import kernels, packing
+from autosched.tvm.layouts.layout import (
+    FEW_CHANNELS,
+    NCHW,
+    NHWC,
+    Layout,
+    Shape,
+    block_of_group,
+    blocked,
+    blocks_of,
+    busy,
+)
+from autosched.tvm.layouts.wanted import Wanted
 
 FLOPS_PER_BYTE = 16.0
 """Arithmetic that takes a core as long as moving a byte: to weigh one against the other where nothing is measured."""
@@ -72,7 +82,7 @@ class Around:
     def blocks(self, channels: int, *values: Any) -> list[int]:
         """The blocks worth a try for so many channels, and those in which these values may come."""
         coming = (layout.block for value in values for layout in self.outputs.get(value, ()) if layout.block)
-        return list(dict.fromkeys((*layouts.blocks_of(channels, self.lanes), *coming)))
+        return list(dict.fromkeys((*blocks_of(channels, self.lanes), *coming)))
 
 
 def describe(call: Any, around: Around) -> Operator | None:
@@ -133,18 +143,18 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
         Way((NHWC,), NHWC, Wanted.NHWC, work / PLAIN_SHARE),
         *_blocked_ways(data, (shape[1], out[1], groups), work, around),
     ]
-    how = layouts_kernels.Convolution.of(attrs)
+    how = kernels.Convolution.of(attrs)
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         if way.output == NCHW:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
         if way.output == NHWC:
-            return layouts_kernels.conv2d_nhwc(builder, inputs[0], kernel, how)
+            return kernels.conv2d_nhwc(builder, inputs[0], kernel, how)
         source, block = inputs[0], way.inputs[0].block
         if not block:  # few channels: planes are blocks of one, pixels are one block of all, both the same in memory
             block = 1 if way.inputs[0] == NCHW else shape[1]
             source = builder.emit(relax.op.reshape(source, blocked(block).stored(shape)))
-        return layouts_kernels.conv2d_blocked(builder, source, kernel, how, (block, way.output.block))
+        return kernels.conv2d_blocked(builder, source, kernel, how, (block, way.output.block))
 
     return Operator((data,), tuple(ways), emit)
 
@@ -155,17 +165,17 @@ def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: A
     ways = []
     if groups == 1:
         coming = [blocked(block) for block in around.blocks(channels, data)]
-        sources = [NCHW, NHWC] if channels <= layouts.FEW_CHANNELS else coming
-        pairs = [(source, blocked(block)) for source in sources for block in layouts.blocks_of(filters, lanes)]
+        sources = [NCHW, NHWC] if channels <= FEW_CHANNELS else coming
+        pairs = [(source, blocked(block)) for source in sources for block in blocks_of(filters, lanes)]
     elif groups == channels == filters:
         pairs = [(blocked(block), blocked(block)) for block in around.blocks(channels, data)]
     else:
-        inside, outside = (layouts.block_of_group(count, groups, lanes) for count in (channels, filters))
+        inside, outside = (block_of_group(count, groups, lanes) for count in (channels, filters))
         pairs = [(blocked(inside), blocked(outside))] if inside and outside else []
     for source, sink in pairs:
-        lost = layouts.busy(filters, sink.block, lanes)
+        lost = busy(filters, sink.block, lanes)
         if source.block and groups == 1:
-            lost *= layouts.busy(channels, source.block, source.block)
+            lost *= busy(channels, source.block, source.block)
         ways.append(Way((source,), sink, Wanted.NCHWC, work / lost))
     return ways
 
@@ -252,7 +262,7 @@ def _operand(value: Any, shape: Shape, layout: Layout, divisor: bool) -> Any:
     array = constant(value)
     if layout == NCHW:
         return value
-    packed = layouts.operand(array, shape, layout, fill=1.0 if divisor else 0.0)
+    packed = packing.operand(array, shape, layout, fill=1.0 if divisor else 0.0)
     return None if packed is None else relax.const(packed, str(array.dtype))
 
 
@@ -277,7 +287,7 @@ def _prelu(call: Any, shape: Shape, around: Around) -> Operator | None:
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         if way.output == NCHW:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
-        return layouts_kernels.prelu(builder, inputs[0], layouts.pack(slopes.reshape(1, -1, 1, 1), way.output))
+        return kernels.prelu(builder, inputs[0], packing.pack(slopes.reshape(1, -1, 1, 1), way.output))
 
     return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
 

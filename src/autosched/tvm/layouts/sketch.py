@@ -19,7 +19,7 @@ INNER_MAX = 64
 UNROLL = (0, 16, 64, 512)
 
 
-def sketch(workload: Any, seed: int) -> Any | None:
+def blocked_sketch(workload: Any, seed: int) -> Any | None:
     """A schedule of this shape for a task's workload, decisions drawn; None for tasks that are no such convolution."""
     schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))

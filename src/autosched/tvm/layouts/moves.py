@@ -8,8 +8,8 @@ import numpy as np
 import tvm
 from tvm import te
 
-from autosched.tvm import layouts_kernels
-from autosched.tvm.layouts import NCHW, NHWC, Layout, blocked
+from autosched.tvm.layouts import kernels
+from autosched.tvm.layouts.layout import NCHW, NHWC, Layout, blocked
 
 SAMPLE = (1, 64, 56, 56)
 PAIRS: tuple[tuple[Layout, Layout], ...] = ((NCHW, blocked(16)), (blocked(16), NCHW), (NCHW, NHWC), (NHWC, NCHW))
@@ -33,7 +33,7 @@ def _measured(_key: str, target: Any) -> float:
 
 def _move_s(source: Layout, sink: Layout, target: Any) -> float:
     given = te.placeholder(source.stored(SAMPLE), name="value")
-    function = te.create_prim_func([given, layouts_kernels.moved(given, SAMPLE, source, sink)])
+    function = te.create_prim_func([given, kernels.moved(given, SAMPLE, source, sink)])
     library = tvm.tirx.build(tvm.IRModule({"main": function}), target=target)
     device = tvm.cpu()
     buffers = [tvm.runtime.tensor(np.zeros(layout.stored(SAMPLE), "float32"), device) for layout in (source, sink)]

@@ -12,9 +12,10 @@ from onnx import helper
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm import building, compiler, importer, layouts_variants, network, orders, tasks  # noqa: E402
+from autosched.tvm import building, compiler, importer, network, orders, tasks  # noqa: E402
+from autosched.tvm.layouts import variants  # noqa: E402
+from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
 from autosched.tvm.module import Module, random_inputs  # noqa: E402
-from autosched.tvm.wanted import Wanted  # noqa: E402
 from nets import model  # noqa: E402
 
 TARGET_TEXT = '{"kind": "llvm"}'
@@ -62,9 +63,31 @@ def test_tasks_are_the_same_each_time(tmp_path: Path) -> None:
 def test_auto_says_which_tasks_compete(tmp_path: Path) -> None:
     found = taken_in(chain(), tmp_path, Wanted.AUTO)
     shapes = {info.task: info.shape.partition(" -> ")[2] for info in found.tasks}
-    assert len(found.rivals) == 3
-    assert all(shapes[a] == shapes[b] for a, b in found.rivals)
-    assert taken_in(chain(), tmp_path, Wanted.NCHWC).rivals == ()
+    rivals = [{info.task for info in found.tasks if group in info.groups} for group in groups_of(found)]
+    assert len(rivals) == 3 and all(len(tasks) == 2 for tasks in rivals)
+    assert all(shapes[a] == shapes[b] for a, b in rivals)
+    assert groups_of(taken_in(chain(), tmp_path, Wanted.NCHWC)) == set()
+
+
+def groups_of(found: orders.Extracted) -> set[str]:
+    return {group for info in found.tasks for group in info.groups}
+
+
+def test_other_operators_compete_by_their_place_and_equal_ones_together(tmp_path: Path) -> None:
+    """Three equal convolutions and a pool, in two layouts: two groups, one of three calls and one of a single one."""
+    random = np.random.default_rng(4)
+    weights = {f"w{i}": (random.standard_normal((16, 16, 3, 3)) / 12).astype("float32") for i in range(3)}
+    nodes, value = [], "x"
+    for index in range(3):
+        nodes.append(helper.make_node("Conv", [value, f"w{index}"], [f"c{index}"], pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"]))
+        value = f"r{index}"
+    nodes.append(helper.make_node("MaxPool", [value], ["y"], kernel_shape=[3, 3], strides=[2, 2]))
+    found = taken_in(model(nodes, {"x": [1, 16, 40, 40]}, ["y"], weights), tmp_path, Wanted.AUTO)
+    assert len(groups_of(found)) == 2
+    sizes = {group: [i.groups[group] for i in found.tasks if group in i.groups] for group in groups_of(found)}
+    assert sorted(sizes.values()) == [[1, 1], [3, 3]]
+    assert all(sum(info.groups.values()) == info.weight for info in found.tasks)
 
 
 def latencies(found: orders.Extracted, plain_s: float, blocked_s: float, **others: float) -> dict[str, float]:
@@ -85,7 +108,7 @@ def test_the_fastest_assignment_is_chosen(
     """All, none, or all but one; a gain that is smaller than what moves cost is none."""
     found = taken_in(chain(), tmp_path, Wanted.AUTO)
     cleaned = importer.cleaned(onnx.load(tmp_path / "prepared.onnx"))
-    best = layouts_variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
+    best = variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
     assert sum(1 for way in best.variant.ways if way.output.block) == blocked
     assert best.variant.workloads == tuple(w for w in best.variant.workloads if w)
     assert set(best.variant.workloads) <= {info.workload for info in found.tasks}
@@ -96,7 +119,7 @@ def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
     found = taken_in(chain(), tmp_path, Wanted.AUTO)
     cleaned = importer.cleaned(onnx.load(tmp_path / "prepared.onnx"))
     known = {info.workload: 1e-5 for info in found.tasks if "c+relu" not in info.shape}
-    best = layouts_variants.best(cleaned, TARGET, known)
+    best = variants.best(cleaned, TARGET, known)
     assert all(way.wanted is Wanted.NCHW for way in best.variant.ways)
 
 

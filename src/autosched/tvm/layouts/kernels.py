@@ -7,8 +7,8 @@ import numpy as np
 import tvm
 from tvm import relax, te, topi
 
-from autosched.tvm import layouts
-from autosched.tvm.layouts import Array, Layout, Shape
+from autosched.tvm.layouts.layout import Layout, Shape
+from autosched.tvm.layouts.packing import Array, pack_kernel
 
 TRANSFORM = "layout_transform"
 """The name of every kernel that moves a value into another layout."""
@@ -39,7 +39,7 @@ def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blo
     compute, name = _conv2d_te, "conv2d_NCHWc" if how.groups == 1 else "group_conv2d_NCHWc"
     if how.groups == filters and depth == 1 and filters > 1:
         compute, name, inside = _depthwise_te, "depthwise_conv2d_NCHWc", 1
-    packed = relax.const(layouts.pack_kernel(kernel, inside, outside))
+    packed = relax.const(pack_kernel(kernel, inside, outside))
     return builder.call_te(lambda x, w: compute(x, w, how), data, packed, primfunc_name_hint=name)
 
 

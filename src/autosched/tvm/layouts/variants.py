@@ -1,20 +1,23 @@
 """A network in several assignments of layouts: which are offered for tuning, and which is the fastest once tuned."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import tvm
 from tvm import relax
 
 from autosched.model import TaskInfo
-from autosched.tvm import importer, layouts, layouts_moves, layouts_network, tasks
-from autosched.tvm.layouts import Layout, Shape
-from autosched.tvm.layouts_network import Converted, Survey
-from autosched.tvm.layouts_operators import Way
-from autosched.tvm.wanted import UNTOUCHED, Wanted
+from autosched.tvm import importer, tasks
+from autosched.tvm.layouts import moves, network
+from autosched.tvm.layouts.layout import Layout, Shape, busy
+from autosched.tvm.layouts.network import Converted, Survey
+from autosched.tvm.layouts.operators import Way
+from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
 
 BUSY_ENOUGH = 0.75
 """NHWC is offered where blocks leave more of a vector register idle."""
@@ -96,10 +99,10 @@ class Best:
 
 def single(module: Any, target: Any, wanted: Wanted) -> Variant:
     """A cleaned module with all convolutions in one layout, as far as they can be."""
-    found = None if wanted in UNTOUCHED else layouts_network.survey(module, layouts_network.lanes(target))
+    found = None if wanted in UNTOUCHED else network.survey(module, network.lanes(target))
     if found is None:
         return Variant(wanted.value, importer.fused(module, target))
-    ways = layouts_network.plan(found, layouts_network.uniform(wanted))
+    ways = network.plan(found, network.uniform(wanted))
     return _variant(wanted.value, found, ways, target)
 
 
@@ -107,22 +110,45 @@ def offered(module: Any, target: Any, wanted: Wanted) -> list[Variant]:
     """What is tuned: one variant, or for `auto` several whose tasks compete."""
     if wanted is not Wanted.AUTO:
         return [single(module, target, wanted)]
-    width = layouts_network.lanes(target)
-    found = layouts_network.survey(module, width)
+    width = network.lanes(target)
+    found = network.survey(module, width)
     if found is None or not found.convolutions:
         return [single(module, target, Wanted.KEEP)]
     return [_kept(found, module, target), *_converted(found, width, target)]
 
 
-def rivals(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[tuple[int, ...], ...]:
-    """For each convolution the tasks that could do it, where there are several."""
-    by_hash = {info.workload: info.task for info in infos}
-    found = []
-    for hashes in zip(*(variant.workloads for variant in variants), strict=True):
-        numbers = dict.fromkeys(by_hash[one] for one in hashes if one in by_hash)
-        if len(numbers) > 1:
-            found.append(tuple(numbers))
-    return tuple(dict.fromkeys(found))
+def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
+    """The tasks of several variants, with the groups in which they compete: each kernel of the network has one.
+
+    Convolutions are found again by their weights; what else is a task (pools, means) by its place among its like, if
+    all variants have as many.
+    """
+    if len(variants) == 1:
+        return tuple(infos)
+    by_hash = {info.workload: info for info in infos}
+    places = list(zip(*(variant.workloads for variant in variants), strict=True))
+    others = [
+        [one.kernel.hash for one in variant.calls if one.kernel.hash in by_hash.keys() - {*variant.workloads}]
+        for variant in variants
+    ]
+    if len({tuple(_operator(by_hash[one]) for one in hashes) for hashes in others}) == 1:
+        places += zip(*others, strict=True)
+    counts = Counter(tuple(sorted({by_hash[one].task for one in hashes if one in by_hash})) for hashes in places)
+    groups: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for rivals, calls in counts.items():
+        for task in rivals if len(rivals) > 1 else ():
+            groups[task][",".join(map(str, rivals))] = calls
+    return tuple(
+        msgspec.structs.replace(
+            info, groups=groups[info.task], weight=max(info.weight, sum(groups[info.task].values()))
+        )
+        for info in infos
+    )
+
+
+def _operator(info: TaskInfo) -> str:
+    """The first operator of a task, whatever its layout: "max_pool2d"."""
+    return info.shape.partition(" ")[0].partition("+")[0]
 
 
 def best(module: Any, target: Any, latencies_s: Mapping[str, float]) -> Best:
@@ -134,10 +160,10 @@ def best(module: Any, target: Any, latencies_s: Mapping[str, float]) -> Best:
     variants = offered(module, target, Wanted.AUTO)
     if len(variants) == 1:
         return Best(variants[0], "no layout can be chosen in this network")
-    width = layouts_network.lanes(target)
-    found = layouts_network.survey(module, width)
+    width = network.lanes(target)
+    found = network.survey(module, width)
     assert found is not None
-    move_cost = layouts_moves.seconds_per_byte(target)
+    move_cost = moves.seconds_per_byte(target)
     variants.append(_mixed(found, variants, latencies_s, move_cost, target))
     expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
     first = min(range(len(variants)), key=lambda index: (expected[index], index))
@@ -153,7 +179,7 @@ def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: fl
 
 
 def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
-    made: Converted = layouts_network.convert(found, ways, target)
+    made: Converted = network.convert(found, ways, target)
     chosen = tuple(ways[index] for index in found.convolutions)
     return Variant(name, importer.fused(made.module, target), chosen, made.kernels, made.moves)
 
@@ -166,22 +192,22 @@ def _kept(found: Survey, module: Any, target: Any) -> Variant:
 
 def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
     """All blocked, and where blocks fit badly, the same with those in NHWC."""
-    ways = layouts_network.plan(found, layouts_network.uniform(Wanted.NCHWC))
+    ways = network.plan(found, network.uniform(Wanted.NCHWC))
     made = [_variant("nchwc", found, ways, target)]
     loose = {index for index in found.convolutions if _loose(found.nodes[index], width)}
     if loose:
 
         def price(index: int, way: Way) -> float:
-            return layouts_network.uniform(Wanted.NHWC if index in loose else Wanted.NCHWC)(index, way)
+            return network.uniform(Wanted.NHWC if index in loose else Wanted.NCHWC)(index, way)
 
-        made.append(_variant("nchwc and nhwc", found, layouts_network.plan(found, price), target))
+        made.append(_variant("nchwc and nhwc", found, network.plan(found, price), target))
     return made
 
 
-def _loose(node: layouts_network.Node, width: int) -> bool:
+def _loose(node: network.Node, width: int) -> bool:
     blocks = [way.output.block for way in node.operator.ways if way.output.block]
     channels = (node.shape or (0, 0))[1]
-    return not blocks or max(layouts.busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
+    return not blocks or max(busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
 
 
 def _mixed(
@@ -198,7 +224,7 @@ def _mixed(
     def price(index: int, way: Way) -> float:
         return 0.0 if way.wanted is None else known.get((index, way), math.inf)
 
-    return _variant("mixed", found, layouts_network.plan(found, price, move_cost), target)
+    return _variant("mixed", found, network.plan(found, price, move_cost), target)
 
 
 def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) -> str:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from autosched.tvm import layouts
-from autosched.tvm.layouts import NCHW, NHWC, blocked
+from autosched.tvm.layouts import packing
+from autosched.tvm.layouts.layout import NCHW, NHWC, Layout, block_of_group, blocked, blocks_of, lanes_of
 
 RANDOM = np.random.default_rng(5)
 
@@ -17,19 +17,19 @@ RANDOM = np.random.default_rng(5)
 def test_the_block_keeps_most_lanes_busy_and_one_needs_no_filling(
     channels: int, lanes: int, blocks: tuple[int, ...]
 ) -> None:
-    assert layouts.blocks_of(channels, lanes) == blocks
+    assert blocks_of(channels, lanes) == blocks
 
 
 def test_no_block_reaches_over_two_groups() -> None:
-    assert layouts.block_of_group(240, 3, 16) == 16
-    assert layouts.block_of_group(48, 6, 16) == 8
-    assert layouts.block_of_group(112, 4, 16) == 0  # 28 channels: blocks of 4 would leave most lanes idle
+    assert block_of_group(240, 3, 16) == 16
+    assert block_of_group(48, 6, 16) == 8
+    assert block_of_group(112, 4, 16) == 0  # 28 channels: blocks of 4 would leave most lanes idle
 
 
 @pytest.mark.parametrize("layout", [NCHW, NHWC, blocked(4), blocked(16)])
-def test_packing_puts_each_channel_where_the_layout_says(layout: layouts.Layout) -> None:
+def test_packing_puts_each_channel_where_the_layout_says(layout: Layout) -> None:
     array = RANDOM.standard_normal((2, 10, 3, 5)).astype("float32")
-    packed = layouts.pack(array, layout, fill=7.0)
+    packed = packing.pack(array, layout, fill=7.0)
     assert packed.shape == layout.stored(array.shape)
     for n, c, h, w in [(0, 0, 0, 0), (1, 9, 2, 4), (0, 5, 1, 3)]:
         where = {"NCHW": (n, c, h, w), "NHWC": (n, h, w, c)}.get(layout.name)
@@ -42,7 +42,7 @@ def test_packing_puts_each_channel_where_the_layout_says(layout: layouts.Layout)
 
 def test_packed_weights_are_blocks_of_outputs_by_blocks_of_inputs() -> None:
     kernel = RANDOM.standard_normal((10, 6, 3, 2)).astype("float32")
-    packed = layouts.pack_kernel(kernel, 4, 8)
+    packed = packing.pack_kernel(kernel, 4, 8)
     assert packed.shape == (2, 2, 3, 2, 4, 8)
     assert packed[1, 1, 2, 0, 1, 1] == kernel[9, 5, 2, 0]
     assert not packed[1, :, :, :, :, 2:].any() and not packed[:, 1, :, :, 2:, :].any()
@@ -51,16 +51,16 @@ def test_packed_weights_are_blocks_of_outputs_by_blocks_of_inputs() -> None:
 def test_an_operand_is_brought_into_the_layout_or_refused() -> None:
     shape = (1, 8, 5, 5)
     bias = np.arange(8, dtype="float32").reshape(1, 8, 1, 1)
-    packed = layouts.operand(bias, shape, blocked(4))
+    packed = packing.operand(bias, shape, blocked(4))
     assert packed is not None and packed.shape == (1, 2, 1, 1, 4) and packed[0, 1, 0, 0, 3] == 7
-    image = layouts.operand(np.ones((5, 5), "float32"), shape, blocked(4))
+    image = packing.operand(np.ones((5, 5), "float32"), shape, blocked(4))
     assert image is not None and image.shape == (1, 1, 5, 5, 1)
-    turned = layouts.operand(bias[0], shape, NHWC)
+    turned = packing.operand(bias[0], shape, NHWC)
     assert turned is not None and turned.shape == (1, 1, 1, 8)
-    scalar = layouts.operand(np.float32(3).reshape(1, 1), shape, blocked(4))
+    scalar = packing.operand(np.float32(3).reshape(1, 1), shape, blocked(4))
     assert scalar is not None and scalar.shape == ()
-    assert layouts.operand(np.ones((2, 8, 1, 1), "float32"), shape, blocked(4)) is None
-    assert layouts.operand(np.ones((1, 1, 8, 1, 1), "float32"), shape, blocked(4)) is None
+    assert packing.operand(np.ones((2, 8, 1, 1), "float32"), shape, blocked(4)) is None
+    assert packing.operand(np.ones((1, 1, 8, 1, 1), "float32"), shape, blocked(4)) is None
 
 
 def test_axes_and_names() -> None:
@@ -70,4 +70,4 @@ def test_axes_and_names() -> None:
 
 
 def test_lanes_follow_the_vector_width() -> None:
-    assert [layouts.lanes_of(bits) for bits in (512, 256, 128, 0)] == [16, 8, 4, 8]
+    assert [lanes_of(bits) for bits in (512, 256, 128, 0)] == [16, 8, 4, 8]

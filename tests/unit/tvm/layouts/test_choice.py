@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autosched.tvm.layouts_choice import Graph, cost, solve
+from autosched.tvm.layouts.choice import Graph, cost, solve
 
 COSTS = st.integers(0, 20).map(float)
 

@@ -1,0 +1,32 @@
+"""What a job on TVM says when its search cannot begin."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched.backend import Lease  # noqa: E402
+from autosched.errors import StepFailed  # noqa: E402
+from autosched.model import JobSpec  # noqa: E402
+from autosched.tvm import tasks  # noqa: E402
+from autosched.tvm.session import TvmSession  # noqa: E402
+from small import matmul  # noqa: E402
+from unit.tvm.methods import FakeMethod, FakeSearch  # noqa: E402
+
+LEASE = Lease("select", ("host/0",), (0,), 60.0)
+
+
+def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) -> None:
+    """The job's other tasks go on; see the course of a job for where it ends when there are none."""
+    site = matmul(1)
+    session: Any = TvmSession.__new__(TvmSession)
+    session._tasks_dir, session.target, session._job = tmp_path, '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
+    session._method_lock, session._method = threading.Lock(), None
+    session._make_method = lambda threads: FakeMethod(FakeSearch("a"), ["conv", "softmax"])
+    tasks.save(site.workload, tmp_path / "1.json")
+    with pytest.raises(StepFailed, match="backend autotvm cannot tune matmul: no template for matmul"):
+        session.search(site.info, 1, LEASE)
