@@ -1,12 +1,16 @@
-"""Where a daemon is: "unix:/path/to/socket" or "tcp://host:port"."""
+"""Where a daemon is: "unix:/path/to/socket", "tcp://host:port", or "tls://host:port"."""
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from autosched.config import Config
 from autosched.errors import RequestError
 
-UNIX, TCP = "unix:", "tcp://"
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+UNIX, TCP, TLS = "unix:", "tcp://", "tls://"
 VARIABLE = "AUTOSCHED_HOST"
 
 
@@ -27,15 +31,39 @@ def named(host: str | None) -> str | None:
         return text
     if text.startswith(("/", "./")):
         return UNIX + os.path.abspath(text)
-    match = re.fullmatch(r"(?:tcp://)?(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(\d{1,5})", text)
-    if match is None or not 0 < int(match[2]) < 65_536:
-        raise RequestError(f"{text!r} is no address of a daemon. Write tcp://HOST:PORT or unix:/path/to/socket")
-    return f"{TCP}{match[1]}:{match[2]}"
+    match = re.fullmatch(r"(tcp://|tls://)?(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(\d{1,5})", text)
+    if match is None or not 0 < int(match[3]) < 65_536:
+        raise RequestError(_no_address(text))
+    return f"{match[1] or TCP}{match[2]}:{match[3]}"
 
 
 def tcp(address: str) -> tuple[str, int]:
-    """Host and port of "tcp://host:port" or "host:port", without the brackets of an IPv6 host. Raises RequestError."""
-    host, _, port = address.removeprefix(TCP).rpartition(":")
+    """Host and port of "tcp://host:port", "tls://host:port" or "host:port", without the brackets of an IPv6 host.
+
+    Raises RequestError.
+    """
+    host, _, port = address.removeprefix(TCP).removeprefix(TLS).rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise RequestError(f"{address!r} is no address of a daemon. Write tcp://HOST:PORT or unix:/path/to/socket")
+        raise RequestError(_no_address(address))
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def tls_to(address: str) -> "SSLContext | None":
+    """How to encrypt on the way to this address; None: not at all.
+
+    The certificate is not judged here: it is part of the proof of a key (keys.py), which nobody in between can give,
+    so there is no authority to trust and no name to compare.
+    """
+    if not address.startswith(TLS):
+        return None
+    import ssl  # here, because commands that only want the unix socket must start fast
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_address(text: str) -> str:
+    return f"{text!r} is no address of a daemon. Write tcp://HOST:PORT, tls://HOST:PORT or unix:/path/to/socket"

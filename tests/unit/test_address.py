@@ -9,7 +9,8 @@ from autosched.errors import RequestError
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [("unix:/a/b", "unix:/a/b"), ("/a/b", "unix:/a/b"), ("lab7:8800", "tcp://lab7:8800"),
-     ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1"), ("[::1]:80", "tcp://[::1]:80"), ("", None)],
+     ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1"), ("[::1]:80", "tcp://[::1]:80"), ("", None),
+     ("tls://lab7:8800", "tls://lab7:8800"), ("tls://[::1]:80", "tls://[::1]:80")],
 )  # fmt: skip
 def test_what_names_a_daemon(text: str, wanted: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOSCHED_HOST", raising=False)

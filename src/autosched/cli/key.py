@@ -1,0 +1,75 @@
+"""`autosched key new|list|revoke`: who may come in over TCP. For the daemon's own user, on its machine."""
+
+from pathlib import Path
+
+import click
+
+from autosched.cli.output import data, document, format_option, say, table
+
+_config = click.option(
+    "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings of the daemon."
+)
+
+
+def folder_of(config: Path | None) -> Path:
+    """Where the daemon with these settings has its keys."""
+    from autosched.config import load
+    from autosched.daemon import keyring
+
+    return keyring.folder_of(load(config))
+
+
+@click.group()
+def key() -> None:
+    """Make, list and withdraw the keys with which users come in over TCP.
+
+    A running daemon notices what changes. To replace a key, make a new one of the same role, hand it out, and then
+    withdraw the old one: until then both are valid.
+    """
+
+
+@key.command()
+@click.argument("role", type=click.Choice(("viewer", "user", "operator", "client")))
+@_config
+def new(role: str, config: Path | None) -> None:
+    """Make a key and print it.
+
+    ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
+    may everything. A client only works for the job whose token it has.
+    """
+    from autosched.daemon import keyring
+    from autosched.roles import Role
+
+    made, path = keyring.make(folder_of(config), Role(role))
+    data(made.line())
+    say(f"It is in {path} too. Whoever is to have it writes it to ~/.config/autosched/key (chmod 600),")
+    say("or into AUTOSCHED_KEY. To withdraw it:  autosched key revoke " + made.id)
+
+
+@key.command(name="list")
+@_config
+@format_option
+def list_(config: Path | None, style: str) -> None:
+    """List the valid keys, the oldest first, without their secrets."""
+    from autosched.daemon import keyring
+
+    folder = folder_of(config)
+    found = keyring.kept(folder)
+    if style == "json":
+        return document("keys", found)
+    if style == "id":
+        return data("\n".join(one.id for one in found)) if found else None
+    if not found:
+        return say(f"There are no keys in {folder}. Make one:  autosched key new user")
+    data(table(("KEY", "ROLE", "MADE AT"), [(one.id, one.role, one.made_at) for one in found]))
+
+
+@key.command()
+@click.argument("id", metavar="KEY")
+@_config
+def revoke(id: str, config: Path | None) -> None:
+    """Withdraw a key; who is connected with it has to leave within seconds."""
+    from autosched.daemon import keyring
+
+    gone = keyring.revoke(folder_of(config), id)
+    say(f"The {gone.role} key {gone.id} is not valid any more.")

@@ -1,0 +1,77 @@
+"""Where the daemon listens: the unix socket, and TCP on this machine; for others only with TLS and keys."""
+
+import hashlib
+import os
+import socket
+import ssl
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.config import Config, loopback
+from autosched.daemon import identity, keyring
+from autosched.errors import ConfigError
+
+MAKE_CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=autosched"
+    " -keyout tls.key -out tls.crt"
+)
+
+
+class Entrance(Struct, frozen=True, eq=False):
+    """One listening socket."""
+
+    listener: socket.socket
+    local: bool = False
+    """A unix socket: the kernel says who comes."""
+    tls: ssl.SSLContext | None = None
+    channel: bytes = b""
+    """SHA-256 of the certificate, to which proofs of keys are bound."""
+
+
+def on_unix(listener: socket.socket, config: Config) -> Entrance:
+    """Serve this socket; the group that the settings name may use it too. Raises ConfigError."""
+    group = identity.group_id(config.daemon.group)
+    if group is not None:
+        try:
+            os.chown(config.socket, -1, group)
+            os.chmod(config.socket, 0o660)
+        except OSError as error:
+            raise ConfigError(
+                f"the socket cannot be given to daemon.group {config.daemon.group!r} ({error.strerror}); the daemon"
+                " must run as root or be a member of it"
+            ) from None
+    return Entrance(listener, local=True)
+
+
+def on_tcp(listener: socket.socket, config: Config) -> Entrance:
+    """Serve this socket. Raises ConfigError for one that others can reach and that is not protected."""
+    host, _ = config.listen()
+    if config.daemon.tls_certificate:
+        if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
+            raise ConfigError(
+                f"daemon.listen is {config.daemon.listen!r}, which other machines can reach, but no key is in {folder}:"
+                " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
+            )
+        context, channel = _tls(config)
+        return Entrance(listener, tls=context, channel=channel)
+    return Entrance(listener)
+
+
+def _tls(config: Config) -> tuple[ssl.SSLContext, bytes]:
+    certificate = Path(config.daemon.tls_certificate).expanduser()
+    private = Path(config.daemon.tls_key).expanduser()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # nobody resumes, and each ticket costs memory
+    try:
+        context.load_cert_chain(certificate, private)
+        first, _, _ = certificate.read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
+        shown = ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN") :] + "-----END CERTIFICATE-----\n")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"daemon.tls_certificate {certificate} and daemon.tls_key {private} cannot be used ({why});"
+            f" make them anew, for example with: {MAKE_CERTIFICATE}"
+        ) from None
+    return context, hashlib.sha256(shown).digest()

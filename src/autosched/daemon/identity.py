@@ -1,0 +1,89 @@
+"""Who is at the other end of a connection, as far as the kernel knows."""
+
+import grp
+import os
+import pwd
+import socket
+import struct
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.errors import ConfigError, Refused
+from autosched.roles import Role
+
+_CREDENTIALS = struct.Struct("3i")
+_TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
+
+
+class Who(Struct, frozen=True):
+    """Somebody who has been let in; `name` is what the audit trail says."""
+
+    name: str
+    role: Role
+    address: str = ""
+    key: str = ""
+    """Id of the key that was shown; empty without one."""
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user behind a unix socket (SO_PEERCRED)."""
+    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(uid)
+
+
+def group_id(name: str) -> int | None:
+    """The number of the group whose members may use the socket; None: there is none. Raises ConfigError."""
+    if not name:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(
+            f"daemon.group: there is no group {name!r} on this machine; make it, or leave it empty"
+        ) from None
+
+
+def local_role(uid: int, group: int | None) -> Role:
+    """What a user of this machine may do. Raises Refused."""
+    if uid in (0, os.geteuid()):
+        return Role.OPERATOR
+    if group is not None and group in _groups(uid):
+        return Role.USER
+    raise Refused(
+        f"this daemon belongs to another user, not to uid {uid}; its operator can let you in with a key"
+        " (autosched key new user), or with daemon.group in its settings"
+    )
+
+
+def _groups(uid: int) -> list[int]:
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return []
+    return os.getgrouplist(entry.pw_name, entry.pw_gid)
+
+
+def loopback_uid(sock: socket.socket) -> int | None:
+    """The user behind a TCP connection from this machine, from the kernel's table; None when it does not say.
+
+    The table has each socket with its own address first: that of the peer is ours the other way round.
+    """
+    own, peer = sock.getsockname()[:2], sock.getpeername()[:2]
+    wanted = [_written(sock.family, *peer), _written(sock.family, *own)]
+    try:
+        with Path(_TABLES[sock.family]).open() as table:
+            for line in table:
+                fields = line.split()
+                if fields[1:3] == wanted:
+                    return int(fields[7])
+    except (OSError, IndexError, ValueError, KeyError):
+        return None
+    return None
+
+
+def _written(family: int, host: str, port: int) -> str:
+    """An address as the table has it: words of four bytes in the machine's order, in hexadecimal."""
+    packed = socket.inet_pton(family, host)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -1,0 +1,120 @@
+"""The keys that the daemon knows: one file each in a folder, read again whenever the folder changes.
+
+Several keys of one role are valid at the same time, so that a new one can be handed out before the old one is
+withdrawn. The folder is what systemd's LoadCredential= makes, where there is one, or `keys` in the state folder.
+"""
+
+import logging
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.config import Config
+from autosched.errors import ConfigError, NotFound
+from autosched.keys import SECRET_BYTES, Key, read
+from autosched.roles import Role
+
+log = logging.getLogger(__name__)
+
+NAMES = "*-*.key"
+"""role-id.key; systemd puts a word of its own before it. No name of a TLS key."""
+KEYS_MAX = 10_000
+
+
+class Kept(Struct, frozen=True):
+    """A key without its secret, as it is listed."""
+
+    id: str
+    role: str
+    made_at: str
+    file: str
+
+
+def folder_of(config: Config) -> Path:
+    """Where the keys of a daemon with these settings are."""
+    if config.daemon.keys:
+        return Path(config.daemon.keys).expanduser().absolute()
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    if credentials and any(Path(credentials).glob(NAMES)):
+        return Path(credentials)
+    return config.state_dir / "keys"
+
+
+def make(folder: Path, role: Role) -> tuple[Key, Path]:
+    """A new key, durable in a file that nobody else may read. Raises ConfigError when it cannot be written."""
+    key = Key(role, secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES))
+    path = folder / f"{key.role.value}-{key.id}.key"
+    new = path.with_suffix(".new")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write(key.line() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(path)
+    except OSError as error:
+        raise ConfigError(f"no key can be written to {folder} ({error.strerror}); set daemon.keys") from None
+    return key, path
+
+
+def kept(folder: Path) -> list[Kept]:
+    """All keys in the folder, the oldest first."""
+    found = []
+    for path, key in sorted(_read(folder), key=lambda one: one[0].stat().st_mtime_ns):
+        made_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        found.append(Kept(key.id, key.role.value, made_at.isoformat(timespec="seconds"), str(path)))
+    return found
+
+
+def revoke(folder: Path, id: str) -> Kept:
+    """Withdraw a key. Raises NotFound."""
+    one = next((one for one in kept(folder) if one.id == id), None)
+    if one is None:
+        raise NotFound(f"no key with the id {id!r} is in {folder}; see: autosched key list")
+    Path(one.file).unlink(missing_ok=True)
+    return one
+
+
+def _read(folder: Path) -> list[tuple[Path, Key]]:
+    """What can be used; what cannot is logged, and keeps nobody else out."""
+    private = str(folder) != os.environ.get("CREDENTIALS_DIRECTORY")  # there, an ACL looks like a group's right
+    found = []
+    for path in sorted(folder.glob(NAMES))[:KEYS_MAX]:
+        try:
+            found.append((path, read(path, private=private)))
+        except ConfigError as error:
+            log.error("a key is not used: %s", error)
+    return found
+
+
+class Keyring:
+    """The valid keys by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen: object = None
+        self._keys: dict[str, Key] = {}
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def get(self, id: str) -> Key | None:
+        """The key with this id."""
+        return self._keys.get(id)
+
+    def refresh(self) -> bool:
+        """Read the folder again if it has changed; returns whether the keys are others now."""
+        try:
+            status = self.folder.stat()
+            seen: object = (status.st_ino, status.st_mtime_ns)
+        except OSError:
+            seen = None
+        if seen == self._seen:
+            return False
+        before, self._seen = self._keys, seen
+        self._keys = {key.id: key for _, key in _read(self.folder)}
+        return before != self._keys

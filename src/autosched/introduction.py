@@ -1,0 +1,22 @@
+"""How a connection begins, on the side that opens it: prove the key where one is asked for, then say hello."""
+
+import msgspec
+
+from autosched import keys
+from autosched.address import TLS
+from autosched.link import CALL_TIMEOUT_S, Link
+from autosched.protocol import Challenge, Hello, Welcome
+
+
+async def introduce(link: Link, hello: Hello, *, timeout_s: float = CALL_TIMEOUT_S) -> Welcome:
+    """Say hello, with the key that this user has for the address. Raises what the daemon answers, or ConfigError.
+
+    A client on this machine shows its token, and needs no key.
+    """
+    if hello.role != "client" or link.address.startswith(TLS):
+        key = keys.for_address(link.address)
+        if key is not None:
+            proving = keys.Proving(key, link.channel)
+            challenge = await link.call(proving.question(), Challenge, timeout_s=timeout_s)
+            hello = msgspec.structs.replace(hello, proof=proving.answer(challenge))
+    return await link.call(hello, Welcome, timeout_s=timeout_s)

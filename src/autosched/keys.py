@@ -1,0 +1,119 @@
+"""Keys: who may come in over TCP, proved by both ends without showing the key.
+
+A key is a line ``role:id:secret``, the secret being 32 random bytes in hexadecimal. An end that has one asks
+`Authenticate` with the key's id and a nonce. The daemon answers with a nonce of its own and its proof, an HMAC-SHA256
+over side, role, id, both nonces and the channel; only when that is right does the other end show its own proof in
+`Hello`. Each side has words of its own in the proof, so none can be sent back as the other's.
+
+The channel is the SHA-256 of the certificate that the daemon shows (RFC 5929, tls-server-end-point), and empty without
+TLS: who sits in between has to show another certificate, and then no proof fits. That is why a user who has a key needs
+no certificate authority.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.errors import ConfigError, Refused
+from autosched.protocol import NONCE_BYTES, Authenticate, Challenge
+from autosched.roles import Role
+
+VARIABLE = "AUTOSCHED_KEY"
+FILE_VARIABLE = "AUTOSCHED_KEY_FILE"
+SECRET_BYTES = 32
+_LINE = re.compile(r"(viewer|user|client|operator):([a-z0-9][a-z0-9_-]{0,31}):([0-9a-f]{64})")
+
+
+class Key(Struct, frozen=True):
+    """The right to one role."""
+
+    role: Role
+    id: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"Key({self.role.value}, {self.id})"  # the secret stays out of logs
+
+    def line(self) -> str:
+        """As it is written into a file."""
+        return f"{self.role.value}:{self.id}:{self.secret.hex()}"
+
+
+def parse(text: str, where: str) -> Key:
+    """Read a line. Raises ConfigError, which does not repeat what was read."""
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{where} holds no key of the form role:id:secret; make one with: autosched key new ROLE")
+    return Key(Role(match[1]), match[2], bytes.fromhex(match[3]))
+
+
+def proof(key: Key, side: str, nonce: bytes, daemon_nonce: bytes, channel: bytes) -> bytes:
+    """What only somebody with this key can say about these nonces on this channel; `side`: "daemon" or "peer"."""
+    words = "\0".join(("autosched/1", side, key.role.value, key.id, "")).encode()
+    return hmac.digest(key.secret, words + nonce + daemon_nonce + channel, hashlib.sha256)
+
+
+def own() -> Key | None:
+    """This user's key: AUTOSCHED_KEY, the file that AUTOSCHED_KEY_FILE names, or autosched/key where settings are.
+
+    Raises ConfigError for what is no key, or can be read by others.
+    """
+    if text := os.environ.get(VARIABLE, ""):
+        return parse(text, VARIABLE)
+    if named := os.environ.get(FILE_VARIABLE, ""):
+        return read(Path(named))
+    usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "autosched/key"
+    return read(usual) if usual.exists() else None
+
+
+def read(path: Path, *, private: bool = True) -> Key:
+    """The key in a file. Raises ConfigError; with `private` also when other users may read it."""
+    try:
+        with path.open("rb") as file:
+            if private and os.fstat(file.fileno()).st_mode & 0o077:
+                raise ConfigError(f"other users may read the key in {path}; run: chmod 600 {path}")
+            return parse(file.read(4_096).decode(errors="replace"), str(path))
+    except OSError as error:
+        raise ConfigError(f"the key file {path} cannot be read ({error.strerror})") from None
+
+
+class Proving:
+    """The part of whoever connects: ask, check the daemon's proof, prove."""
+
+    def __init__(self, key: Key, channel: bytes) -> None:
+        self._key, self._channel = key, channel
+        self._nonce = os.urandom(NONCE_BYTES)
+
+    def question(self) -> Authenticate:
+        """To be asked first."""
+        return Authenticate(key=self._key.id, nonce=self._nonce)
+
+    def answer(self, challenge: Challenge) -> bytes:
+        """The proof for Hello. Raises Refused when the daemon has not the same key."""
+        theirs = proof(self._key, "daemon", self._nonce, challenge.nonce, self._channel)
+        if not hmac.compare_digest(theirs, challenge.proof):
+            raise Refused(
+                f"who answers does not have the key {self._key.id}, or somebody in between shows another certificate:"
+                " nothing was sent to it. Check the address, and whether the key is still in: autosched key list"
+            )
+        return proof(self._key, "peer", self._nonce, challenge.nonce, self._channel)
+
+
+def for_address(address: str) -> Key | None:
+    """The key to show at this address; none on a unix socket, where the kernel says who comes.
+
+    Raises Refused for TLS without a key: nothing else would tell whose certificate is shown.
+    """
+    if address.startswith("unix:"):
+        return None
+    key = own()
+    if key is None and address.startswith("tls:"):
+        raise Refused(
+            f"{address} asks for a key: put the one that its operator has made (autosched key new ROLE) into"
+            f" {VARIABLE}, or into a file that {FILE_VARIABLE} names"
+        )
+    return key

@@ -1,0 +1,479 @@
+"""Throws mutated frames at a daemon, before and after hello: ``python tests/fuzz.py`` (a million), or --frames N.
+
+The daemon runs in this process, in a folder of its own; each attacker has a real socket to it. Frames are those of
+tests/wire, and others that hypothesis draws from the names of the protocol and any value that MessagePack can hold;
+most are mutated byte by byte. What the daemon's loop spends on one frame is processor time of its thread, in steps:
+reading, deciding what it is, and each stretch of the handler between two waits.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgspec
+import uvloop
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from autosched import config
+from autosched.daemon import ground
+from autosched.daemon.door import Visitor
+from autosched.daemon.entrance import Entrance
+from autosched.daemon.main import Daemon as Served
+from autosched.daemon.process import resident_bytes
+from autosched.daemon.runtime import spawn
+from autosched.errors import AutoschedError
+from autosched.link import Link
+from autosched.protocol import (
+    CLIENT_METHODS,
+    DAEMON_METHODS,
+    FRAME_BYTES,
+    HELLO,
+    PROTOCOL,
+    USER_METHODS,
+    AskLoad,
+    Done,
+    Hello,
+    Method,
+    Welcome,
+)
+from autosched.remote import Daemon
+from autosched.wire import Peer
+from integration.served import PROFILE, spec, user
+
+FRAMES = 1_000_000
+ATTACKERS = 48
+DRAWN = 400
+"""Values that hypothesis draws for a run."""
+FRAMES_EACH = 200
+"""An attacker comes anew after so many at the latest."""
+SLOW_S = 1e-3
+KEPT_MAX = 1_000
+OVER = "the fuzzing is over"
+METHODS = {**HELLO, **USER_METHODS, **CLIENT_METHODS, **DAEMON_METHODS}
+WIRE = Path(__file__).parent / "wire"
+EXTREMES = (0, 1, 127, 128, 255, 2**15, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+
+
+# Frames ---------------------------------------------------------------------------------------------------------------
+
+
+def _values() -> st.SearchStrategy[Any]:
+    leaves = (
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=30)
+        | st.binary(max_size=60) | st.sampled_from(EXTREMES) | st.just("0" * 64)
+        | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=20))
+    )  # fmt: skip
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5)
+    )
+
+
+def drawn(count: int, seed: int) -> list[Any]:
+    """Values of every kind that MessagePack has, and some that no decoder likes."""
+    values: list[Any] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(_values())
+    def collect(value: Any) -> None:
+        with suppress(OverflowError, ValueError, UnicodeEncodeError):
+            msgpack.packb(value)
+            values.append(value)
+
+    collect()
+    return values
+
+
+def recorded() -> list[bytes]:
+    """Bodies of the messages in tests/wire."""
+    return [bytes.fromhex(json.loads(path.read_text())["frame"])[4:] for path in sorted(WIRE.glob("*.json"))]
+
+
+def requests(bodies: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
+    """Names and parameters of those that are requests or notifications that can be read; one of each other method."""
+    found = [(name, {}) for name in METHODS]
+    for body in bodies:
+        with suppress(ValueError, msgpack.UnpackException):
+            message = msgpack.unpackb(body)
+            match message:
+                case [*_, str(name), dict(params)]:  # an answer has no name
+                    found += [(name, params)] * 3
+    return found
+
+
+def bombs() -> list[bytes]:
+    """What decoders are afraid of."""
+    shapes = {str(name): [1] * 99 for name in range(999)}
+    info = b"\x94\x00\x01\xa4info"
+    return [
+        b"\x91" * 4_000,
+        b"\x81\xa0" * 2_000,
+        *(head + b"\xff\xff\xff\xff" for head in (b"\xdd", b"\xdf", b"\xc6", b"\xc9", b"\xdb")),
+        info + b"\x81\xa1x" + b"\x91" * 100_000,
+        info + b"\xdc\xff\xff" + b"\x80" * 65_535,
+        info + b"\x81\xa1x\xdd\x00\x03\xd0\x90" + b"\x80" * 250_000,
+        msgpack.packb([0, 1, "get_job", {"job": float("nan")}]),
+        msgpack.packb([0, 1, "submit", {"spec": {"name": "n", "model": "0" * 64, "shapes": shapes}}]),
+        msgpack.packb([0, 1, "tag_records", {"trials": [1] * 50_000, "reason": "x"}]),
+    ]
+
+
+class Mutator:
+    """Frames without end, from one seed: half of them with a changed structure, half with changed bytes."""
+
+    def __init__(self, values: list[Any], seed: int) -> None:
+        self._values = [*values, *EXTREMES]
+        self._bodies = [*recorded(), *(msgpack.packb(value) for value in values[:20])]
+        self._bombs = bombs()
+        self._requests = requests(self._bodies)
+        self._random = random.Random(seed)
+
+    def frame(self) -> bytes:
+        """The next one."""
+        chance = self._random
+        kind = chance.random()
+        if kind < 0.005:
+            body = chance.choice(self._bombs)
+        elif kind < 0.55:
+            body = self._request()
+        else:
+            body = self._mutated(chance.choice((self._request(), chance.choice(self._bodies))))
+            while chance.random() < 0.3:
+                body = self._mutated(body)
+        length = len(body)
+        if chance.random() < 0.01:
+            length = chance.choice((0, 1, length + 1, 4_096, 4_097, 512 * 1024, 512 * 1024 + 1, 2**32 - 1))
+        return struct.pack(">I", length) + body
+
+    def _request(self) -> bytes:
+        """A request whose name and fields may be right, with some values that are not."""
+        chance = self._random
+        name, params = chance.choice(self._requests)
+        params = {key: self._value(value) for key, value in params.items() if chance.random() < 0.97}
+        if chance.random() < 0.2 and name in METHODS and (fields := METHODS[name].__struct_fields__):
+            params[chance.choice(fields)] = chance.choice(self._values)
+        if chance.random() < 0.01:
+            return msgpack.packb([chance.randrange(4), chance.randrange(5), name, chance.choice(self._values)])
+        return msgpack.packb([0, chance.randrange(2**32), name, params])
+
+    def _value(self, value: Any) -> Any:
+        """The same, or with one value inside changed."""
+        chance = self._random
+        if chance.random() < 0.15:
+            return chance.choice(self._values)
+        if isinstance(value, dict):
+            return {key: self._value(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._value(inner) for inner in value]
+        return value
+
+    def _mutated(self, body: bytes) -> bytes:
+        chance = self._random
+        at = chance.randrange(len(body) + 1)
+        match chance.randrange(8):
+            case 0 | 1 if body:
+                at = min(at, len(body) - 1)
+                return body[:at] + bytes([body[at] ^ 1 << chance.randrange(8)]) + body[at + 1 :]
+            case 2:
+                return body[:at] + body[at + chance.randrange(1, 9) :]
+            case 3:
+                return body[:at] + chance.randbytes(chance.randrange(1, 9)) + body[at:]
+            case 4:
+                return body[:at] + body[max(0, at - chance.randrange(1, 30)) :]
+            case 5:
+                return body[:at]
+            case 6:
+                other = chance.choice(self._bodies)
+                return body[:at] + other[chance.randrange(len(other) + 1) :]
+        return body[:at] + msgpack.packb(chance.choice(EXTREMES)) + body[at:]
+
+
+# What the loop spends -------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Processor time of the loop's thread in the daemon's part, by step. That of Python's collector is told apart."""
+
+    def __init__(self) -> None:
+        self.total_s = self.worst_s = 0.0
+        self.slow = 0
+        self.slow_frames: list[bytes] = []
+        self.collection_worst_s = self._collecting_s = self._collection_began_at = 0.0
+        self._inside = False
+        gc.callbacks.append(self._collect)
+
+    def close(self) -> None:
+        gc.callbacks.remove(self._collect)
+
+    def _collect(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._collection_began_at = time.thread_time()
+        else:
+            took_s = time.thread_time() - self._collection_began_at
+            self._collecting_s += took_s
+            self.collection_worst_s = max(self.collection_worst_s, took_s)
+
+    def now(self) -> float:
+        """Processor time without that of the collector."""
+        return time.thread_time() - self._collecting_s
+
+    def note(self, began_at: float) -> bool:
+        """A step is over; returns whether it was slow."""
+        took_s = self.now() - began_at
+        self.total_s += took_s
+        self.worst_s = max(self.worst_s, took_s)
+        self.slow += took_s > SLOW_S
+        return took_s > SLOW_S
+
+    def always_slow(self) -> list[bytes]:
+        """Those frames of which none of five other tries is fast: the machine and the collector disturb single ones."""
+        return [frame for frame in self.slow_frames if min(map(_decoding_s, [frame] * 5)) > SLOW_S]
+
+    def timed(self, work: Callable[..., None]) -> Callable[..., None]:
+        """The same function, timed where a daemon's connection runs it."""
+
+        def run(link: Link, *words: Any) -> None:
+            if isinstance(link, _Attacker) or self._inside:
+                return work(link, *words)
+            began_at, self._inside = self.now(), True
+            try:
+                work(link, *words)
+            finally:
+                self._inside = False
+                if self.note(began_at) and words and len(self.slow_frames) < KEPT_MAX:
+                    self.slow_frames.append(words[0])
+
+        return run
+
+    def stepped(self, ask: Callable[[Link, Method], Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        """The same coroutine function, each stretch between two waits timed."""
+
+        @types.coroutine
+        def run(link: Link, method: Method) -> Generator[Any, Any, Any]:
+            work = ask(link, method)
+            said: Any = None
+            raised: BaseException | None = None
+            while True:
+                began_at = self.now()
+                try:
+                    waits_for = work.send(said) if raised is None else work.throw(raised)
+                except StopIteration as done:
+                    return done.value
+                finally:
+                    self.note(began_at)
+                said = raised = None
+                try:
+                    said = yield waits_for
+                except BaseException as error:  # a cancellation belongs to the handler
+                    raised = error
+
+        return run
+
+
+def _decoding_s(frame: bytes) -> float:
+    began_at = time.thread_time()
+    with suppress(AutoschedError):
+        Peer(METHODS, FRAME_BYTES).receive(frame)
+    return time.thread_time() - began_at
+
+
+class _Attacker(Link):
+    """The other end, whose time does not count."""
+
+
+async def _obedient(method: Method) -> msgspec.Struct:
+    return PROFILE if isinstance(method, AskLoad) else Done()
+
+
+class Undying(Served):
+    """A daemon that no frame can stop."""
+
+    def stop(self, *words: Any, **named: Any) -> None:
+        if words == (OVER,):
+            super().stop(*words, **named)
+        elif words[0] in (signal.SIGINT.name, signal.SIGTERM.name):  # whoever started this has had enough
+            os._exit(130)
+
+
+class Faults(logging.Handler):
+    """Crashes of handlers are answered politely and logged: here they count."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(self.format(record))
+
+
+# The attack -----------------------------------------------------------------------------------------------------------
+
+
+class Told(msgspec.Struct):
+    """What came of it."""
+
+    frames: int
+    crashes: list[str]
+    connections: dict[str, int]
+    loop_mean_us: float
+    loop_worst_ms: float
+    slow_steps: int
+    collection_worst_ms: float
+    frames_always_slow: list[str]
+    rss_before_mb: float
+    rss_after_mb: float
+    seconds: float
+
+
+class Siege:
+    """Attackers at one daemon."""
+
+    def __init__(self, served: Served, control: Daemon, mutator: Mutator) -> None:
+        self._served, self._control, self._mutator = served, control, mutator
+        self._room = asyncio.Semaphore(1_000_000)
+        # One client only: a job has one at a time.
+        self._kinds = ["client", *("stranger" if number % 3 == 0 else "user" for number in range(ATTACKERS - 1))]
+        self._links: list[_Attacker | None] = [None] * len(self._kinds)
+        self._thrown = [0] * len(self._kinds)
+        self._job: tuple[int, str] | None = None
+        self.counts: Counter[str] = Counter()
+
+    async def round(self) -> int:
+        """One frame of each attacker; returns how many were thrown."""
+        frames = 0
+        for index, kind in enumerate(self._kinds):
+            link = self._links[index]
+            if link is None or link.closed or self._thrown[index] >= FRAMES_EACH:
+                if link is not None:
+                    self.counts[f"{kind}: {'closed' if link.closed else 'stood to the end'}"] += 1
+                    link.abort("again")
+                link = self._links[index] = await self._come(kind)
+                self._thrown[index] = 0
+            if not link.closed:
+                link._write(self._mutator.frame())
+                self._thrown[index] += 1
+                frames += 1
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return frames
+
+    async def _come(self, kind: str) -> _Attacker:
+        ours, theirs = socket.socketpair()
+        entrance = Entrance(ours, local=True)
+        ours.setblocking(False)
+        spawn(self._served._door.attend(Visitor(entrance, ours, "", self._room)), "attacked")
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: _Attacker(DAEMON_METHODS, _obedient), sock=theirs)
+        with suppress(AutoschedError):
+            if kind == "user":
+                await link.call(Hello(protocol=PROTOCOL, software="attacker"), Welcome)
+            elif kind == "client":
+                await self._come_as_client(link)
+        link.peer._last_id = 2**64  # so that answers to what was thrown are not taken for a broken protocol
+        return link
+
+    async def _come_as_client(self, link: Link) -> None:
+        for _ in range(2):
+            if self._job is None:
+                submitted = await self._control.submit(spec())
+                self._job = submitted.job, submitted.token
+            job, token = self._job
+            hello = Hello(protocol=PROTOCOL, software="attacker", role="client", job=job, token=token)
+            try:
+                await link.call(hello, Welcome)
+            except AutoschedError:
+                await self._control.cancel(job)
+                self._job = None
+            else:
+                return
+
+    def close(self) -> None:
+        """Everybody leaves."""
+        for link in self._links:
+            if link is not None:
+                link.abort("over")
+
+
+async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> Told:
+    """Start a daemon, throw the frames, and look how it is."""
+    settings_ = config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz")
+    served = Undying(settings_, False)
+    clock, faults = Clock(), Faults()
+    logging.getLogger().addHandler(faults)
+    logging.getLogger("autosched").setLevel(logging.ERROR)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.found.append(str(context)))
+    before = {name: getattr(Link, name) for name in ("data_received", "_turn", "_ask_handler")}
+    serving = asyncio.ensure_future(served.serve())
+    while not (folder / ground.WHEREABOUTS).exists():  # noqa: ASYNC110 - another process would not do otherwise
+        await asyncio.sleep(0.01)
+    control = await user(folder)
+    siege = Siege(served, control, Mutator(drawn(values, seed), seed))
+    thrown, rss_before, began_at = 0, 0, time.monotonic()
+    for name in ("data_received", "_turn"):
+        setattr(Link, name, clock.timed(before[name]))
+    Link._ask_handler = clock.stepped(before["_ask_handler"])  # type: ignore[method-assign]
+    try:
+        while thrown < frames:
+            thrown += await siege.round()
+            if not rss_before and thrown >= frames / 5:
+                rss_before = resident_bytes("self")
+        assert (await control.info()).version
+        return Told(
+            thrown, faults.found, dict(siege.counts), clock.total_s / thrown * 1e6, clock.worst_s * 1e3, clock.slow,
+            clock.collection_worst_s * 1e3,
+            [frame[:40].hex() for frame in clock.always_slow()],
+            rss_before / 1e6, resident_bytes("self") / 1e6, time.monotonic() - began_at,
+        )  # fmt: skip
+    finally:
+        siege.close()
+        control.close()
+        for name, method in before.items():
+            setattr(Link, name, method)
+        served.stop(OVER)
+        await serving
+        clock.close()
+        logging.getLogger().removeHandler(faults)
+        logging.getLogger("autosched").setLevel(logging.NOTSET)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=FRAMES)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="autosched-fuzz-") as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        told = runner.run(attack(Path(folder), args.frames, args.seed))
+    print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
+    return 1 if told.crashes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

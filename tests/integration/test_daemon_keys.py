@@ -1,0 +1,333 @@
+"""Who is let in over TCP, what his role allows, and what is kept of what he did."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from autosched import keys
+from autosched.blocking import Caller
+from autosched.cli.app import run as command_line
+from autosched.daemon import door, identity, keyring
+from autosched.daemon.door import Visitor
+from autosched.daemon.entrance import Entrance
+from autosched.daemon.failures import FAILURES_MAX
+from autosched.daemon.main import Daemon as Served
+from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
+from autosched.keys import Key
+from autosched.link import Link
+from autosched.protocol import (
+    PROTOCOL,
+    AuditEntry,
+    AuditList,
+    Authenticate,
+    Challenge,
+    DaemonInfo,
+    Hello,
+    Info,
+    ListAudit,
+    Submit,
+    Submitted,
+    Welcome,
+)
+from autosched.remote import Daemon
+from autosched.roles import Role
+from integration.served import BUILD, SHA256, Puppet, run, serving, spec, user
+
+TLS_FILES = Path(__file__).parents[1] / "tls"
+TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
+
+
+@pytest.fixture(autouse=True)
+def no_key_of_the_tester(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(keys.FILE_VARIABLE, raising=False)
+    monkeypatch.delenv(keys.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    monkeypatch.setattr(door, "FAILED_S", 0.0)
+
+
+@asynccontextmanager
+async def come(served: Served, key: Key | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
+    """A connection over TCP as the holder of a key."""
+    monkeypatch.setenv(keys.VARIABLE, key.line() if key is not None else "")
+    daemon = await Daemon.connect(served._addresses[1])
+    try:
+        yield daemon
+    finally:
+        daemon.close()
+
+
+async def trail(folder: Path) -> tuple[AuditEntry, ...]:
+    daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+    entries = (await daemon.link.call(ListAudit(), AuditList)).entries
+    daemon.close()
+    return entries
+
+
+# Coming in -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [TLS, ""], ids=["tls", "loopback"])
+def test_a_key_lets_in_and_its_role_decides(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {role: keyring.make(tmp_path / "keys", role)[0] for role in Role}
+
+    async def work() -> None:
+        async with serving(tmp_path, settings) as served:
+            assert served._addresses[1].startswith("tls://" if settings else "tcp://")
+            (await user(tmp_path)).close()
+            async with come(served, made[Role.VIEWER], monkeypatch) as viewer:
+                assert viewer.welcome.role == "viewer"
+                assert (await viewer.info()).pid == os.getpid()
+                with pytest.raises(Refused, match=r"submit is for the role user; key .* has the role viewer"):
+                    await viewer.submit(spec())
+            async with come(served, made[Role.USER], monkeypatch) as one:
+                job = await one.submit(spec())
+                with pytest.raises(Refused, match="choose_policy is for the role operator"):
+                    await one.choose_policy("interleaved")
+            async with come(served, made[Role.OPERATOR], monkeypatch) as operator:
+                assert (await operator.choose_policy("interleaved")).policy == "interleaved"
+            with pytest.raises(Refused, match="has the role client, which cannot come as a user"):
+                async with come(served, made[Role.CLIENT], monkeypatch):
+                    pass
+            submitted, chosen = (await trail(tmp_path))[-2:]
+            assert (submitted.who, submitted.role) == (f"key {made[Role.USER].id}", "user")
+            assert (submitted.command, submitted.outcome) == ("submit", f"job {job.job}")
+            assert (chosen.who, chosen.command) == (f"key {made[Role.OPERATOR].id}", "choose_policy")
+
+    run(work)
+
+
+def test_without_a_key_or_with_a_wrong_one_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
+
+    async def work() -> None:
+        async with serving(tmp_path, TLS) as served:
+            with pytest.raises(Refused, match="asks for a key"):
+                async with come(served, None, monkeypatch):
+                    pass
+            for wrong in (replace(made, secret=bytes(32)), replace(made, id="other"), replace(made, role=Role.USER)):
+                with pytest.raises(Refused, match="does not have the key"):
+                    async with come(served, wrong, monkeypatch):
+                        pass
+            link = await Link.open(served._addresses[1])
+            with pytest.raises(Refused, match="wants to see a key"):
+                await link.call(Hello(protocol=PROTOCOL, software="x"), Welcome)
+            await link.call(Authenticate(key=made.id, nonce=bytes(32)), Challenge)
+            with pytest.raises(Refused, match="or its proof is wrong"):
+                await link.call(Hello(protocol=PROTOCOL, software="x", proof=bytes(32)), Welcome)
+            with pytest.raises(Refused, match="has named its key already"):  # one nonce, one chance
+                await link.call(Authenticate(key=made.id, nonce=bytes(32)), Challenge)
+            with pytest.raises(AutoschedError, match="no method is named 'info'"):
+                await link.call(Info(), DaemonInfo)
+            link.close()
+
+    run(work)
+
+
+def test_who_is_connected_with_a_withdrawn_key_has_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "KEYS_S", 0.02)
+    old, _ = keyring.make(tmp_path / "keys", Role.USER)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, come(served, old, monkeypatch) as before:
+            new, _ = keyring.make(tmp_path / "keys", Role.USER)
+            async with come(served, new, monkeypatch) as after:
+                keyring.revoke(tmp_path / "keys", old.id)
+                assert f"the key {old.id} was withdrawn" in await before.link.wait_closed()
+                assert (await after.info()).pid == os.getpid()
+
+    run(work)
+
+
+def test_a_client_here_needs_its_token_only_and_elsewhere_a_key_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(settings: str) -> None:
+        async with serving(tmp_path, settings) as served:
+            daemon = await user(tmp_path)
+            job = await daemon.submit(spec())
+            if settings:
+                with pytest.raises(Refused, match="wants to see a key"):
+                    await Puppet(BUILD).connect(served._addresses[1], job.job, job.token)
+            else:
+                await Puppet(BUILD).connect(served._addresses[1], job.job, job.token)
+            daemon.close()
+
+    keyring.make(tmp_path / "keys", Role.USER)
+    run(lambda: work(""))
+    run(lambda: work(TLS))
+
+
+def test_without_keys_tcp_is_for_this_user_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            async with come(served, None, monkeypatch) as daemon:
+                assert daemon.welcome.role == "operator"
+            monkeypatch.setattr(identity, "loopback_uid", lambda sock: 12_345 + os.getuid())
+            with pytest.raises(Refused, match="belongs to another user"):
+                async with come(served, None, monkeypatch):
+                    pass
+            monkeypatch.setattr(identity, "loopback_uid", lambda sock: None)
+            with pytest.raises(Refused, match="use the unix socket, or a key"):
+                async with come(served, None, monkeypatch):
+                    pass
+
+    run(work)
+
+
+def test_commands_without_an_event_loop_come_in_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+    monkeypatch.setenv(keys.VARIABLE, made.line())
+
+    async def work() -> None:
+        async with serving(tmp_path, TLS) as served:
+
+            def ask() -> str:
+                with Caller(served._addresses[1]) as daemon:
+                    return daemon.call(Info(), DaemonInfo).state_dir
+
+            assert await asyncio.to_thread(ask) == str(tmp_path)
+
+    run(work)
+
+
+# Staying out ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_others_can_reach_and_nobody_could_come_in_to_does_not_start(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, f'listen = "0.0.0.0:0"\n{TLS}'):
+            raise AssertionError("it started")
+
+    with pytest.raises(ConfigError, match=r"no key is in .*/keys: .* autosched key new ROLE"):
+        run(work)
+
+
+def test_a_certificate_that_cannot_be_used_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, TLS.replace("tls.crt", "none.crt")):
+            raise AssertionError("it started")
+
+    with pytest.raises(ConfigError, match=r"none\.crt .*openssl req -x509"):
+        run(work)
+
+
+def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "STRANGERS_MAX", 4)
+    monkeypatch.setattr(door, "HELLO_S", 0.5)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            _, port = served._addresses[1].rsplit(":", 1)
+            silent = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(8)]
+            daemon = await Daemon.connect(f"unix:{tmp_path}/api.sock")
+            assert (await daemon.info()).pid == os.getpid()
+            late = await Daemon.connect(served._addresses[1])  # when the silent ones have been sent away
+            assert (await late.info()).pid == os.getpid()
+            for link in (daemon, late):
+                link.close()
+            for one in silent:
+                one.close()
+
+    run(work)
+
+
+def test_another_machine_may_not_fill_the_hall_nor_go_on_guessing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            hall = served._door
+            ours, theirs = socket.socketpair()
+            room = asyncio.Semaphore(100)
+
+            def visitor() -> Visitor:
+                one = Visitor(Entrance(ours), ours, "10.0.0.9", room)
+                return one
+
+            assert hall._turned_away(visitor()) == ""
+            hall._strangers["10.0.0.9"] = door.STRANGERS_OF_HOST_MAX
+            assert "of this host have not said hello" in hall._turned_away(visitor())
+            hall._strangers["10.0.0.9"] -= 1
+            assert hall._turned_away(visitor()) == ""
+            for _ in range(FAILURES_MAX):
+                known = visitor()
+                known.link = Link({})
+                await hall._failed(known)
+            assert hall._turned_away(visitor()) == "too many wrong keys"
+            await hall.attend(visitor())  # cut without a word
+            assert theirs.recv(1) == b""
+            theirs.close()
+
+    run(work)
+
+
+# The trail ------------------------------------------------------------------------------------------------------------
+
+
+def test_who_did_what_is_there_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def first() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            job = await daemon.submit(spec(options={"password": "hunter2"}))
+            await daemon.cancel(job.job)
+            with pytest.raises(NotFound):
+                await daemon.cancel(99)
+            daemon.close()
+
+    async def second() -> None:
+        async with serving(tmp_path):
+            entries = await trail(tmp_path)
+            assert [(one.command, one.outcome) for one in entries] == [
+                ("submit", "job 1"),
+                ("cancel_job", "done"),
+                ("cancel_job", "not_found: there is no job 99; the last one is 1"),
+            ]
+            assert {(one.who, one.role) for one in entries} == {(f"uid {os.getuid()}", "operator")}
+            assert "hunter2" not in str(entries)
+            assert json.loads(entries[0].about)["model"] == SHA256
+            asked = ["--host", f"unix:{tmp_path}/api.sock", "audit"]
+            assert await asyncio.to_thread(command_line, asked) == 0
+            header, *rows = capsys.readouterr().out.splitlines()
+            assert header.split() == ["NO", "WHEN", "WHO", "ROLE", "COMMAND", "OUTCOME", "ABOUT"]
+            assert [row.split()[5:7] for row in rows[:2]] == [["operator", "submit"], ["operator", "cancel_job"]]
+            assert await asyncio.to_thread(command_line, [*asked, "-o", "json", "--limit", "1"]) == 0
+
+    run(first)
+    run(second)
+    (entry,) = json.loads(capsys.readouterr().out)["audit"]
+    assert (entry["id"], entry["command"], entry["about"]) == (3, "cancel_job", '{"job":99}')
+
+
+def test_too_many_submissions_are_told_when_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await user(tmp_path)
+            monkeypatch.setattr("autosched.daemon.admission.WAITING_OF_ONE_MAX", 2)
+            until = asyncio.Event()
+            happen = served._runtime.post
+
+            async def slowly(*words: object, **named: object) -> None:
+                await until.wait()
+                await happen(*words, **named)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(served._runtime, "post", slowly)
+            ask = Submit(spec=spec())
+            first = [asyncio.ensure_future(daemon.link.call(ask, Submitted)) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(Busy, match="submissions wait already") as busy:
+                await daemon.link.call(ask, Submitted)
+            assert busy.value.retry_after_s is not None
+            patient = asyncio.ensure_future(daemon.submit(spec()))
+            until.set()
+            assert [(await one).job for one in first] == [1, 2]
+            assert (await patient).job == 3
+            daemon.close()
+
+    run(work)

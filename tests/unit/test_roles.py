@@ -1,0 +1,45 @@
+"""Who may ask what."""
+
+import pytest
+
+from autosched import protocol
+from autosched.protocol import USER_METHODS, Method
+from autosched.roles import LEAST, Role, changes, least, may, may_host, open_to
+
+
+def test_the_table_names_methods_of_users_only() -> None:
+    assert set(LEAST) <= set(USER_METHODS.values())
+
+
+def test_a_role_may_all_that_a_lower_one_may() -> None:
+    viewer, user, operator = (set(open_to(role)) for role in (Role.VIEWER, Role.USER, Role.OPERATOR))
+    assert viewer < user < operator == set(USER_METHODS)
+    assert open_to(Role.CLIENT) == []
+
+
+@pytest.mark.parametrize("method", [protocol.Submit, protocol.CancelJob, protocol.PutBlob, protocol.Shutdown])
+def test_a_viewer_changes_nothing(method: type[Method]) -> None:
+    assert not may(Role.VIEWER, method)
+
+
+def test_only_operators_stop_the_daemon_and_read_the_trail() -> None:
+    for method in (protocol.Shutdown, protocol.ChoosePolicy, protocol.ListAudit):
+        assert not may(Role.USER, method)
+        assert may(Role.OPERATOR, method)
+
+
+def test_a_method_that_nobody_has_thought_of_is_for_operators_and_counts_as_a_change() -> None:
+    class Invented(Method, frozen=True):
+        result = protocol.Done
+
+    assert least(Invented) is Role.OPERATOR
+    assert changes(Invented)
+
+
+def test_what_is_written_into_the_trail() -> None:
+    assert all(changes(method) for method in (protocol.Submit, protocol.CancelJob, protocol.ChoosePolicy))
+    assert not any(changes(method) for method in (protocol.Info, protocol.PutBlob, protocol.ListAudit))
+
+
+def test_viewers_host_no_jobs() -> None:
+    assert [role for role in Role if not may_host(role)] == [Role.VIEWER]
