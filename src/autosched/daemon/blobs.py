@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from autosched.errors import NotFound, Refused
+from autosched.errors import NotFound, Refused, StorageFull
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
 
 
@@ -34,8 +34,10 @@ class Blobs:
         """Take a piece, if it continues what is there; says how far the file is in any case."""
         if piece.total > self._bytes_max:
             raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self._bytes_max}")
-        # The lock is held until the thread is done, even when the uploader hangs up meanwhile.
-        return await asyncio.shield(self._put_alone(piece))
+        # The lock is held until the thread is done, even when the uploader hangs up meanwhile and hears of no failure.
+        alone = asyncio.ensure_future(self._put_alone(piece))
+        alone.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(alone)
 
     async def _put_alone(self, piece: PutBlob) -> BlobState:
         async with self._locks[piece.sha256[0]]:
@@ -80,7 +82,8 @@ class Blobs:
     def _refused(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = "the daemon's disk is full" if full else f"the daemon cannot write ({error.strerror})"
-        return Refused(f"{what}: {self._folder}; free some space there, then send the file again")
+        kind = StorageFull if full else Refused
+        return kind(f"{what}: {self._folder}; free some space there, then send the file again")
 
     async def get(self, wish: GetBlob) -> Chunk:
         """A piece of a complete file."""

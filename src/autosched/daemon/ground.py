@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import resource
 import socket
 import stat
 from collections.abc import Iterable
@@ -11,12 +12,15 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from autosched.address import TCP, TLS
 from autosched.config import HOST_POOL, Config
 from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.model import Pool
 
 SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
 CONNECT_S = 1.0
+FILES_BESIDE = 256
+"""Open files that are no connections: database, uploads, logs, processes."""
 WHEREABOUTS = "daemon.json"
 
 
@@ -113,7 +117,7 @@ def _remove_dead(path: Path) -> None:
 
 
 def bind_tcp(config: Config) -> socket.socket:
-    """A listening TCP socket on the loopback interface. Raises ConfigError when the port is taken."""
+    """A listening TCP socket. Raises ConfigError when the port is taken, or when it had to be protected and is not."""
     host, port = config.listen()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
@@ -130,10 +134,20 @@ def bind_tcp(config: Config) -> socket.socket:
     return server
 
 
-def tcp_address(server: socket.socket) -> str:
+def allow_connections(wanted: int) -> None:
+    """Let this process have so many open, and what else it needs, as far as the system permits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = wanted + FILES_BESIDE
+    if hard != resource.RLIM_INFINITY:
+        files = min(files, hard)
+    if soft not in (resource.RLIM_INFINITY, hard) and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+
+
+def tcp_address(server: socket.socket, *, tls: bool = False) -> str:
     """How to reach it."""
     host, port = server.getsockname()[:2]
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"{TLS if tls else TCP}[{host}]:{port}" if ":" in host else f"{TLS if tls else TCP}{host}:{port}"
 
 
 def notify_manager(state: str) -> None:

@@ -12,16 +12,18 @@ from autosched.core.events import Event, HistoryRecalled
 from autosched.daemon.journal import Statement
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.schema import checked
 from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS stage_times (workload TEXT, target TEXT, stage TEXT, count INTEGER, sum_s REAL,"
-    " PRIMARY KEY (workload, target, stage)) STRICT, WITHOUT ROWID",
+    " crc INTEGER, PRIMARY KEY (workload, target, stage)) STRICT, WITHOUT ROWID",
 )
 ADD = (
-    "INSERT INTO stage_times VALUES (?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET"
-    " count = count + 1, sum_s = sum_s + excluded.sum_s"
+    "INSERT INTO stage_times VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+    " count = count + 1, sum_s = sum_s + excluded.sum_s,"
+    " crc = crc(workload, target, stage, count + 1, sum_s + excluded.sum_s)"
 )
 FIND = (
     "SELECT workload, stage, count, sum_s FROM stage_times WHERE target = ?"
@@ -46,7 +48,7 @@ class History:
         if span.job in self._runtime.sharing:
             return None  # other steps slowed it down
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
-        return ADD, (workload, self._where(span.job), span.stage, took_s)
+        return ADD, checked(workload, self._where(span.job), span.stage, 1, took_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""

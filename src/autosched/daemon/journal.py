@@ -6,18 +6,16 @@ not depend on how slow the disk flushes. A write is acknowledged after its commi
 A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
 version of a policy, or a policy that is not installed any more, cannot make it diverge.
 
-SQLite does not notice flipped bits, so each row carries a CRC over its number, time and content, and numbers have
-no gaps; both are checked when the journal is replayed.
+Rows carry checksums and the numbers of events have no gaps (`schema.py`); how much was acknowledged is also kept beside
+the database (`acknowledged.py`), since a damaged write-ahead log lets commits vanish without a trace.
 """
 
 import asyncio
 import logging
 import queue
 import sqlite3
-import struct
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +25,9 @@ from typing import TypeVar
 import msgspec
 
 from autosched.core.events import Event
-from autosched.errors import AutoschedError, ConfigError, Refused
+from autosched.daemon import schema
+from autosched.daemon.acknowledged import Acknowledged, Mark
+from autosched.errors import AutoschedError, ConfigError, Damaged, StorageFull
 from autosched.model import Step
 
 log = logging.getLogger(__name__)
@@ -35,13 +35,6 @@ log = logging.getLogger(__name__)
 Statement = tuple[str, tuple[object, ...]]
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER, started BLOB)"
-    " STRICT"
-)
-MIGRATIONS = {1: "ALTER TABLE journal ADD COLUMN started BLOB"}
-"""From each earlier format to the next one."""
 RETRY_S = 0.5
 BATCH_MAX = 1_000
 LAZY_S = 0.01
@@ -53,19 +46,22 @@ TRANSIENT = {
     sqlite3.SQLITE_READONLY,
 }  # fmt: skip
 """Errors that may pass: the disk is full or does not answer."""
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file can raise."""
 FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
 """What a statement can raise: the last three for values that SQLite cannot hold."""
 
-_EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
-_STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
+EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
+
+WAYS_OUT = (
+    "Nothing was changed. Put back a backup: autosched db restore; or go on without what is damaged, of which a copy is"
+    " kept: autosched serve --accept-data-loss"
+)
 
 Decided = tuple[Step, ...]
 Row = tuple[float, bytes, bytes]
 """When, the event, and the steps that were started on it, encoded."""
-
-
-class JournalDamaged(AutoschedError):
-    """The journal on disk is not what was written."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,17 +76,24 @@ class _Entry:
 class Journal:
     """The open database. Everything but the writer thread's own part is called from the event loop."""
 
-    def __init__(self, path: Path, *tables: str) -> None:
-        """Open or create the file; `tables` are further statements that make its schema. Raises JournalDamaged."""
+    def __init__(self, path: Path, *tables: str, beside: bool = False) -> None:
+        """Open or create the file; `tables` are further statements that make its schema. `beside`: only to be read as
+        it is at this moment, whoever writes to it. Raises Damaged or ConfigError."""
         self.path = path
         self.stalled = ""
         """Why nothing can be written now; empty when all is well."""
+        self.worry = ""
+        """What else is wrong with it: nothing is lost, but something is not as it should be."""
         self.seq = 0
         """Number of the last durable event."""
+        self.written = 0
+        """Writes of this life."""
         try:
-            self._db = _connect(path, (SCHEMA, *tables))
-        except sqlite3.Error as error:
-            raise _unreadable(path, error) from None
+            self._db = open_beside(path) if beside else _connect(path, tables)
+            self.commits = commits_of(self._db)
+        except UNREADABLE as error:
+            raise unreadable(path, error) from None
+        self._acknowledged = Acknowledged(path)
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,40 +102,46 @@ class Journal:
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
-    def replay(self) -> Iterator[tuple[float, Event, Decided | None]]:
-        """All events in order, each checked, with the steps started on it; None: the row is older than that column.
+    @property
+    def db(self) -> sqlite3.Connection:
+        """To be used before `start`."""
+        assert self._thread is None, "the connection is the writer's"
+        return self._db
 
-        Raises JournalDamaged. To be exhausted before `start`.
+    def replay(self, after: int = 0) -> Iterator[tuple[float, Event, Decided | None]]:
+        """The events after this one in order, each checked, with the steps started on it; None: the row is older than
+        that column.
+
+        Raises Damaged. To be exhausted before `start`.
         """
+        self.seq = after
         try:
-            rows = self._db.execute("SELECT seq, now, event, crc, started FROM journal ORDER BY seq")
+            sql = "SELECT seq, now, event, crc, started FROM journal WHERE seq > ? ORDER BY seq"
+            rows = self._db.execute(sql, (after,))
             for seq, now, event, crc, started in rows:
                 self.seq += 1
                 if seq != self.seq:
                     raise self._damaged(f"row {self.seq} is missing")
-                if crc != _crc(seq, now, event, started):
+                if crc != schema.journal_crc(seq, now, event, started):
                     raise self._damaged(f"the checksum of row {seq} does not match")
                 try:
-                    decoded = _EVENT.decode(event)
-                    steps = None if started is None else _STEPS.decode(started)
+                    decoded = EVENT.decode(event)
+                    steps = None if started is None else STEPS.decode(started)
                 except msgspec.MsgspecError as error:
                     raise self._damaged(f"row {seq} is no event of this version: {error}") from None
                 yield now, decoded, steps
-        except sqlite3.Error as error:
-            raise _unreadable(self.path, error) from None
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
 
-    def _damaged(self, what: str) -> JournalDamaged:
-        return JournalDamaged(
-            f"{self.path} is damaged: {what}. Nothing was changed. Restore a backup of the state folder, or move the"
-            " folder away to start with an empty one"
-        )
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"{self.path} is damaged: {what}. {WAYS_OUT}")
 
     def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:
         """Read before `start`, at once."""
         try:
             yield from self._db.execute(sql, params)
-        except sqlite3.Error as error:
-            raise _unreadable(self.path, error) from None
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
 
     async def read(self, sql: str, *params: object, limit: int = -1) -> list[tuple[object, ...]]:
         """Up to `limit` rows of what is committed, read in a thread of its own."""
@@ -190,6 +199,7 @@ class Journal:
         self._reader.shutdown()
         if self._thread is None or not self._thread.is_alive():
             self._db.close()
+            self._acknowledged.close()
 
     def _close_reading(self) -> None:
         if self._reading is not None:
@@ -233,29 +243,33 @@ class Journal:
         return batch, open_
 
     def _commit(self, batch: list[_Entry]) -> None:
-        db, seq = self._db, self.seq
+        db, seq, commits = self._db, self.seq, self.commits
+        if not any(entry.row or entry.statements for entry in batch):
+            return
         try:
             db.execute("BEGIN IMMEDIATE")
             for entry in batch:
                 if entry.row is not None:
                     seq += 1
                     now, event, started = entry.row
-                    crc = _crc(seq, now, event, started)
+                    crc = schema.journal_crc(seq, now, event, started)
                     db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, now, event, crc, started))
                 for sql, params in entry.statements:
                     db.execute(sql, params)
+            db.execute(schema.COUNT_COMMIT)
             db.execute("COMMIT")
         except FAULTS:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self.seq = seq
+        self.seq, self.commits, self.written = seq, commits + 1, self.written + len(batch)
+        self._acknowledged.write(Mark(self.commits, self.seq))
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
         """Returns what is to be tried again."""
-        if _code(error) in TRANSIENT:
+        if may_pass(error):
             why = f"{self.path} cannot be written ({error}); free some space on its disk"
-            refused = Refused(f"the daemon cannot store anything now: {why}, then try again")
+            refused = StorageFull(f"the daemon cannot store anything now: {why}, then try again")
             self._settle([(entry, refused) for entry in batch if entry.droppable], why)
             return [entry for entry in batch if not entry.droppable]
         if len(batch) > 1:  # find out whose fault it is
@@ -290,38 +304,50 @@ class Journal:
                 entry.done.set_exception(error)
 
 
-def _connect(path: Path, schema: tuple[str, ...]) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+def open_beside(path: Path) -> sqlite3.Connection:
+    """Only to read, all tables as of the same moment, while a daemon may be writing. Raises what is in UNREADABLE."""
+    uri = path.absolute().as_uri()
+    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
     try:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise ConfigError(f"{path} was written by a newer autosched (format {version}); install that again")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        migrations = [MIGRATIONS[earlier] for earlier in range(version or SCHEMA_VERSION, SCHEMA_VERSION)]
-        set_version = f"PRAGMA user_version = {SCHEMA_VERSION}"
-        for statement in ("BEGIN IMMEDIATE", *migrations, *schema, set_version, "COMMIT"):
-            db.execute(statement)
+        schema.add_functions(db)
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _crc(seq: int, now: float, event: bytes, started: bytes | None) -> int:
-    crc = zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
-    return crc if started is None else zlib.crc32(started, crc)
+def commits_of(db: sqlite3.Connection) -> int:
+    """How many commits a daemon has made in it; 0 for a database of a form that did not count them."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'header'").fetchone() is None:
+        return 0
+    row = db.execute("SELECT count FROM header WHERE name = ?", (schema.COMMITS,)).fetchone()
+    return int(row[0]) if row is not None else 0
 
 
-def _code(error: Exception) -> int:
+def _connect(path: Path, tables: tuple[str, ...]) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        schema.version(db, path)
+        schema.add_functions(db)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        schema.prepare(db, path, tables)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether it is for lack of space or rights, and not for what is in the file."""
     code: int = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own layer have none
-    return code & 0xFF
+    return code & 0xFF in TRANSIENT
 
 
-def _unreadable(path: Path, error: sqlite3.Error) -> AutoschedError:
-    if _code(error) in TRANSIENT:
+def unreadable(path: Path, error: Exception) -> AutoschedError:
+    """What an error of SQLite means before anything is served."""
+    if may_pass(error):
         return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
-    return JournalDamaged(
-        f"{path} is not a usable database ({error}). Nothing was changed. Restore a backup of the state folder, or"
-        " move the folder away to start with an empty one"
-    )
+    return Damaged(f"{path} is not a usable database ({error}). {WAYS_OUT}")

@@ -1,0 +1,130 @@
+"""`autosched db`: look after the database of a daemon on this machine."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from autosched import units
+from autosched.cli.output import data, document, say, table
+from autosched.errors import Damaged
+
+config_option = click.option(
+    "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
+)
+style_option = click.option(
+    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
+)
+
+
+@click.group()
+def db() -> None:
+    """Check, back up, restore and upgrade a daemon's database. It need not run; check and backup may be used while it
+    does."""
+
+
+def _state_dir(settings: Path | None) -> Path:
+    from autosched.config import load
+
+    return load(settings).state_dir
+
+
+@db.command()
+@config_option
+@style_option
+def check(settings: Path | None, style: str) -> int:
+    """Check every row, and that the files of results are there. Exit code 8: something is damaged."""
+    from autosched.daemon import backups, database
+
+    state_dir = _state_dir(settings)
+    path = database.database(state_dir)
+    backups.there(path)
+    found = backups.look(path, state_dir / "blobs")
+    if style == "json":
+        document("check", found)
+    else:
+        data(f" {path}, format {found.format}")
+        rows = [
+            (name, f"{count:,}", str(sum(one.table == name for one in found.damage)))
+            for name, count in found.rows.items()
+        ]
+        data(table(("TABLE", "ROWS", "DAMAGED"), rows, right=(1, 2)))
+        for one in found.damage:
+            data(f" ! {one.what}")
+        say("Something is damaged: autosched db restore" if found.damage else "All of it is as it was written.")
+    return Damaged.exit_code if found.damage else 0
+
+
+@db.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@config_option
+@style_option
+def backup(file: Path | None, settings: Path | None, style: str) -> None:
+    """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
+    from autosched.daemon import backups
+
+    made = backups.make(_state_dir(settings), file)
+    if style == "json":
+        return document("backup", {"path": str(made), "bytes": made.stat().st_size})
+    data(str(made))
+    say(f"{units.size(made.stat().st_size)}; models and results are not in it: they lie in blobs/ in the state folder")
+
+
+@db.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@config_option
+@style_option
+def restore(file: Path | None, settings: Path | None, style: str) -> None:
+    """Put the backup FILE, or the daemon's own one of that name, in the database's place; without FILE, list these.
+
+    Only while the daemon does not run. The former database is kept. Jobs and records that came after the backup are not
+    known any more.
+    """
+    from autosched.daemon import backups, database, ground
+
+    state_dir = _state_dir(settings)
+    if file is None:
+        return _list(backups.all_of(state_dir), style)
+    if not file.exists() and (own := database.backups(state_dir) / file.name).exists():
+        file = own
+    lock = ground.take_state_dir(state_dir)
+    try:
+        former = backups.restore(state_dir, file)
+    finally:
+        os.close(lock)
+    if style == "json":
+        return document("restore", {"restored": str(file), "former": str(former) if former is not None else None})
+    data(f" {file} is the database now")
+    if former is not None:
+        say(f"the former one: {former}")
+
+
+def _list(found: list[Path], style: str) -> None:
+    now = datetime.now(UTC).timestamp()
+    if style == "json":
+        return document("backups", [{"path": str(path), "bytes": path.stat().st_size} for path in found])
+    rows = [(path.name, units.size(path.stat().st_size), units.duration(now - path.stat().st_mtime)) for path in found]
+    data(table(("BACKUP", "SIZE", "AGE"), rows, right=(1, 2), give=0))
+    say("Put one back:  autosched db restore FILE" if found else "There is none yet: autosched db backup")
+
+
+@db.command()
+@config_option
+@style_option
+def upgrade(settings: Path | None, style: str) -> None:
+    """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
+    from autosched.daemon import backups, ground
+
+    state_dir = _state_dir(settings)
+    lock = ground.take_state_dir(state_dir)
+    try:
+        done = backups.upgrade(state_dir)
+    finally:
+        os.close(lock)
+    if style == "json":
+        return document("upgrade", done)
+    if done.before == done.after:
+        return data(f" format {done.after}: nothing to do")
+    data(f" format {done.before} -> {done.after}")
+    say(f"as it was before: {done.backup}")

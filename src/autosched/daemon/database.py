@@ -1,0 +1,23 @@
+"""Where the database is, all of its tables, and what lies beside it."""
+
+from pathlib import Path
+
+from autosched.daemon import audit, history, snapshot, store
+
+DATABASE = "autosched.db"
+TABLES = (*store.TABLES, *history.TABLES, *audit.TABLES)
+
+
+def snapshots(state_dir: Path) -> Path:
+    """Where snapshots are."""
+    return state_dir / snapshot.FOLDER
+
+
+def backups(state_dir: Path) -> Path:
+    """Where backups are."""
+    return state_dir / "backups"
+
+
+def database(state_dir: Path) -> Path:
+    """The file."""
+    return state_dir / DATABASE
