@@ -13,6 +13,7 @@ from msgspec import inspect as types
 
 from autosched import backend, model, protocol
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, HELLO, USER_METHODS, Method
+from autosched.roles import least
 
 PAGE = Path(__file__).parents[1] / "docs/protocol.md"
 BEGIN, END = "<!-- generated from protocol.py -->\n", "<!-- end -->\n"
@@ -31,7 +32,8 @@ def generated() -> str:
     for title, methods in TABLES:
         lines += [f"### {title}", ""]
         for name, kind in methods.items():
-            lines += described(f"`{name}` → {_result(kind)}", kind, seen)
+            needs = f" (needs the role {least(kind).value})" if methods is TABLES[-1][1] else ""
+            lines += described(f"`{name}` → {_result(kind)}{needs}", kind, seen)
             _note(types.type_info(kind.result), seen)
     lines += ["### Types", ""]
     _note(types.type_info(backend.Evaluation), seen)  # of a file, not of a method
@@ -83,6 +85,8 @@ def said(kind: types.Type) -> str:
             long = f" of at most {kind.max_length} characters" if kind.max_length else ""
             return f"text{long}" + (f" like `{kind.pattern}`" if kind.pattern else "")
         case types.BytesType():
+            if kind.min_length and kind.min_length == kind.max_length:
+                return f"{kind.max_length} bytes"
             return "bytes" + (f", at most {kind.max_length}" if kind.max_length else "")
         case types.EnumType():
             return " or ".join(f'"{one.value}"' for one in kind.cls)

@@ -19,7 +19,7 @@ from autosched.offers import offered
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 2)
+BACKEND_API = (1, 3)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
 
 docs/plugins.md tells what each minor brought.

@@ -8,14 +8,15 @@ import time
 from types import TracebackType
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from autosched import address as addresses
 from autosched.address import UNIX
-from autosched.errors import DaemonUnreachable, from_wire
-from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, Method, Welcome
+from autosched.errors import DaemonUnreachable, Refused
+from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome
 from autosched.version import __version__
-from autosched.wire import Answer, Peer, result_of
+from autosched.wire import Answer, Closing, Peer, error_of, result_of
 
 T = TypeVar("T", bound=Struct)
 TIMEOUT_S = 10.0
@@ -31,10 +32,29 @@ class Caller:
         self._peer = Peer({}, FRAME_BYTES)
         self._socket = _connect(address, timeout_s)
         try:
-            self.welcome = self.call(Hello(protocol=PROTOCOL, software=f"autosched {__version__}"), Welcome)
+            self.welcome = self._introduce()
         except BaseException:
             self._socket.close()
             raise
+
+    def _introduce(self) -> Welcome:
+        hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
+        if not self.address.startswith(UNIX):
+            from autosched import keys  # here, because a command on the unix socket must start fast
+
+            if (key := keys.for_address(self.address)) is not None:
+                proving = keys.Proving(key, self._channel)
+                proof = proving.answer(self.call(proving.question(), Challenge))
+                hello = msgspec.structs.replace(hello, proof=proof)
+        return self.call(hello, Welcome)
+
+    @property
+    def _channel(self) -> bytes:
+        """As of Link: what a proof is bound to."""
+        import hashlib
+
+        shown = getattr(self._socket, "getpeercert", None)
+        return hashlib.sha256(shown(binary_form=True) or b"").digest() if shown is not None else b""
 
     def call(self, method: Method, kind: type[T]) -> T:
         """Ask; wait for the answer. Raises the error that the daemon answers with, or DaemonUnreachable."""
@@ -46,6 +66,8 @@ class Caller:
                 message = self._peer.next()
                 if isinstance(message, Answer) and message.id == id:
                     break
+                if isinstance(message, Closing):
+                    raise Refused(f"the daemon at {self.address} closed the connection: {message.reason}")
                 if message is None:
                     self._socket.settimeout(max(0.001, deadline_at - time.monotonic()))
                     if not (received := self._socket.recv(65_536)):
@@ -59,7 +81,7 @@ class Caller:
         except OSError as error:
             raise unreachable(self.address, error) from None
         if message.error is not None:
-            raise from_wire(*message.error)
+            raise error_of(message)
         return result_of(message, kind)
 
     def __enter__(self) -> "Caller":
@@ -89,7 +111,13 @@ def unreachable(address: str, error: OSError) -> DaemonUnreachable:
 def _connect(address: str, timeout_s: float) -> socket.socket:
     try:
         if not address.startswith(UNIX):
-            return socket.create_connection(addresses.tcp(address), timeout_s)
+            opened = socket.create_connection(addresses.tcp(address), timeout_s)
+            try:
+                tls = addresses.tls_to(address)
+                return opened if tls is None else tls.wrap_socket(opened)
+            except BaseException:
+                opened.close()
+                raise
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             opened.settimeout(timeout_s)

@@ -8,7 +8,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -31,11 +32,17 @@ class Ended(Struct, frozen=True):
 async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
     """Run ``python -m module words...`` to its end. Raises RequestError when the deadline passes first.
 
-    The whole process group is killed then, and when the caller is cancelled.
+    The whole process group is killed then, and when the caller is cancelled. What libraries keep for themselves (ONNX
+    Runtime counts its uses) goes into a folder that is gone afterwards, not into the user's HOME.
     """
+    with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
+        return await _run(module, words, {**os.environ, "XDG_CACHE_HOME": folder}, timeout_s)
+
+
+async def _run(module: str, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Ended:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE, start_new_session=True,
+        stderr=asyncio.subprocess.PIPE, start_new_session=True, env=environment,
     )  # fmt: skip
     try:
         async with asyncio.timeout(timeout_s):

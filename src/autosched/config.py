@@ -28,7 +28,11 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     state_dir: str = ""
     socket: str = ""
+    group: str = ""
     listen: str = "127.0.0.1:0"
+    tls_certificate: str = ""
+    tls_key: str = ""
+    keys: str = ""
     idle_exit_s: Period = 60.0
 
 
@@ -61,7 +65,15 @@ class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How devices are watched."""
 
-    sentinel_interval_s: Period = 30.0
+    sentinel_interval_s: Annotated[float, Meta(ge=0, le=1e9)] = 30.0
+    """0: before each step."""
+
+
+class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Copies of the database."""
+
+    interval_s: Annotated[float, Meta(ge=0, le=1e9)] = 3_600.0
+    keep: Annotated[int, Meta(ge=1, le=1_000)] = 6
 
 
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +93,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     device: Annotated[tuple[DeviceConfig, ...], Meta(max_length=1_000)] = ()
     scheduler: SchedulerConfig = SchedulerConfig()
     guard: GuardConfig = GuardConfig()
+    backup: BackupConfig = BackupConfig()
     limits: LimitsConfig = LimitsConfig()
 
     @property
@@ -105,17 +118,32 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         return self.state_dir / "api.sock"
 
     def listen(self) -> tuple[str, int]:
-        """Host and port of the TCP listener. Raises ConfigError unless it is on the loopback interface."""
+        """Host and port of the TCP listener. Raises ConfigError when others could reach it without TLS."""
         host, _, port = self.daemon.listen.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or int(port) > 65_535:
             raise ConfigError(f"daemon.listen is {self.daemon.listen!r}; write host:port, for example 127.0.0.1:0")
-        if host not in ("127.0.0.1", "::1", "localhost"):
+        if bool(self.daemon.tls_certificate) != bool(self.daemon.tls_key):
+            raise ConfigError("daemon.tls_certificate and daemon.tls_key belong together; set both, or none")
+        if not loopback(host) and not self.daemon.tls_certificate:
             raise ConfigError(
-                f"daemon.listen is {self.daemon.listen!r}, which other machines can reach; there is no authentication"
-                " yet, so only 127.0.0.1 is allowed. To reach it from elsewhere, use an SSH tunnel"
+                f"daemon.listen is {self.daemon.listen!r}, which other machines can reach; that needs TLS and keys:"
+                " set daemon.tls_certificate and daemon.tls_key (etc/autosched.toml has a command that makes them), and"
+                " make keys with: autosched key new ROLE. Or listen on 127.0.0.1, and use an SSH tunnel"
             )
         return host, int(port)
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return True
+    import ipaddress  # here, because commands that only want the default paths must start fast
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def load(path: Path | None) -> Config:

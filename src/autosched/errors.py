@@ -6,8 +6,11 @@ AutoschedError
 ├── RequestError       the user asked for the impossible; the session lives
 │   ├── NotFound       no such job, device, backend, blob or module
 │   ├── Refused        allowed in principle, not now or not for you
+│   │   ├── StorageFull   the daemon's disk takes nothing more; what was acknowledged is safe
+│   │   └── Busy          too much at once; says when to try again
 │   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
 ├── DaemonUnreachable  nobody answers at the address; says how to start a daemon
+├── Damaged            what is on disk is not what was written; says what is lost and the ways out
 ├── JobFailed          the job ended without a result; says why
 ├── JobCancelled       somebody stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
@@ -23,6 +26,8 @@ class AutoschedError(Exception):
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "error"  # the word that crosses the wire
+    retry_after_s: float | None = None
+    """When to try again, if the daemon said so."""
 
 
 class ConfigError(AutoschedError):
@@ -59,6 +64,22 @@ class Refused(RequestError):
     code = "refused"
 
 
+class Busy(Refused):
+    """The daemon has too much to do; nothing was done."""
+
+    code = "busy"
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StorageFull(Refused):
+    """The daemon's disk takes nothing more for now."""
+
+    code = "storage_full"
+
+
 class ModelRejected(RequestError):
     """The model cannot be tuned as it is."""
 
@@ -71,6 +92,13 @@ class DaemonUnreachable(AutoschedError):
 
     exit_code = 3
     code = "unreachable"
+
+
+class Damaged(AutoschedError):
+    """What is on disk is not what was written."""
+
+    exit_code = 8
+    code = "damaged"
 
 
 class JobFailed(AutoschedError):
@@ -103,8 +131,11 @@ def from_wire(code: str, message: str) -> AutoschedError:
             RequestError,
             NotFound,
             Refused,
+            Busy,
+            StorageFull,
             ModelRejected,
             DaemonUnreachable,
+            Damaged,
             JobFailed,
             JobCancelled,
             StepFailed,

@@ -4,10 +4,12 @@ Requests of the peer are handled concurrently and may be answered out of order. 
 arrival, one loop turn each, so whatever a handler does before its first `await` happens in that order.
 
 Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
-the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected.
+the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected;
+answers that wait until it reads count as unread.
 """
 
 import asyncio
+import hashlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,10 +18,10 @@ from typing import TypeVar, cast
 from msgspec import Struct
 
 from autosched import address as addresses
-from autosched.address import TCP, UNIX
-from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError, from_wire
+from autosched.address import TCP, TLS, UNIX
+from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Method
-from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
+from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, error_of, result_of
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +53,14 @@ class Link(asyncio.Protocol):
         self.in_progress_max = in_progress_max
         self.address = "?"
         """Who is at the other end."""
+        self.channel = b""
+        """What proofs of keys are bound to: the SHA-256 of the certificate that the daemon showed, if it did."""
         self.lost = ""
         """Why the connection ended; empty while it stands."""
+        self.hung_up = False
+        """Whether the peer ended it, and not this end or a fault in between."""
+        self.broken = False
+        """Whether the peer broke the protocol."""
         self.last_heard_at = 0.0
         """Loop time at which the peer last sent anything."""
         self._opened = opened
@@ -62,6 +70,7 @@ class Link(asyncio.Protocol):
         self._readable = asyncio.Event()  # set while the peer reads what we write
         self._readable.set()
         self._unread_alarm: asyncio.TimerHandle | None = None
+        self._answers_bytes = 0  # of answers that wait until the peer reads
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._handling: set[asyncio.Task[None]] = set()
         self._reading = True
@@ -71,7 +80,7 @@ class Link(asyncio.Protocol):
     async def open(
         cls, address: str, *, serves: Methods | None = None, handler: Handler | None = None, timeout_s: float = 5.0
     ) -> "Link":
-        """Connect to "unix:/path" or "tcp://host:port". Raises DaemonUnreachable."""
+        """Connect to "unix:/path", "tcp://host:port" or "tls://host:port". Raises DaemonUnreachable."""
         loop = asyncio.get_running_loop()
 
         def link() -> Link:
@@ -83,7 +92,7 @@ class Link(asyncio.Protocol):
                     _, opened = await loop.create_unix_connection(link, address.removeprefix(UNIX))
                 else:
                     host, port = addresses.tcp(address)
-                    _, opened = await loop.create_connection(link, host, port)
+                    _, opened = await loop.create_connection(link, host, port, ssl=addresses.tls_to(address))
         except TimeoutError:
             raise _unreachable(address, f"no answer in {timeout_s:g} s") from None
         except OSError as error:
@@ -108,13 +117,27 @@ class Link(asyncio.Protocol):
         finally:
             self._calls.pop(id, None)
         if answer.error is not None:
-            raise from_wire(*answer.error)
+            raise error_of(answer)
         return result_of(answer, kind)
 
     def notify(self, method: Method) -> None:
         """Tell the peer something. Raises DaemonUnreachable when the connection is gone already."""
         self._check_open()
         self._write(self.peer.notify(method))
+
+    async def keep_alive(self, ask: Method, every_s: float, silence_s: float) -> None:
+        """Ask this now and then, until the connection ends; end it when the peer has said nothing for `silence_s`.
+
+        It does not matter what the answer is, and answers take their time: nobody waits for one of them.
+        """
+        while not self.closed:
+            asked_at = self._loop.time()
+            self._write(self.peer.request(ask)[1])
+            await asyncio.sleep(every_s)
+            now = self._loop.time()
+            stood_still = now - asked_at > 2 * every_s  # this process, so what has arrived is not read yet
+            if now - self.last_heard_at > silence_s and self._reading and not stood_still:
+                self.abort(f"it said nothing for {silence_s:g} s")
 
     def close(self, reason: str = "closed by this end") -> None:
         """Close after what was written has been sent; the peer has 10 s to take it."""
@@ -174,6 +197,7 @@ class Link(asyncio.Protocol):
             try:
                 message = self.peer.next()
             except WireError as broken:
+                self.broken = True
                 self.refuse(str(broken))
                 return
             if message is None:
@@ -189,6 +213,7 @@ class Link(asyncio.Protocol):
                 case Rejected(id=id, error=error):
                     self._write(self.peer.fail(id, error))
                 case Closing(reason=reason):
+                    self.hung_up = True
                     self.close(f"the peer closed the connection: {reason}")
                     return
         else:
@@ -229,7 +254,13 @@ class Link(asyncio.Protocol):
         except Exception:
             log.exception("%s of %s crashed", type(method).__name__, self.address)
             frame = self.peer.fail(id, RequestError(f"{type(method).__name__} crashed; the log of the peer says why"))
-        await self._readable.wait()
+        self._answers_bytes += len(frame)
+        if self._answers_bytes > UNREAD_BYTES_MAX:
+            self.abort(f"it left {UNREAD_BYTES_MAX} bytes of answers unread")
+        try:
+            await self._readable.wait()
+        finally:
+            self._answers_bytes -= len(frame)
         self._write(frame)
 
     async def _take(self, method: Method) -> None:
@@ -253,8 +284,11 @@ class Link(asyncio.Protocol):
         self.last_heard_at = self._loop.time()
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.address = f"{TCP}{peer[0]}:{peer[1]}"
+            tls = transport.get_extra_info("ssl_object")
+            self.address = f"{TCP if tls is None else TLS}{peer[0]}:{peer[1]}"
             _notice_silence(transport.get_extra_info("socket"))
+            if tls is not None:
+                self.channel = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
         else:
             self.address = f"{UNIX}{peer or transport.get_extra_info('sockname') or ''}"
         if self._opened is not None:
@@ -283,6 +317,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self.hung_up |= exc is None and not self.lost
         self.lost = self.lost or (str(exc) if exc is not None else "the peer closed the connection")
         if self._unread_alarm is not None:
             self._unread_alarm.cancel()

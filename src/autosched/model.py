@@ -93,6 +93,9 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Floating-point operations of one call."""
     shape: Text = ""
     """What it works on, for people: "conv2d 64x56x56 -> 64, 3x3"."""
+    groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
+    """Where it competes: for each group of tasks of which the network will use the fastest, how many of its calls that
+    is. Calls in no group are its own."""
 
 
 class Failure(StrEnum):

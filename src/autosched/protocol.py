@@ -26,7 +26,7 @@ from autosched.model import (
     Text,
 )
 
-PROTOCOL = (1, 2)
+PROTOCOL = (1, 3)
 """(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
 
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024
@@ -36,6 +36,7 @@ HEARTBEAT_S = 5.0
 SILENCE_S = 20.0
 """A client that says nothing for so long is taken for dead."""
 WAIT_MAX_S = 30.0
+NONCE_BYTES = 32
 
 Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
 
@@ -60,10 +61,28 @@ class Welcome(Struct, frozen=True):
     software: str
     session: int
     heartbeat_s: float = HEARTBEAT_S
+    role: str = ""
+    """What this connection is allowed: "viewer", "user", "operator" or "client"."""
 
 
-class Hello(Method, frozen=True):
-    """The first request of each connection. role: "user" or "client"; a client names its job and shows its token."""
+class Challenge(Struct, frozen=True):
+    """The answer to Authenticate."""
+
+    nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+    proof: bytes
+    """That the daemon has the key too."""
+
+
+class Authenticate(Method, frozen=True):
+    """Before Hello, where keys are asked for: the id of this end's key, and a nonce. Hello then carries the proof."""
+
+    result = Challenge
+    key: Annotated[str, Meta(max_length=32)]
+    nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+
+
+class Hello(Method, frozen=True, omit_defaults=True):
+    """Says who comes. role: "user" or "client"; a client names its job and shows its token."""
 
     result = Welcome
     protocol: Version
@@ -71,6 +90,10 @@ class Hello(Method, frozen=True):
     role: Annotated[str, Meta(max_length=20)] = "user"
     job: JobId | None = None
     token: Annotated[str, Meta(max_length=200)] = ""
+    proof: Annotated[bytes, Meta(max_length=32)] = b""
+    """That this end has the key that it named in Authenticate."""
+    returns: bool = False
+    """A client that had a connection before, has lost it, and says with Return how it stands."""
 
 
 class Calibration(Struct, frozen=True):
@@ -191,6 +214,8 @@ class TaskView(Struct, frozen=True):
     """Until its running step is killed."""
     default_s: float | None = None
     """Without tuning, measured side by side with the best candidates; equal to `best_s` where it won."""
+    groups: dict[str, int] = {}
+    """Its calls for which it competes with other tasks, by group; the fastest of a group does them."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -216,7 +241,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     last_error: str = ""
     """Stage and message of the last of them."""
     estimate_s: float | None
-    """Sum over tasks of weight times best latency; None until every task has a valid record."""
+    """Sum over tasks of calls times best latency, of tasks that compete the fastest; None while records are lacking."""
     first_estimate_s: float | None
     eta_s: float | None
     submitted_at: float
@@ -317,7 +342,7 @@ class UnitView(Struct, frozen=True):
     unit: str
     pools: tuple[str, ...]
     cores: tuple[int, ...]
-    state: str  # "free", "busy", "stopping"
+    state: str  # "free", "busy", "stopping", "drained"
     job: JobId | None = None
     task: int | None = None
     stage: str = ""
@@ -328,6 +353,8 @@ class UnitView(Struct, frozen=True):
     """Share of the daemon's uptime in which it was leased."""
     health: str = ""
     """Of a device: whether its measurements can be trusted, and why not."""
+    drained: str = ""
+    """Why it gets no steps; empty when it does."""
 
 
 class UnitList(Struct, frozen=True):
@@ -340,6 +367,29 @@ class ListDevices(Method, frozen=True):
     """Host lanes and devices: who holds them, since when, until when."""
 
     result = UnitList
+
+
+class DrainUnit(Method, frozen=True):
+    """Give this lane or device no more steps; what runs on it goes on. It stays so over restarts."""
+
+    result = Done
+    unit: Name
+    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class ReturnUnit(Method, frozen=True):
+    """Give a drained unit steps again."""
+
+    result = Done
+    unit: Name
+
+
+class FreeUnit(Method, frozen=True):
+    """Somebody who knows says that nothing runs on this unit any more: its holder's client is given up, and killed
+    where that is possible."""
+
+    result = Done
+    unit: Name
 
 
 class Span(Struct, frozen=True):
@@ -394,8 +444,39 @@ class ListArtifacts(Method, frozen=True):
     job: JobId
 
 
+class AuditEntry(Struct, frozen=True):
+    """One command that changed something, or was to."""
+
+    id: int
+    at: str
+    """Wall time, ISO 8601."""
+    who: str
+    """The user of the operating system ("uid 1000"), or the key ("key 3f2a91bc")."""
+    role: str
+    address: str
+    command: str
+    about: str
+    """The command's parameters in JSON, shortened; no secrets."""
+    outcome: str
+    """Empty while it is under way, or when the daemon died meanwhile."""
+
+
+class AuditList(Struct, frozen=True):
+    """Newest last."""
+
+    entries: tuple[AuditEntry, ...]
+
+
+class ListAudit(Method, frozen=True):
+    """The latest `limit` commands that changed something; with `before`, of those with a smaller id."""
+
+    result = AuditList
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    before: Annotated[int, Meta(ge=0)] | None = None
+
+
 class Shutdown(Method, frozen=True):
-    """Stop the daemon. Running jobs resume from their records when it starts again."""
+    """Stop the daemon and its clients. Running jobs resume from their records when it starts again."""
 
     result = Done
 
@@ -418,6 +499,16 @@ class JobOrder(Struct, frozen=True):
     """CPU cores of one of the devices."""
     host_cores: tuple[int, ...] = ()
     """Where a client on the daemon's own machine may run, so that devices stay quiet."""
+
+
+class Return(Method, frozen=True):
+    """A client is back, from a lost connection or a daemon that died. Then come the records and ends of steps that it
+    has not heard to be known."""
+
+    result = Done
+    steps: Annotated[tuple[StepId, ...], Meta(max_length=4_096)]
+    """Those that it runs, or has ended without hearing that this is known."""
+    load: JobLoad
 
 
 class GetOrder(Method, frozen=True):
@@ -505,6 +596,13 @@ class RevokeStep(Method, frozen=True):
     reason: Text
 
 
+class Goodbye(Method, frozen=True):
+    """Notification: the daemon goes, and comes back. Running steps go on; connect again and say Return."""
+
+    result = Done
+    reason: Text
+
+
 class Stop(Method, frozen=True):
     """Notification: end within a second."""
 
@@ -523,17 +621,17 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 
 USER_METHODS = _table(
     Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, GetPolicy, ChoosePolicy,
-    ListDevices, ListSpans, ListArtifacts, Shutdown,
+    ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListSpans, ListArtifacts, ListAudit, Heartbeat, Shutdown,
 )  # fmt: skip
 """What a user may ask of the daemon."""
 
 CLIENT_METHODS = _table(
-    GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords
+    Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords
 )
 """What a client may ask of the daemon."""
 
-DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Stop)
+DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Goodbye, Stop)
 """What the daemon may ask of a client."""
 
-HELLO = _table(Hello)
+HELLO = _table(Hello, Authenticate)
 """What a peer may ask before it has said who it is."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -9,12 +10,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from autosched import blobs, blocking
+from autosched.address import UNIX
 from autosched.config import DEVICE_POOL
-from autosched.errors import DaemonUnreachable
+from autosched.errors import Busy, DaemonUnreachable
+from autosched.introduction import introduce
 from autosched.link import Link
 from autosched.model import Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
     PROTOCOL,
+    SILENCE_S,
     WAIT_MAX_S,
     Artifact,
     ArtifactList,
@@ -25,6 +29,7 @@ from autosched.protocol import (
     GetJob,
     GetPolicy,
     GetRecords,
+    Heartbeat,
     Hello,
     Info,
     JobView,
@@ -44,6 +49,9 @@ from autosched.protocol import (
 from autosched.version import __version__
 
 CONNECT_S = 5.0
+BUSY_S = 60.0
+BEAT_S = 15.0
+"""So often a user's connection is looked at: a daemon that is silent is noticed after so long and SILENCE_S at most."""
 ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
@@ -58,6 +66,7 @@ class Daemon:
     def __init__(self, link: Link, welcome: Welcome) -> None:
         self.link = link
         self.welcome = welcome
+        self._beating: asyncio.Future[None] | None = None
 
     @classmethod
     async def connect(cls, address: str, *, timeout_s: float = CONNECT_S) -> "Daemon":
@@ -70,10 +79,13 @@ class Daemon:
             raise
         try:
             hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
-            return cls(link, await link.call(hello, Welcome, timeout_s=timeout_s))
+            daemon = cls(link, await introduce(link, hello, timeout_s=timeout_s))
         except BaseException:
             link.abort("hello failed")
             raise
+        if not address.startswith(UNIX):  # there, whoever is gone is gone for the kernel too
+            daemon._beating = asyncio.ensure_future(link.keep_alive(Heartbeat(), BEAT_S, SILENCE_S))
+        return daemon
 
     @property
     def address(self) -> str:
@@ -82,6 +94,8 @@ class Daemon:
 
     def close(self) -> None:
         """End the connection; jobs go on."""
+        if self._beating is not None:
+            self._beating.cancel()
         self.link.close()
 
     async def info(self) -> DaemonInfo:
@@ -101,8 +115,16 @@ class Daemon:
         return await blobs.upload(self.link, path, progress)
 
     async def submit(self, spec: JobSpec) -> Submitted:
-        """Submit one job whose model is uploaded."""
-        return await self.link.call(Submit(spec=spec), Submitted)
+        """Submit one job whose model is uploaded; waits for a minute at most while the daemon has too much to do."""
+        patient_until = asyncio.get_running_loop().time() + BUSY_S
+        while True:
+            try:
+                return await self.link.call(Submit(spec=spec), Submitted)
+            except Busy as busy:
+                pause_s = (busy.retry_after_s or 1.0) * random.uniform(1.0, 2.0)  # or all would come back at once
+                if asyncio.get_running_loop().time() + pause_s > patient_until:
+                    raise
+            await asyncio.sleep(pause_s)
 
     async def cancel(self, job: JobId) -> None:
         """Stop a job; its records are kept."""

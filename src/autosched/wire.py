@@ -1,9 +1,9 @@
 """Bytes to messages and back, without any I/O.
 
 A frame is a 4-byte big-endian length and one MessagePack-RPC message: ``[0, id, method, params]`` asks,
-``[1, id, error, result]`` answers (error is nil or ``[code, message]``), ``[2, method, params]`` tells. Params are the
-fields of a method of protocol.py as a map. Both ends may ask. Ids count from 1; an answer with the id 0 says why the
-connection is about to be closed.
+``[1, id, error, result]`` answers (error is nil or ``[code, message]``, and result then nil or Details), ``[2, method,
+params]`` tells. Params are the fields of a method of protocol.py as a map. Both ends may ask. Ids count from 1; an
+answer with the id 0 says why the connection is about to be closed.
 
 Limits hold before anything is decoded: a frame that announces more bytes than allowed is refused by its header alone.
 """
@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from autosched.errors import AutoschedError, WireError
+from autosched.errors import AutoschedError, WireError, from_wire
 from autosched.protocol import FRAME_BYTES, FRAME_BYTES_BEFORE_HELLO, Method, wire_name
 
 HEADER_BYTES = 4
@@ -59,6 +59,12 @@ class Closing(Struct, frozen=True):
     """The peer closes the connection, because of something that we sent."""
 
     reason: str
+
+
+class Details(Struct, frozen=True, omit_defaults=True):
+    """What an error has to say beyond its words; in the place of the result, where older peers do not look."""
+
+    retry_after_s: float | None = None
 
 
 Message = Call | Rejected | Notice | Answer | Closing
@@ -186,7 +192,8 @@ class Peer:
     def fail(self, id: int, error: AutoschedError) -> bytes:
         """The answer to a request that cannot be carried out."""
         message = str(error)[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
-        return _frame((1, id, (error.code, message), _NIL))
+        details = _NIL if error.retry_after_s is None else Details(error.retry_after_s)
+        return _frame((1, id, (error.code, message), details))
 
     def closing(self, error: WireError) -> bytes:
         """The last frame to a peer that broke the protocol."""
@@ -199,6 +206,15 @@ def result_of(answer: Answer, kind: type[T]) -> T:
         return msgspec.msgpack.decode(answer.result, type=kind)
     except UNDECODABLE as error:
         raise WireError(f"an answer is not a {kind.__name__}: {_say(error)}") from None
+
+
+def error_of(answer: Answer) -> AutoschedError:
+    """The exception that an answer carries."""
+    assert answer.error is not None
+    error = from_wire(*answer.error)
+    if answer.result != _NIL:
+        error.retry_after_s = result_of(answer, Details).retry_after_s
+    return error
 
 
 def _frame(message: object) -> bytes:

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from autosched.cli.app import run
+from autosched.daemon.process import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
@@ -30,10 +31,10 @@ class Lab:
         self.address = f"unix:{folder}/api.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, settings: str = "") -> None:
+    def start(self, settings: str = "", words: Sequence[str] = ()) -> None:
         """Start the daemon and wait until it answers."""
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
-        command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config)]
+        command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config), *words]
         with (self.folder / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         asyncio.run(self._answering())
@@ -56,6 +57,11 @@ class Lab:
         """Send a signal to the daemon and wait for its end."""
         assert self._process is not None
         self._process.send_signal(how)
+        return self.gone()
+
+    def gone(self) -> int:
+        """Wait for the daemon's end; its exit code."""
+        assert self._process is not None
         return self._process.wait(DEADLINE_S)
 
     def submit(self, **words: object) -> JobId:
@@ -154,7 +160,7 @@ def command_line(
 
 @contextmanager
 def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
-    """A running lab; the daemon is killed at the end, and with it all clients."""
+    """A running lab; the daemon is killed at the end, and then all clients, which would wait for the next one."""
     made = Lab(folder)
     made.start(settings)
     try:
@@ -162,6 +168,7 @@ def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
     finally:
         if made._process is not None and made._process.poll() is None:
             made.end(signal.SIGKILL)
+        kill_strays(folder / "jobs")
 
 
 def ended(view: JobView) -> bool:

@@ -25,9 +25,11 @@ from autosched.protocol import (
     AskLoad,
     Done,
     EndStep,
+    Goodbye,
     Hello,
     JobView,
     Method,
+    Return,
     RevokeStep,
     StartStep,
     Stop,
@@ -74,7 +76,7 @@ async def serving(folder: Path, settings: str = "", *, on_demand: bool = False) 
             serving.result()  # raises why it did not start
         yield served
     finally:
-        if not serving.done():
+        if not serving.done() and not served._stop.is_set():
             served.stop("the test is over")
         await serving
 
@@ -113,16 +115,22 @@ class Puppet:
         self.orders: dict[int, StartStep] = {}
         self.revoked: asyncio.Queue[int] = asyncio.Queue()
         self.stopped: asyncio.Queue[str] = asyncio.Queue()
+        self.goodbyes: asyncio.Queue[str] = asyncio.Queue()
         self.tags: asyncio.Queue[TagRecords] = asyncio.Queue()
         self.link: Link | None = None
         self.takes_orders = True
 
-    async def connect(self, address: str, job: JobId, token: str) -> "Puppet":
+    async def connect(self, address: str, job: JobId, token: str, *, returns: bool = False) -> "Puppet":
         """Say hello for this job."""
         self.link = await Link.open(address, serves=DAEMON_METHODS, handler=self._handle)
-        hello = Hello(protocol=PROTOCOL, software="puppet", role="client", job=job, token=token)
+        hello = Hello(protocol=PROTOCOL, software="puppet", role="client", job=job, token=token, returns=returns)
         await self.link.call(hello, Welcome)
         return self
+
+    async def come_back(self, address: str, job: JobId, token: str, *held: Step, load: JobLoad | None = None) -> None:
+        """Connect again, and say which steps it holds; by default it has nothing else to do."""
+        await self.connect(address, job, token, returns=True)
+        await self.ask(Return(steps=tuple(step.id for step in held), load=load or JobLoad()))
 
     async def _handle(self, method: Method) -> Struct:
         match method:
@@ -137,6 +145,8 @@ class Puppet:
                 self.revoked.put_nowait(step_id)
             case TagRecords():
                 self.tags.put_nowait(method)
+            case Goodbye(reason=reason):
+                self.goodbyes.put_nowait(reason)
             case Stop(reason=reason):
                 self.stopped.put_nowait(reason)
         return Done()

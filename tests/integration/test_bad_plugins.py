@@ -79,6 +79,29 @@ def shout_at_the_daemon(session):
     threading.Event().wait(5)
 
 
+class Single(Good):
+    """There is one configuration."""
+    class T(Tuner):
+        def select(self, count, lease):
+            return [one for one in (b"1",) if one not in self.tried]
+
+    session = of(T)
+
+
+class Unlucky(Good):
+    """No candidate of its first task can be built."""
+    class T(Tuner):
+        def made(self, candidate):
+            return Built(candidate, failure=Failure.BUILD_ERROR, detail="on purpose")
+
+    class session(Session):
+        def import_network(self, lease):
+            return Network(tuple(TaskInfo(task=n, name=f"toy{n}", workload=f"toy{n}") for n in (1, 2)), batch=4)
+
+        def tuner(self, task, seed):
+            return (Unlucky.T if task.task == 1 else Tuner)(self, seed)
+
+
 class Old(Good):
     api = (9, 0)
 
@@ -99,7 +122,7 @@ MODULES = {"their_good": GOOD, "their_bad": BAD, "their_unimportable": BROKEN, "
 
 def entries() -> dict[str, str]:
     bad = ("Old", "Raises", "Segfaults", "SegfaultsOnce", "HangsOnce", "Leaks", "Talks", "Shouts", "NoNetwork")
-    bad += ("NoCandidates", "NoBuilt", "NoEvaluation")
+    bad += ("NoCandidates", "NoBuilt", "NoEvaluation", "Single", "Unlucky")
     good = ("measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words")
     return {
         **{name: f"their_bad:{name}" for name in bad},
@@ -176,6 +199,19 @@ def test_a_stage_that_hangs_and_cannot_be_killed_costs_its_client_and_not_its_jo
 ) -> None:
     assert running("HangsOnce", "[scheduler]\nstep_timeout_s = 0.5\n").state == "done"
     assert "RevokeStep" in running.log.read_text()  # type: ignore[attr-defined]
+
+
+def test_a_space_of_a_single_configuration_is_measured_and_the_job_is_done(running: Callable[..., JobView]) -> None:
+    view = running("Single", trials=1_000)
+    assert (view.state, view.trials, view.estimate_s) == ("done", 1, pytest.approx(1e-4))
+
+
+def test_a_task_whose_every_candidate_fails_is_left_alone(running: Callable[..., JobView]) -> None:
+    view = running("Unlucky", trials=64)
+    assert view.state == "done"
+    unlucky, lucky = view.tasks
+    assert (unlucky.best_s, lucky.best_s, view.estimate_s) == (None, pytest.approx(1e-4), None)
+    assert unlucky.trials == unlucky.failed == view.failures["build error"] < lucky.trials
 
 
 @pytest.mark.parametrize(

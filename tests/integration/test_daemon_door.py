@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon import sessions
+from autosched.daemon import door
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.link import Link
 from autosched.protocol import (
@@ -57,7 +57,7 @@ def test_another_protocol_and_unknown_roles_are_refused_with_words(tmp_path: Pat
 
 
 def test_a_connection_without_hello_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "HELLO_S", 0.05)
+    monkeypatch.setattr(door, "HELLO_S", 0.05)
 
     async def work() -> None:
         async with serving(tmp_path):

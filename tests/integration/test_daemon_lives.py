@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from autosched import config
-from autosched.daemon.journal import JournalDamaged
 from autosched.daemon.main import Daemon as Served
-from autosched.errors import ConfigError, DaemonUnreachable, Refused
+from autosched.errors import ConfigError, DaemonUnreachable, Damaged, Refused
 from autosched.model import JobLoad, Outcome
 from autosched.protocol import (
     Done,
@@ -92,7 +91,7 @@ def test_a_damaged_journal_is_not_served(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "autosched.db", isolation_level=None)
     database.execute("UPDATE journal SET crc = crc + 1 WHERE seq = 2")
     database.close()
-    with pytest.raises(JournalDamaged, match="checksum of row 2"):
+    with pytest.raises(Damaged, match="checksum of row 2"):
         run(refuse)
     assert not (tmp_path / "api.sock").exists()
 

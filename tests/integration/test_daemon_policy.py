@@ -10,8 +10,8 @@ import pytest
 from autosched import policies
 from autosched.core.events import Event, HistoryRecalled, JobSubmitted, PolicyChosen
 from autosched.core.scheduler import Scheduler
+from autosched.daemon.database import DATABASE, TABLES
 from autosched.daemon.journal import Journal
-from autosched.daemon.main import DATABASE, TABLES
 from autosched.errors import NotFound, Refused
 from autosched.model import NETWORK_TASK, Goal, JobLoad, JobState, Outcome, StageHistory, Step
 from autosched.protocol import EndStep, JobList, ListJobs, PlanNetwork
@@ -74,8 +74,8 @@ def test_a_policy_chosen_at_run_time_holds_until_the_next_start(tmp_path: Path) 
     run(first)
     chosen = [event for _, event, _ in journal_of(tmp_path) if isinstance(event, PolicyChosen)]
     assert chosen == [
-        PolicyChosen("sequential", Goal.LATENCY, "a user"),
-        PolicyChosen("sequential", Goal.MAKESPAN, "a user"),
+        PolicyChosen("sequential", Goal.LATENCY, f"uid {os.getuid()}"),
+        PolicyChosen("sequential", Goal.MAKESPAN, f"uid {os.getuid()}"),
     ]
     run(second)
 

@@ -73,28 +73,6 @@ def test_a_killed_client_is_replaced_and_nothing_measured_is_lost(there: Lab) ->
     assert len(tried) == 80, "a candidate was selected twice"
 
 
-def test_a_killed_daemon_goes_on_from_its_journal(there: Lab) -> None:
-    jobs = [there.submit(trials=80, tasks=2, build_s=0.05) for _ in range(2)]
-    there.wait(jobs[0], until="trials", trials=20)
-    before = [there.records(job) for job in jobs]
-    there.end(signal.SIGKILL)
-    there.start()
-    for job, records in zip(jobs, before, strict=True):
-        assert there.wait(job).state == "done"
-        after = there.records(job)
-        assert after[: len(records)] == records
-        check_trials(after, 80)
-
-
-def test_a_stopped_daemon_leaves_no_client_and_goes_on_later(there: Lab) -> None:
-    job = there.submit(trials=60, tasks=2, build_s=0.05)
-    there.wait(job, until="trials", trials=8)
-    assert there.end(signal.SIGTERM) == 0
-    assert there.clients(job) == []
-    there.start()
-    assert there.wait(job).state == "done"
-
-
 @pytest.mark.parametrize("stage", ["import", "select", "build", "profile", "compile", "evaluate"])
 def test_a_client_that_always_dies_fails_its_job_with_the_reason(there: Lab, stage: str) -> None:
     view = there.wait(there.submit(trials=8, tasks=1, crash_stage=stage))

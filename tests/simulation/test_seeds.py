@@ -39,7 +39,11 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
             first_everywhere = all(queues[pool][0][1] == task.ticket for pool in task.queued_in)
             if first_everywhere and (admits is None or admits(state, task)):
                 free = [
-                    [u.name for u in state.queues[pool].pool.units if state.slots[u.name].holder is None]
+                    [
+                        u.name
+                        for u in state.queues[pool].pool.units
+                        if state.slots[u.name].holder is None and u.name not in state.drained
+                    ]
                     for pool in task.queued_in
                 ]
                 assert one_of_each(free) is None, f"task {task.index} of job {task.job} could start on {free}"

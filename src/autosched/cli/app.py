@@ -21,12 +21,18 @@ COMMANDS = {
     "cancel": "listings:cancel",
     "explain": "listings:explain",
     "devices": "listings:devices",
+    "drain": "operator:drain",
+    "undrain": "operator:undrain",
+    "free": "operator:free",
     "policy": "policy:policy",
     "status": "listings:status",
     "stop": "listings:stop",
     "sim": "sim:sim",
     "plan": "plan:plan",
+    "audit": "audit:audit",
+    "key": "key:key",
     "serve": "serve:serve",
+    "db": "db:db",
     "run": "module:run",
     "evaluate": "module:evaluate",
     "model": "model:model",
@@ -71,7 +77,7 @@ class Commands(click.Group):
     "--host",
     metavar="ADDRESS",
     envvar="AUTOSCHED_HOST",
-    help="The daemon: unix:/path/to/socket or tcp://HOST:PORT. Default: this user's own daemon.",
+    help="The daemon: unix:/path/to/socket or tcp://HOST:PORT or tls://HOST:PORT. Default: this user's own daemon.",
 )
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context

@@ -218,6 +218,8 @@ def devices(host: str | None, style: str) -> None:
     headers = ("UNIT", "POOL", "CORES", "STATE", "HELD BY", "FOR", "LEFT", "QUEUE", "BUSY")
     data(table(headers, [_unit_row(unit) for unit in found], right=(5, 6, 7, 8), give=4))
     for unit in found:
+        if unit.drained:
+            data(f" {unit.unit}: drained, {unit.drained}")
         if unit.health:
             data(f" {unit.unit}: {unit.health}")
 
@@ -272,7 +274,7 @@ def status(host: str | None, style: str) -> None:
 @click.command()
 @click.pass_obj
 def stop(host: str | None) -> None:
-    """Shut the daemon down. Unfinished jobs go on from their records when it starts again."""
+    """Shut the daemon down, and its clients. Unfinished jobs go on from their records when it starts again."""
     with caller(host) as daemon:
         active = daemon.call(Info(), DaemonInfo).jobs_active
         daemon.call(Shutdown(), Done)

@@ -13,10 +13,19 @@ from autosched.model import Goal
     "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; etc/autosched.toml explains all."
 )
 @click.option("--on-demand", is_flag=True, help="End when there has been nothing to do for a while.")
+@click.option(
+    "--accept-data-loss",
+    is_flag=True,
+    help="Start on a damaged database with what is sound in it; the damaged one is kept. See: autosched db check",
+)
 @policy_options("instead of what the settings say")
-def serve(config: Path | None, on_demand: bool, policy: str | None, goal: Goal | None) -> int:
-    """Run the daemon until it is stopped: SIGTERM, SIGINT or `autosched stop`."""
+def serve(config: Path | None, on_demand: bool, accept_data_loss: bool, policy: str | None, goal: Goal | None) -> int:
+    """Run the daemon until it is stopped.
+
+    SIGTERM: it is started again, an upgrade perhaps; clients go on with their steps and find the next one. SIGINT and
+    `autosched stop`: clients end with it; their jobs go on from their records some day. Once more: at once.
+    """
     from autosched.config import load, with_policy
     from autosched.daemon import main
 
-    return main.run(with_policy(load(config), policy, goal), on_demand=on_demand)
+    return main.run(with_policy(load(config), policy, goal), on_demand, accept_data_loss)

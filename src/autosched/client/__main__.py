@@ -8,27 +8,39 @@ import sys
 from pathlib import Path
 
 from autosched.client.host import Host
+from autosched.client.line import Line
 from autosched.errors import AutoschedError
-from autosched.link import Link
-from autosched.protocol import DAEMON_METHODS, PROTOCOL, Hello, Welcome
-from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
 
 async def serve(address: str, job: int, token: str, workdir: Path) -> None:
-    """Host the job until the daemon says stop or goes away."""
-    host = Host(workdir)
-    link = await Link.open(address, serves=DAEMON_METHODS, handler=host.handle)
-    software = f"autosched {__version__}"
-    await link.call(Hello(protocol=PROTOCOL, software=software, role="client", job=job, token=token), Welcome)
-    beat = asyncio.get_running_loop().create_task(host.beat())
+    """Host the job until the daemon says stop, or is gone for good."""
+    line = Line(address, job, token)
+    host = Host(workdir, line)
+    await line.open(host.handle)
+    loop = asyncio.get_running_loop()
+    beat, keep, begin = (loop.create_task(work) for work in (line.beat(), line.keep(host.standing), host.begin()))
     try:
-        await host.begin(link)
-        log.info("the daemon is gone: %s", await link.wait_closed())
+        await asyncio.wait({keep, begin}, return_when=asyncio.FIRST_COMPLETED)
+        if begin.done():
+            begin.result()
+        log.info("ending: %s", await keep)
     finally:
-        beat.cancel()
         host.kill()
+        for task in (beat, keep, begin):
+            task.cancel()
+
+
+async def serve_and_exit(address: str, job: int, token: str, workdir: Path) -> None:
+    """The same; this process is gone at once then, although threads may still run a stage of killed processes."""
+    try:
+        await serve(address, job, token, workdir)
+    except AutoschedError as error:
+        log.error("%s", error)
+    except Exception:
+        log.exception("the client crashed")
+    os._exit(1)
 
 
 def main() -> None:
@@ -39,14 +51,7 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, default=os.environ.get("AUTOSCHED_JOB_DIR", "."))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    code = 1
-    try:
-        asyncio.run(serve(args.connect, args.job, os.environ.get("AUTOSCHED_TOKEN", ""), args.workdir))
-    except AutoschedError as error:
-        log.error("%s", error)
-    except Exception:
-        log.exception("the client crashed")
-    os._exit(code)  # threads may still run a stage whose processes have just been killed
+    asyncio.run(serve_and_exit(args.connect, args.job, os.environ.get("AUTOSCHED_TOKEN", ""), args.workdir))
 
 
 if __name__ == "__main__":

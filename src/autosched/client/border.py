@@ -37,6 +37,12 @@ def network(found: object) -> Network:
             f"the backend's network has batch {checked.batch} and default_trials {checked.default_trials};"
             " at least 1 and 0 are needed"
         )
+    for info in checked.tasks:
+        if sum(info.groups.values()) > info.weight:
+            raise RequestError(
+                f"the backend lets its task {info.task} compete for {sum(info.groups.values())} calls, but its weight,"
+                f" which is all its calls, is {info.weight}"
+            )
     return checked
 
 

@@ -18,7 +18,8 @@ import msgspec
 
 from autosched import standing
 from autosched.backend import Network
-from autosched.client.allocation import Share, next_share
+from autosched.client.allocation import Share, leading, next_share, outdone
+from autosched.client.rounds import Past, budget, first_count, pasts, spent
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad
 
 HOST = "host"
@@ -65,6 +66,8 @@ class Course:
     """Where the job's own records stand, by trial."""
     shaky: set[TaskIndex] = field(default_factory=set)
     """Tasks with disturbed records."""
+    half: dict[TaskIndex, Past] = field(default_factory=dict)
+    """Tasks of which an earlier client left a round unfinished."""
     attempts: Counter[tuple[TaskIndex, bytes]] = field(default_factory=Counter)
     """How often each candidate was measured again."""
     finals: dict[TaskIndex, int] = field(default_factory=dict)
@@ -95,17 +98,17 @@ class Course:
         """
         self.running.discard(NETWORK_TASK)
         self.network = network
-        self.trials = network.default_trials if self.spec.trials is None else self.spec.trials
-        self.spent = min(sum(record.purpose is Purpose.TRIAL for record in records[borrowed:]), self.trials)
+        self.trials = budget(network, self.spec.trials)
+        self.spent = spent(records[borrowed:], self.trials)
         for info in network.tasks:
-            self.shares[info.task] = Share(info.task, info.weight, info.flops)
+            self.shares[info.task] = Share(info.task, info.weight, info.flops, groups=info.groups)
             self.records.setdefault(info.task, [])
         self.finals = dict.fromkeys(finals, 0)
         for record in records[:borrowed]:
             self.records.setdefault(record.task, []).append(record)
         for record in records[borrowed:]:
             self.recorded(record)
-        self._replay(network.batch)
+        self._replay(borrowed, records)
         del self.stage[NETWORK_TASK]
         return self._report(self._go_on())
 
@@ -132,15 +135,24 @@ class Course:
                 changed.append(tagged)
         return changed
 
-    def _replay(self, batch: int) -> None:
-        """Count earlier records as rounds of a full batch each."""
-        for share in self.shares.values():
-            best: float | None = None
-            mine = [record.best_s for record in standing.tried(self.records[share.task])]
-            for start in range(0, len(mine), batch):
-                valid = [s for s in [best, *mine[start : start + batch]] if s is not None]
-                best = min(valid, default=None)
-                share.best_s.append(best)
+    def _replay(self, borrowed: int, records: Sequence[Record]) -> None:
+        """Count earlier records as rounds; the one that was cut off is to be finished."""
+        assert self.network is not None
+        for task, found in pasts(self.network, self.spec.trials, records, borrowed).items():
+            for whole in found.whole:
+                self._count_round(self.shares[task], whole)
+            if found.half:
+                self.half[task] = found
+
+    @staticmethod
+    def _count_round(share: Share, records: Iterable[Record]) -> None:
+        best = [s for s in (*share.best_s[-1:], *(record.best_s for record in records)) if s is not None]
+        share.best_s.append(min(best, default=None))
+
+    def _count_half(self, task: TaskIndex) -> None:
+        """The round that an earlier client had begun is given up."""
+        if (found := self.half.pop(task, None)) is not None:
+            self._count_round(self.shares[task], found.half)
 
     def selected(self, task: TaskIndex, count: int) -> JobLoad:
         """Select has answered with `count` candidates; none means that the task's space is exhausted."""
@@ -148,6 +160,7 @@ class Course:
         self.spent -= self.allotted[task] - count
         self.allotted[task] = count
         if count == 0:
+            self._count_half(task)
             self.shares[task].exhausted = True
             return self._round_over(task)
         return self._advance(task)
@@ -166,6 +179,7 @@ class Course:
             share.best_s[-1:] = [min(known, default=None)]
             return self._round_over(task)
         share.best_s.append(min(known, default=None))
+        self.half.pop(task, None)
         share.strikes = 0 if best_s is not None else share.strikes + 1
         return self._round_over(task)
 
@@ -174,6 +188,7 @@ class Course:
         self.running.discard(task)
         self.last_error = error
         if task not in self.purpose:
+            self._count_half(task)
             self.spent -= self.allotted.get(task, 0) - measured
             self.shares[task].strikes += 1
         return self._round_over(task)
@@ -223,10 +238,18 @@ class Course:
         return self._report([task, *(other for other in self._go_on() if other != task)])
 
     def _go_on(self) -> list[TaskIndex]:
-        """Give rounds to the tasks that deserve them; when the budget is spent and all is quiet, compile."""
+        """Give rounds to the tasks that deserve them; when the budget is spent and all is quiet, compile.
+
+        Returns the tasks whose load has changed.
+        """
         chosen: list[TaskIndex] = []
+        for lost in outdone(self.shares.values()):
+            lost.exhausted = True
+            self.finals.pop(lost.task, None)
+            if lost.task not in self.stage:
+                chosen.append(lost.task)
         under_way_max = self.lanes + self.devices + 1
-        for begin in (self._measure_again, self._try, self._hold_finals):
+        for begin in (self._finish, self._measure_again, self._try, self._hold_finals):
             while len(self.stage) < under_way_max and (task := begin()) is not None:
                 chosen.append(task)
         if not self.stage and self._nothing_worked():
@@ -236,20 +259,30 @@ class Course:
         elif not self.stage:
             self.stage[NETWORK_TASK] = "compile"
             chosen.append(NETWORK_TASK)
-        return chosen
+        return list(dict.fromkeys(chosen))
 
     def _try(self) -> TaskIndex | None:
         """A round of the search for the task that deserves it most."""
         assert self.network is not None
-        share = next_share(s for s in self.shares.values() if s.task not in self.stage)
+        share = next_share((s for s in self.shares.values() if s.task not in self.stage), leading(self.shares.values()))
         if share is None or self.spent >= self.trials:
             return None
         count = min(self.network.batch, self.trials - self.spent)
         if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
-            count = min(count, max(1, self.trials // (2 * len(self.shares))))
-        self.stage[share.task], self.allotted[share.task] = "select", count
+            count = min(count, first_count(self.trials, len(self.shares)))
+        return self._allot(share.task, count)
+
+    def _allot(self, task: TaskIndex, count: int) -> TaskIndex:
+        self.stage[task], self.allotted[task] = "select", count
         self.spent += count
-        return share.task
+        return task
+
+    def _finish(self) -> TaskIndex | None:
+        """A round that an earlier client had begun."""
+        waiting = [task for task in self.half if task not in self.stage and self.shares[task].open]
+        if not waiting or self.spent >= self.trials:
+            return None
+        return self._allot(waiting[0], min(self.half[waiting[0]].missing, self.trials - self.spent))
 
     def _measure_again(self) -> TaskIndex | None:
         """Another measurement for candidates of a task that were disturbed."""
@@ -346,7 +379,7 @@ class Course:
             resources_next=self._resources(stage),
             stage_next=stage,
             expected_s=median(past) if past else None,
-            gain=share.gain_s() if share is not None else None,
+            gain=share.gain_s(leading(self.shares.values())) if share is not None else None,
             timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else None,
         )
 

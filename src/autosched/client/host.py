@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +16,10 @@ from msgspec import Struct
 from autosched import backend, blobs
 from autosched.backend import EVALUATION, Lease
 from autosched.client.course import HOST, Course
+from autosched.client.line import Line
 from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, RequestError, WireError
-from autosched.link import Link
 from autosched.model import (
     NETWORK_TASK,
     JobFailure,
@@ -32,7 +33,6 @@ from autosched.model import (
     TaskIndex,
 )
 from autosched.protocol import (
-    HEARTBEAT_S,
     AddArtifact,
     AddRecord,
     AskLoad,
@@ -40,11 +40,12 @@ from autosched.protocol import (
     EndStep,
     GetOrder,
     GetRecords,
-    Heartbeat,
+    Goodbye,
     JobOrder,
     Method,
     PlanNetwork,
     RecordPage,
+    Return,
     RevokeStep,
     StartStep,
     Stop,
@@ -55,8 +56,9 @@ log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
 """A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
-END_STEP_TIMEOUT_S = 600.0
-"""The daemon acknowledges what is durable: with a full disk, only when there is room again."""
+WATCHDOG_S = 1.0
+"""So long after its time is over, a step is killed though nobody has asked for it: the daemon may be gone. With the
+grace before, that is sooner than the daemon takes it for dead."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 T = TypeVar("T")
@@ -65,25 +67,26 @@ T = TypeVar("T")
 class Host:
     """One job's state in this process, and its line to the daemon."""
 
-    def __init__(self, workdir: Path) -> None:
+    def __init__(self, workdir: Path, line: Line) -> None:
         self._workdir = workdir
+        self._line = line
         self._outdir = workdir / "out"
-        self._link: Link | None = None
         self._course: asyncio.Future[Course] = asyncio.get_running_loop().create_future()
         self._worker: Worker | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._pace = pace
         self._leases: dict[StepId, Lease] = {}
+        self._held: dict[StepId, None] = {}
+        """Steps that run, or whose end the daemon has not acknowledged."""
         self._running: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(THREADS_MAX, "step")
 
     # Begin and end ------------------------------------------------------------------------------------------
 
-    async def begin(self, link: Link) -> None:
+    async def begin(self) -> None:
         """Fetch the job, its model and its records, and open the backend."""
-        self._link = link
-        order = await link.call(GetOrder(), JobOrder)
+        order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
         self._outdir.mkdir(parents=True, exist_ok=True)
         model = await self._fetch_model(order.spec)
@@ -110,21 +113,16 @@ class Host:
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
         self._course.set_result(course)
 
-    async def beat(self) -> None:
-        """Tell the daemon that this process is alive, for ever."""
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            self._daemon.notify(Heartbeat())
+    def standing(self) -> Return | None:
+        """What to tell a daemon to which this client comes back; None before it has told its load."""
+        if not self._course.done():
+            return None
+        return Return(steps=tuple(self._held), load=self._course.result().load())
 
     def kill(self) -> None:
         """End every process that works for this job."""
         if self._worker is not None:
             self._worker.kill()
-
-    @property
-    def _daemon(self) -> Link:
-        assert self._link is not None
-        return self._link
 
     async def _fetch_model(self, spec: JobSpec) -> Path:
         """The model under the name that its user knows, since messages name it."""
@@ -132,14 +130,14 @@ class Host:
         path = self._workdir / "model" / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or await asyncio.to_thread(blobs.sha256, path) != spec.model:
-            await blobs.download(self._daemon, spec.model, path)
+            await self._line.over(lambda link: blobs.download(link, spec.model, path))
         return path
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
         records: list[Record] = []
         more = True
         while more:
-            page = await self._daemon.call(GetRecords(job=job, after=len(records)), RecordPage)
+            page = await self._line.ask(GetRecords(job=job, after=len(records)), RecordPage)
             records += page.records
             more = page.more
         return records
@@ -157,6 +155,8 @@ class Host:
                 self._revoke(method)
             case TagRecords(trials=trials, reason=reason):
                 self._tag((await self._course), trials, reason)
+            case Goodbye(reason=reason):
+                log.info("the daemon goes, and comes back: %s", reason)
             case Stop(reason=reason):
                 log.info("stopping: %s", reason)
                 self.kill()
@@ -167,13 +167,18 @@ class Host:
 
     def _start(self, order: StartStep) -> None:
         step = order.step
+        if step.id in self._held:
+            return  # it was told before
         lease = Lease(stage=step.stage, units=step.units, cores=order.cores, timeout_s=order.timeout_s)
-        self._leases[step.id] = lease
+        self._leases[step.id], self._held[step.id] = lease, None
+        overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and nobody has revoked it")
+        watchdog = asyncio.get_running_loop().call_later(order.timeout_s + WATCHDOG_S, self._revoke, overdue)
         task = asyncio.get_running_loop().create_task(self._run(order, lease))
         self._running.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(lambda task: self._finished(task, watchdog))
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[None], watchdog: asyncio.TimerHandle) -> None:
+        watchdog.cancel()
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a step could not be reported; ending", exc_info=error)
@@ -219,16 +224,19 @@ class Host:
         end = EndStep(
             step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=watch.note
         )
-        await self._daemon.call(end, Done, timeout_s=END_STEP_TIMEOUT_S)
+        await self._line.end(end)
+        del self._held[step.id]
 
     async def _stage(self, course: Course, task: TaskIndex, stage: str, lease: Lease, watch: Watch) -> JobLoad:
         worker = self._worker
         assert worker is not None, "a job without a session reports no stage to run"
         match stage:
             case "import":
-                network = await self._in_thread(lease, lambda: worker.import_network(lease, self._records))
+                network = await self._in_thread(
+                    lease, lambda: worker.import_network(lease, self._records, self._borrowed)
+                )
                 load = course.imported(network, self._records, self._borrowed, worker.comparable())
-                await self._daemon.call(PlanNetwork(network=network, trials=course.trials), Done)
+                await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
                 return load
             case "select":
                 count = course.allotted[task]
@@ -266,7 +274,7 @@ class Host:
             await self._in_thread(lease, watch.end)
             if watch.disturbed and (trials := tuple(worker.round_trials(task))):
                 self._tag(course, trials, watch.disturbed)
-                self._daemon.notify(TagRecords(trials=trials, reason=watch.disturbed))
+                self._tell(TagRecords(trials=trials, reason=watch.disturbed))
         if course.purpose.get(task) is Purpose.FINAL:
             worker.give_up(task)  # finals teach the tuner nothing
 
@@ -309,13 +317,19 @@ class Host:
 
     def _note(self, record: Record) -> None:
         self._course.result().recorded(record)
-        self._daemon.notify(AddRecord(record=record))
+        self._tell(AddRecord(record=record))
+
+    def _tell(self, method: AddRecord | TagRecords) -> None:
+        if not self._line.tell(method):
+            log.error("the daemon acknowledges nothing, and there is too much to keep; ending")
+            self.kill()
+            os._exit(1)
 
     async def _hand_over(self) -> None:
         """Upload the result files."""
         for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
-            digest = await blobs.upload(self._daemon, path)
-            await self._daemon.call(AddArtifact(name=path.name, sha256=digest), Done)
+            digest = await self._line.over(partial(blobs.upload, path=path))
+            await self._line.ask(AddArtifact(name=path.name, sha256=digest), Done)
 
 
 def keep_to(cores: Sequence[int]) -> None:

@@ -11,34 +11,35 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from autosched.client.line import Line
 from autosched.errors import AutoschedError, DaemonUnreachable, JobCancelled, WireError
 from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.protocol import (
-    DAEMON_METHODS,
-    PROTOCOL,
     AskLoad,
     BlobState,
     CancelJob,
     Done,
     EndStep,
-    Heartbeat,
-    Hello,
+    Goodbye,
     Method,
     PutBlob,
+    Return,
     RevokeStep,
     StartStep,
     Stop,
     Submit,
     Submitted,
-    Welcome,
 )
-from autosched.version import __version__
 
 T = TypeVar("T")
 Work = Callable[[StartStep], Awaitable[T]]
 WAIT_MAX_S = 24 * 3600.0
 SAID_AFTER_S = 2.0
+SEARCH_S = 60.0
+"""For so long a daemon that was lost is looked for,"""
+REPORT_S = 15.0
+"""and so long a user whose measurement is done waits for it to hear of that."""
 
 
 class _Visitor:
@@ -50,6 +51,13 @@ class _Visitor:
         self.revoked = asyncio.Event()
         self.reason = ""
 
+    def standing(self) -> Return:
+        """Whether its step has been ordered, for a daemon that was lost and is back."""
+        if not self.order.done():
+            return Return(steps=(), load=JobLoad(tasks=(self._load,)))
+        load = TaskLoad(task=self._load.task, stage_done=False)
+        return Return(steps=(self.order.result().step.id,), load=JobLoad(tasks=(load,)))
+
     async def handle(self, method: Method) -> Struct:
         match method:
             case AskLoad():
@@ -57,6 +65,8 @@ class _Visitor:
             case StartStep():
                 if not self.order.done():
                     self.order.set_result(method)
+            case Goodbye():
+                pass
             case RevokeStep(reason=reason) | Stop(reason=reason):
                 self.reason = reason
                 self.revoked.set()
@@ -83,22 +93,17 @@ async def visit(
     submitted = await user.call(Submit(spec=spec), Submitted)
     visitor = _Visitor(load)
     try:
-        link = await Link.open(address, serves=DAEMON_METHODS, handler=visitor.handle)
-        hello = Hello(
-            protocol=PROTOCOL,
-            software=f"autosched {__version__}",
-            role="client",
-            job=submitted.job,
-            token=submitted.token,
-        )
-        welcome = await link.call(hello, Welcome)
-        beat = asyncio.get_running_loop().create_task(_beat(link, welcome.heartbeat_s))
+        line = Line(address, submitted.job, submitted.token, SEARCH_S)
+        await line.open(visitor.handle)
+        loop = asyncio.get_running_loop()
+        beat, keep = loop.create_task(line.beat()), loop.create_task(line.keep(visitor.standing))
         try:
-            order = await _lease(visitor, link, submitted.job, waiting)
-            return await _run(visitor, link, order, work)
+            order = await _lease(visitor, keep, submitted.job, waiting)
+            return await _run(visitor, line, order, work)
         finally:
             beat.cancel()
-            link.close()
+            keep.cancel()
+            line.close()
     except BaseException:
         with suppress(AutoschedError):  # it has ended already, or the daemon has
             await user.call(CancelJob(job=submitted.job), Done)
@@ -117,15 +122,10 @@ async def _with_blob(user: Link, spec: JobSpec) -> JobSpec:
     return replace(spec, model=sha256, external=True)
 
 
-async def _beat(link: Link, every_s: float) -> None:
-    while not link.closed:
-        link.notify(Heartbeat())
-        await asyncio.sleep(every_s)
-
-
-async def _lease(visitor: _Visitor, link: Link, job: int, waiting: Callable[[int], None] | None) -> StartStep:
-    """Wait for the lease, the end of the connection or that of the job, whichever comes first."""
-    lost = asyncio.ensure_future(link.wait_closed())
+async def _lease(
+    visitor: _Visitor, lost: asyncio.Task[str], job: int, waiting: Callable[[int], None] | None
+) -> StartStep:
+    """Wait for the lease, the loss of the daemon or the end of the job, whichever comes first."""
     stopped = asyncio.ensure_future(visitor.revoked.wait())
     ends: set[asyncio.Future[object]] = {visitor.order, lost, stopped}  # type: ignore[arg-type]
     try:
@@ -138,13 +138,13 @@ async def _lease(visitor: _Visitor, link: Link, job: int, waiting: Callable[[int
             return visitor.order.result()
         if stopped.done():
             raise JobCancelled(f"job {job} was stopped while it waited for the device: {visitor.reason}")
-        raise DaemonUnreachable(f"the daemon went away while job {job} waited for the device: {link.lost or 'timeout'}")
+        why = lost.result() if lost.done() else "timeout"
+        raise DaemonUnreachable(f"the daemon went away while job {job} waited for the device: {why}")
     finally:
-        lost.cancel()
         stopped.cancel()
 
 
-async def _run(visitor: _Visitor, link: Link, order: StartStep, work: Work[T]) -> T:
+async def _run(visitor: _Visitor, line: Line, order: StartStep, work: Work[T]) -> T:
     running = asyncio.ensure_future(work(order))
     stopped = asyncio.ensure_future(visitor.revoked.wait())
     outcome, failure = Outcome.DONE, None
@@ -167,5 +167,6 @@ async def _run(visitor: _Visitor, link: Link, order: StartStep, work: Work[T]) -
                 await running
         ended = TaskLoad(task=NETWORK_TASK, complete=True)
         load = JobLoad(tasks=(ended,), complete=True, failure=failure)
-        with suppress(AutoschedError):  # a daemon that is gone needs no report
-            await link.call(EndStep(step=order.step.id, outcome=outcome, load=load), Done)
+        with suppress(AutoschedError, TimeoutError):  # a daemon that is gone for good needs no report
+            async with asyncio.timeout(REPORT_S):
+                await line.end(EndStep(step=order.step.id, outcome=outcome, load=load))

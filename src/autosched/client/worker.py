@@ -9,6 +9,7 @@ from statistics import median
 from autosched import standing
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
 from autosched.client import border
+from autosched.client.rounds import pasts
 from autosched.model import JobSpec, Purpose, Record, TaskIndex, TaskInfo
 
 
@@ -22,6 +23,8 @@ class Round:
     measured: list[Measured] = field(default_factory=list)
     trials: list[int] = field(default_factory=list)
     """Numbers of its records."""
+    earlier: int = 0
+    """So many of the first were measured by an earlier client."""
 
 
 class Worker:
@@ -33,15 +36,20 @@ class Worker:
         self._keep = keep  # called from worker threads
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._rounds: dict[TaskIndex, Round] = {}
+        self._halves: dict[TaskIndex, list[Measured]] = {}
+        """What was measured of a round that was not finished; its tuner does not know of it yet."""
         self.trials = 0  # numbers the records of the job
         self._numbering = threading.Lock()
 
-    def import_network(self, lease: Lease, records: Sequence[Record]) -> Network:
-        """Import the model and make a tuner for each task, as far as earlier records brought it."""
+    def import_network(self, lease: Lease, records: Sequence[Record], borrowed: int = 0) -> Network:
+        """Import the model and make a tuner for each task, as far as earlier records brought it: up to the last whole
+        round."""
         network = border.network(self._session.import_network(lease))
-        tried = standing.tried(records)
+        found = pasts(network, self._spec.trials, records, borrowed)
         for info in network.tasks:
-            self._tuners[info.task] = self._tuner(info, [r for r in tried if r.task == info.task])
+            past = found[info.task]
+            self._halves[info.task] = [_measured(record) for record in past.half]
+            self._tuners[info.task] = self._tuner(info, [record for whole in past.whole for record in whole])
         return network
 
     def comparable(self) -> list[TaskIndex]:
@@ -66,9 +74,16 @@ class Worker:
         return tuner
 
     def select(self, task: TaskIndex, count: int, lease: Lease) -> int:
-        """Choose candidates; returns how many there are."""
-        self._rounds[task] = Round(border.candidates(self._tuners[task].select(count, lease), count))
-        return len(self._rounds[task].candidates)
+        """Choose candidates; returns how many there are to measure. What was begun by an earlier client is finished."""
+        half, tuner = self._halves.pop(task, []), self._tuners[task]
+        known, wanted = {one.candidate for one in half}, count + len(half)
+        chosen = border.candidates(tuner.select(wanted, lease), wanted)
+        if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
+            tuner.update(half, lease)
+            half, chosen = [], border.candidates(tuner.select(count, lease), count)
+        left = [candidate for candidate in chosen if candidate not in known]
+        self._rounds[task] = Round(left, measured=half, earlier=len(half))
+        return len(left)
 
     def build(self, task: TaskIndex, lease: Lease) -> None:
         """Build the round's candidates."""
@@ -124,9 +139,9 @@ class Worker:
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
 
     def give_up(self, task: TaskIndex) -> int:
-        """Drop the round under way; returns how many of its trials were measured."""
+        """Drop the round under way; returns how many of its trials were measured, those of an earlier client aside."""
         current = self._rounds.pop(task, None)
-        return len(current.measured) if current is not None else 0
+        return len(current.measured) - current.earlier if current is not None else 0
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules."""
@@ -139,6 +154,11 @@ class Worker:
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""
         self._session.kill(lease)
+
+
+def _measured(record: Record) -> Measured:
+    """As the backend said it."""
+    return Measured(record.candidate, record.latency_s, record.failure, record.detail, record.build_s, record.profile_s)
 
 
 def pin(cores: Iterable[int]) -> None:

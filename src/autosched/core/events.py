@@ -2,11 +2,12 @@
 
 from msgspec import Struct
 
-from autosched.model import Goal, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId
+from autosched.model import Goal, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId, UnitName
 
 
 class ResourcesDeclared(Struct, frozen=True, tag=True):
-    """The daemon started with these pools. Steps of an earlier life are lost, their jobs start anew."""
+    """The daemon started with these pools. Steps of an earlier life are lost, and their jobs start anew, but for those
+    whose client may have outlived it."""
 
     pools: tuple[Pool, ...]
     step_timeout_s: float
@@ -14,6 +15,9 @@ class ResourcesDeclared(Struct, frozen=True, tag=True):
     policy: str = ""
     """By name; empty: the policy the scheduler was made with."""
     goal: Goal = Goal.BALANCED
+    kept: tuple[JobId, ...] = ()
+    """Their clients may be alive: their steps, of which all units are there still, keep their leases until the client
+    says which of them it has, or is lost."""
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):
@@ -24,10 +28,13 @@ class JobSubmitted(Struct, frozen=True, tag=True):
 
 
 class ClientAttached(Struct, frozen=True, tag=True):
-    """The job's client is connected and has said what it can do."""
+    """The job's client is connected, or has come back, and has said what it can do."""
 
     job: JobId
     load: JobLoad
+    holds: tuple[StepId, ...] | None = None
+    """The steps that it runs, or has ended without hearing that this is known; all other steps of the job are lost.
+    None: there were none."""
 
 
 class ClientLost(Struct, frozen=True, tag=True):
@@ -72,6 +79,21 @@ class RuleChosen(Struct, frozen=True, tag=True):
     rule: str
 
 
+class UnitDrained(Struct, frozen=True, tag=True):
+    """From now on this unit gets no steps; the one that runs on it goes on."""
+
+    unit: UnitName
+    reason: str
+    by: str
+
+
+class UnitReturned(Struct, frozen=True, tag=True):
+    """A drained unit gets steps again."""
+
+    unit: UnitName
+    by: str
+
+
 class HistoryRecalled(Struct, frozen=True, tag=True):
     """What the store knows about the stage times of the job's tasks."""
 
@@ -93,5 +115,7 @@ Event = (
     | JobCancelRequested
     | PolicyChosen
     | RuleChosen
+    | UnitDrained
+    | UnitReturned
     | DeadlineReached
 )

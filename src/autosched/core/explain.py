@@ -51,6 +51,8 @@ class WhyPool(Struct, frozen=True, kw_only=True):
     pool: PoolName
     units: int
     free: tuple[UnitName, ...]
+    drained: tuple[tuple[UnitName, str], ...]
+    """Units that get no steps, and why."""
     holders: tuple[WhyStep, ...]
     """Steps that hold a unit of this pool, in the order of the pool's units."""
     ahead: int
@@ -153,7 +155,8 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
     return WhyPool(
         pool=queue.pool.name,
         units=len(held_by),
-        free=tuple(name for name, step in held_by.items() if step is None),
+        free=tuple(name for name, step in held_by.items() if step is None and name not in state.drained),
+        drained=tuple((name, state.drained[name]) for name in held_by if name in state.drained),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
         ahead=next(place for place, entry in enumerate(line) if entry[1] == task.ticket),
         first=(line[0][2], line[0][3]),
@@ -193,6 +196,8 @@ def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) 
     yield f"{tasks} since {longest} for {wanted}, to {first.stage or 'go on'}"
     for pool in first.pools:
         yield f"  {pool.pool}: {_place(first, pool)}; {_free(pool)}"
+        for name, reason in pool.drained:
+            yield f"    {name} is drained and gets no steps: {reason}"
         for holder in pool.holders:
             yield f"    {', '.join(holder.units)} held by job {holder.job}, task {holder.task}: {_spoken(holder)}"
     if all(pool.free and pool.ahead == 0 for pool in first.pools):
@@ -209,6 +214,10 @@ def _place(why: WhyTask, pool: WhyPool) -> str:
 def _free(pool: WhyPool) -> str:
     if pool.free:
         return f"free: {', '.join(pool.free)}"
+    if len(pool.drained) == pool.units:
+        return "its unit is drained" if pool.units == 1 else f"all {pool.units} units are drained"
+    if pool.drained:
+        return f"{count(pool.units - len(pool.drained), 'unit')} busy, {len(pool.drained)} drained"
     return "its unit is busy" if pool.units == 1 else f"all {pool.units} units are busy"
 
 

@@ -31,7 +31,8 @@ class Ranking:
         """Pools in which something may be startable now."""
         self._state = state
         self._guard: AbstractContextManager[object] = guard or nullcontext()
-        self._in_turn: dict[int, Task] = {}
+        waiting = [task for job in state.jobs.values() for task in job.tasks.values() if task.ticket]
+        self._in_turn = {task.ticket: task for task in sorted(waiting, key=lambda task: task.ticket)}
         self._events = 0
 
     def adopt(self, policy: Policy) -> None:

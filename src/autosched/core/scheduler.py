@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import assert_never
 
-from autosched.core import lookahead, outlook
+from autosched.core import leases, lookahead, outlook
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
-from autosched.core.estimates import SURE_COUNT
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
@@ -20,10 +19,12 @@ from autosched.core.events import (
     ResourcesDeclared,
     RuleChosen,
     StepEnded,
+    UnitDrained,
+    UnitReturned,
 )
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.ranking import Ranking
-from autosched.core.state import Job, State, Task, one_of_each
+from autosched.core.state import Job, State, Task
 from autosched.model import (
     Goal,
     JobFailure,
@@ -58,13 +59,14 @@ class Scheduler:
         *,
         policies: Mapping[str, Policy] = POLICIES,
         guard: AbstractContextManager[object] | None = None,
+        state: State | None = None,
     ) -> None:
-        """`policies`: all that may be named; `guard` is entered around each call of a policy that is not built in."""
-        self.state = State(goal=goal)
+        """`policies`: all that may be named; `guard` is entered around each call of a policy that is not built in;
+        `state`: what an earlier scheduler came to, under the same policy."""
+        self.state = state or State(goal=goal)
         self._ranking = Ranking(self.state, policy, guard)
-        self.state.shares_units = policy.shares_units
+        self.state.shares_units |= policy.shares_units
         self._policies = policies
-        self._alarms: list[tuple[float, StepId, JobId]] = []  # step 0: the job's client is to speak
         self._planned_for = (0, 0)
         self._planned_at: StepId = 0
 
@@ -134,9 +136,9 @@ class Scheduler:
 
     def deadline(self) -> float | None:
         """When to send DeadlineReached if nothing else happens first; None: no need."""
-        while self._alarms and not self._alarm_is_live(*self._alarms[0]):
-            heapq.heappop(self._alarms)
-        return self._alarms[0][0] if self._alarms else None
+        while self.state.alarms and not self._alarm_is_live(*self.state.alarms[0]):
+            heapq.heappop(self.state.alarms)
+        return self.state.alarms[0][0] if self.state.alarms else None
 
     def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
         if step:
@@ -162,12 +164,17 @@ class Scheduler:
             case RuleChosen(rule=rule):
                 self.state.rule = rule
                 self._ranking.reorder()
-            case ClientAttached(job=job_id, load=load):
-                yield from self._attach(self.state.jobs[job_id], load)
+            case ClientAttached(job=job_id):
+                yield from self._attach(self.state.jobs[job_id], event)
             case ClientLost(job=job_id):
                 yield from self._lose_client(self.state.jobs[job_id], event)
             case JobCancelRequested(job=job_id, by=by):
                 yield from self._cancel(self.state.jobs[job_id], by)
+            case UnitDrained(unit=unit, reason=reason):
+                self.state.drained[unit] = reason
+            case UnitReturned(unit=unit):
+                self.state.drained.pop(unit, None)
+                leases.offer(self.state, self._ranking, unit)
             case DeadlineReached():
                 pass  # _expire asks to kill what is overdue, whatever the event
             case _:
@@ -176,13 +183,13 @@ class Scheduler:
     def _expire(self) -> Iterator[Action]:
         """Ask for the end of what is overdue. Units stay leased until somebody says that the step is dead."""
         while (at := self.deadline()) is not None and at <= self.state.now:
-            _, step, job_id = heapq.heappop(self._alarms)
+            _, step, job_id = heapq.heappop(self.state.alarms)
             if step in self.state.revoked:
                 yield StopClient(job=job_id, reason=f"step {step} was not killed within {REVOKE_GRACE_S:.0f} s")
             elif step:
                 reason = f"deadline passed after {at - self.state.steps[step].started_at:.0f} s"
                 self.state.revoked[step] = reason
-                heapq.heappush(self._alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
+                heapq.heappush(self.state.alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
                 yield RevokeStep(step=step, job=job_id, reason=reason)
             else:
                 job = self.state.jobs[job_id]
@@ -191,10 +198,11 @@ class Scheduler:
                 yield StopClient(job=job_id, reason=f"its client {silent}")
 
     def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
-        """A new life of the daemon: new pools, no step running, every unfinished job needs a client."""
-        state = self.state
-        for step_id in list(state.steps):
-            self._release(step_id)
+        """A new life of the daemon: new pools; every unfinished job needs a client, new or come back."""
+        state, kept = self.state, dict.fromkeys(event.kept)
+        for step in list(state.steps.values()):
+            if step.job not in kept:
+                self._release(step.id)
         for job in (state.jobs[job_id] for job_id in state.active):
             self._forget_tasks(job)
         state.declare(event.pools)
@@ -206,7 +214,10 @@ class Scheduler:
         state.step_timeout_s, state.attach_timeout_s = event.step_timeout_s, event.attach_timeout_s
         for job in (state.jobs[job_id] for job_id in state.active):
             job.losses = 0
-            yield from self._await_client(job)
+            if job.id not in kept:
+                yield from self._await_client(job)
+            elif not (job.spec.external and job.steps):  # else its steps' deadlines are the bound
+                self._await_word(job)
 
     def _adopt(self, name: str) -> Iterator[Action]:
         policy, self._planned_for = self._policies.get(name), (0, 0)
@@ -236,15 +247,19 @@ class Scheduler:
     def _await_word(self, job: Job, turn_s: float = 0.0) -> None:
         """Nothing of this job runs or waits: its client must speak, or nothing would ever happen to the job again."""
         job.speak_deadline_at = self.state.now + turn_s + self.state.attach_timeout_s
-        heapq.heappush(self._alarms, (job.speak_deadline_at, 0, job.id))
+        heapq.heappush(self.state.alarms, (job.speak_deadline_at, 0, job.id))
 
-    def _attach(self, job: Job, load: JobLoad) -> Iterator[Action]:
+    def _attach(self, job: Job, event: ClientAttached) -> Iterator[Action]:
         if job.state.ended:
             yield StopClient(job.id, "the job has ended")
             return
+        if event.holds is not None:
+            for step_id in [step for step in job.steps if step not in event.holds]:
+                self._release(step_id)
+            self._forget_tasks(job)
         job.attached, job.state, job.speak_deadline_at = True, JobState.RUNNING, None
         self.state.starting.pop(job.id, None)
-        yield from self._take_load(job, load)
+        yield from self._take_load(job, event.load)
 
     def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
         """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
@@ -262,10 +277,13 @@ class Scheduler:
         yield from self._await_client(job)
 
     def _forget_tasks(self, job: Job) -> None:
-        for task in job.tasks.values():
+        """All but those of which a step runs."""
+        for task in [task for task in job.tasks.values() if task.step is None]:
             self._ranking.leave(task)
-        job.tasks.clear()
-        job.at.clear()
+            leases.move(job, task, "")
+            del job.tasks[task.index]
+        if not job.tasks:
+            job.at.clear()
 
     def _settle(self, event: StepEnded) -> Iterator[Action]:
         step = self.state.steps.get(event.step)
@@ -306,7 +324,7 @@ class Scheduler:
             ready.pop(task.index, None)
             task.load = said
             if task.step is None:
-                self._move(job, task, said.stage_next if wanted else "")
+                leases.move(job, task, said.stage_next if wanted else "")
                 if wanted:
                     task.queued_in = wanted
                     outlook.show_place(self.state, job, task.at, wanted)
@@ -325,14 +343,6 @@ class Scheduler:
         """What the job has still to do is different now."""
         if self.policy.drifts or always:
             outlook.look(self.state, job)
-
-    def _move(self, job: Job, task: Task, stage: str) -> None:
-        """The task is at another stage now, or at none."""
-        if task.at:
-            job.at[task.at] -= 1
-        if stage:
-            job.at[stage] = job.at.get(stage, 0) + 1
-        task.at = stage
 
     def _cancel(self, job: Job, by: str) -> Iterator[Action]:
         if not job.state.ended:
@@ -372,7 +382,7 @@ class Scheduler:
             if not heads:
                 return
             pool = min(heads, key=lambda name: queues[name].heap[0])
-            units = self._units_for(heads[pool])
+            units = leases.units_for(self.state, ranking, heads[pool])
             if units is None:
                 del heads[pool]
             else:
@@ -387,64 +397,11 @@ class Scheduler:
             assert again.id == step.id, f"step {step.id} was started, and is now step {again.id}"
             yield StartStep(again)
 
-    def _units_for(self, task: Task) -> tuple[UnitName, ...] | None:
-        """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
-        a task that needs two pools cannot be overtaken for ever by tasks that need one."""
-        pools = task.queued_in
-        if len(pools) > 1 and any(self._ranking.head(pool) is not task for pool in pools):
-            return None
-        if self.policy.shares_units:
-            return tuple(self.state.queues[pool].pool.units[0].name for pool in pools)
-        if len(pools) == 1:
-            unit = self.state.first_free(pools[0])
-            return None if unit is None else (unit,)
-        return one_of_each([self.state.free_units(pool, len(pools)) for pool in pools])
-
     def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
-        state = self.state
         self._ranking.leave(task)
-        state.last_step += 1
-        stage, claim_s = task.load.stage_next, task.load.expected_s
-        if state.oracle is None:
-            expected_s = state.estimates.of_task(task.job, task.index, stage, claim_s)
-            sure = state.estimates.of_job(task.job, stage)[1] >= SURE_COUNT
-        else:
-            expected_s, sure = state.oracle(task.job, task.index)[0][2], True
-        state.estimates.begin(state.last_step, expected_s, stage, sure=sure)
-        step = Step(
-            id=state.last_step,
-            job=task.job,
-            task=task.index,
-            stage=stage,
-            units=units,
-            started_at=state.now,
-            deadline_at=state.now
-            + state.estimates.timeout_s(task.load.timeout_s or state.step_timeout_s, expected_s, stage),
-        )
-        state.steps[step.id] = step
-        state.jobs[task.job].steps[step.id] = None
-        task.step = step.id
-        for unit in units:
-            assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
-            state.slots[unit].holder = step.id
-        heapq.heappush(self._alarms, (step.deadline_at, step.id, step.job))
+        step = leases.grant(self.state, task, units)
+        heapq.heappush(self.state.alarms, (step.deadline_at, step.id, step.job))
         return step
 
     def _release(self, step_id: StepId) -> None:
-        """The step is known to be dead: its units are free."""
-        state = self.state
-        step = state.steps.pop(step_id)
-        state.revoked.pop(step_id, None)
-        state.estimates.drop(step_id)
-        job = state.jobs[step.job]
-        del job.steps[step_id]
-        if (task := job.tasks.get(step.task)) is not None and task.step == step_id:
-            task.step = None
-            self._move(job, task, "")
-        for unit in step.units:
-            slot = state.slots[unit]
-            if slot.holder == step_id:
-                slot.holder = state.sharer(unit) if state.shares_units else None
-            for pool, index in slot.places:
-                state.queues[pool].offer(index)
-                self._ranking.dirty[pool] = None
+        leases.release(self.state, self._ranking, step_id)

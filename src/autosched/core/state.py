@@ -130,6 +130,8 @@ class State:
     queues: dict[PoolName, Queue] = field(default_factory=dict)
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
+    drained: dict[UnitName, str] = field(default_factory=dict)
+    """Units that get no steps, and why; also those that this life of the daemon does not have."""
     shares_units: bool = False
     """Whether a policy that lets steps share units has decided since the resources were declared."""
     goal: Goal = Goal.BALANCED
@@ -138,12 +140,14 @@ class State:
     estimates: Estimates = field(default_factory=Estimates)
     totals: Totals = field(default_factory=Totals)
     oracle: Oracle | None = None
+    alarms: list[tuple[float, StepId, JobId]] = field(default_factory=list)
+    """A heap; step 0: the job's client is to speak."""
     last_job: JobId = 0
     last_step: StepId = 0
     last_ticket: int = 0
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
-        """Replace all resources by these; nothing is leased, nobody waits."""
+        """Replace all resources by these; only the steps that run are leased, nobody waits."""
         self.slots, self.queues, self.starting, self.shares_units = {}, {}, {}, False
         self.totals.declare({pool.name: len(pool.units) for pool in pools})
         for pool in pools:
@@ -151,19 +155,22 @@ class State:
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
             for index, unit in enumerate(pool.units):
                 self.slots.setdefault(unit.name, Slot(unit)).places.append((pool.name, index))
+        for step in self.steps.values():
+            for name in step.units:
+                self.slots[name].holder = step.id
 
     def first_free(self, pool: PoolName) -> UnitName | None:
-        """The first unit of the pool that nobody holds. O(log units), amortised."""
+        """The first unit of the pool that nobody holds and that may be leased. O(log units), amortised."""
         queue = self.queues[pool]
         while queue.free:
             name = queue.pool.units[queue.free[0]].name
-            if self.slots[name].holder is None:
+            if self.slots[name].holder is None and name not in self.drained:
                 return name
             queue.listed[heapq.heappop(queue.free)] = False
         return None
 
     def free_units(self, pool: PoolName, count: int) -> list[UnitName]:
-        """The first units of the pool that nobody holds, `count` at most. O(count log units), amortised."""
+        """The first units of the pool that may be leased now, `count` at most. O(count log units), amortised."""
         queue = self.queues[pool]
         found: list[int] = []
         while len(found) < count and self.first_free(pool) is not None:
@@ -219,7 +226,7 @@ class State:
             live = sum(1 for _, *entry in queue.heap if self.is_live(*entry))
             assert live == queue.waiting, f"{queue.pool.name}: {queue.waiting} counted, {live} waiting"
             for index, member in enumerate(queue.pool.units):
-                free = self.slots[member.name].holder is None
+                free = self.slots[member.name].holder is None and member.name not in self.drained
                 assert not free or queue.listed[index], f"{member.name} is free and {queue.pool.name} does not know"
         for job in self.jobs.values():
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"

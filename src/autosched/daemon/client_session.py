@@ -13,7 +13,7 @@ from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store, found
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import JobId, Outcome, Purpose
+from autosched.model import JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
     AddArtifact,
     AddRecord,
@@ -46,7 +46,11 @@ class Parts(Struct, frozen=True):
 
 
 class ClientSession:
-    """One client's connection. `lost` tells whether it was given up meanwhile."""
+    """One client's connection. `lost` tells whether it was given up meanwhile, or has another connection.
+
+    What is said twice, too late or out of order counts once: steps are named by their ids, which are never used again,
+    and records by their numbers, which grow. An end that is known already is answered as it was.
+    """
 
     def __init__(self, job: JobId, lost: Callable[[], bool], parts: Parts) -> None:
         self._job = job
@@ -111,10 +115,13 @@ class ClientSession:
 
     async def _add_record(self, method: AddRecord) -> Done:
         # No await before the write is queued: records and the end of their step stay in order.
+        if self._lost():
+            raise Refused(f"this client of job {self._job} was given up; its record was not kept")
         progress, record = self._ledger.of(self._job), method.record
         if record.trial >= TRIALS_MAX:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
+            await self._store.flush()  # who hears that it is stored will not say it again
             raise Refused(f"trial {record.trial} of job {self._job} is stored already")
         durable = self._store.add_record(self._job, progress.records, record)
         progress.add(found(self._job, record))
@@ -135,16 +142,34 @@ class ClientSession:
         if method.outcome is Outcome.LOST:
             raise RequestError("a client that can speak has not lost a step: say done or failed")
 
-        def ended() -> Event:
+        known = False
+
+        def ended() -> Event | None:
+            nonlocal known
             step = self._runtime.state.steps.get(method.step)
+            known = step is None
+            if known:
+                return None
             if step is None or step.job != self._job or self._lost():
-                raise Refused(f"stale step: {method.step} is not running for job {self._job}; its end was not counted")
+                raise self._stale(method.step)
             if method.device is not None and len(step.units) == 1:  # before the next step on the device begins
                 self._guard.noted(step.units[0], method.device, self._runtime.clock())
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
         await self._runtime.post(ended)
+        if known and await self._outcome_of(method.step) != (self._job, method.outcome.value):
+            raise self._stale(method.step)
         return Done()
+
+    def _stale(self, step: StepId) -> Refused:
+        return Refused(f"stale step: {step} is not running for job {self._job}; its end was not counted")
+
+    async def _outcome_of(self, step: StepId) -> tuple[JobId, str] | None:
+        """Whose step it was that has ended, and how; its client may not have heard the answer, or a daemon died."""
+        if (known := self._runtime.timeline.ended.get(step)) is not None or step > self._runtime.state.last_step:
+            return known
+        span = await self._store.span(step)
+        return None if span is None else (span.job, span.outcome)
 
     async def _add_artifact(self, name: str, sha256: str) -> Done:
         size = self._blobs.size(sha256)

@@ -5,8 +5,9 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvloop
 
@@ -15,43 +16,49 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
 from autosched.core.policy import Policy
-from autosched.core.scheduler import Scheduler
-from autosched.daemon import ground, history, store
+from autosched.daemon import database, entrance, ground, repair
+from autosched.daemon.admission import Admission
+from autosched.daemon.audit import Audit
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.budget import Budget
 from autosched.daemon.client_session import ClientSession, Parts
 from autosched.daemon.clients import Client, Clients
+from autosched.daemon.door import Door
+from autosched.daemon.entrance import Entrance
 from autosched.daemon.guard import Guard
 from autosched.daemon.history import History
+from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
+from autosched.daemon.keeper import Keeper
 from autosched.daemon.process import kill_strays
-from autosched.daemon.progress import Ledger
-from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.sessions import Door, Services, started_at
+from autosched.daemon.recovery import recover
+from autosched.daemon.runtime import spawn
+from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.store import Store, span_rows
+from autosched.daemon.survivors import find
 from autosched.errors import ConfigError, RequestError
-from autosched.model import JobId
+from autosched.model import JobId, Pool
+from autosched.roles import Role
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
-DATABASE = "autosched.db"
-TABLES = (*store.TABLES, *history.TABLES)
-STOP_S = 2.5
-"""A stop takes no longer than this."""
+HALT_S, STOP_S = 2.0, 2.5
+"""A stop takes no longer than these: for the event that is being written, and for the good-byes."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
-def run(settings: Config, on_demand: bool = False) -> int:
+def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = False) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Refused when it cannot start.
 
-    A daemon that is started on demand, for one command, ends by itself when it has nothing to do.
+    A daemon that is started on demand, for one command, ends by itself when it has nothing to do. `accept_data_loss`:
+    a damaged database is replaced by what is sound in it.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     lock = ground.take_state_dir(settings.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, on_demand).serve())
+            return runner.run(Daemon(settings, on_demand, accept_data_loss).serve())
     finally:
         os.close(lock)
 
@@ -74,12 +81,14 @@ def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
 class Daemon:
     """All parts, and how they are tied together."""
 
-    def __init__(self, settings: Config, on_demand: bool) -> None:
+    def __init__(self, settings: Config, on_demand: bool, accept_data_loss: bool = False) -> None:
         self._settings = settings
+        self._accept_data_loss = accept_data_loss
         self._on_demand = on_demand
         self._folder = settings.state_dir
         self._stop = asyncio.Event()
         self._why = ""
+        self._comes_back = False
         self._exit_code = 0
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -90,45 +99,57 @@ class Daemon:
         for warning in resources.warnings:
             log.warning("%s", warning)
         ground.stay_off_devices(resources.pools)
+        ground.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
             unix = held.enter_context(ground.bind_unix(self._settings.socket))
             held.callback(self._settings.socket.unlink, missing_ok=True)
             tcp = held.enter_context(ground.bind_tcp(self._settings))
-            journal = held.enter_context(contextlib.closing(Journal(self._folder / DATABASE, *TABLES)))
-            self._wire(journal, policy, resources.warnings, (f"unix:{self._settings.socket}", ground.tcp_address(tcp)))
+            entrances = (entrance.on_unix(unix, self._settings), entrance.on_tcp(tcp, self._settings))
+            addresses = (f"unix:{self._settings.socket}", ground.tcp_address(tcp, tls=entrances[1].tls is not None))
+            repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
+            path = database.database(self._folder)
+            journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
+            self._wire(journal, resources, addresses)
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
-            await self._listen(unix, tcp)
+            self._listen(entrances)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
+            keeper = spawn(self._keeper.run(), "snapshots and backups")
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
             ground.notify_manager("STOPPING=1")
+            self._runtime.halt()
+            await asyncio.wait({loop}, timeout=HALT_S)
             loop.cancel()
+            keeper.cancel()
             await self._end()
         return self._exit_code
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler
         return ResourcesDeclared(
-            resources.pools, scheduler.step_timeout_s, scheduler.attach_timeout_s, policy.name, scheduler.goal
+            resources.pools,
+            scheduler.step_timeout_s,
+            scheduler.attach_timeout_s,
+            policy.name,
+            scheduler.goal,
+            self._clients.hosted,
         )
 
-    def _wire(self, journal: Journal, policy: Policy, warnings: tuple[str, ...], addresses: tuple[str, ...]) -> None:
+    def _wire(self, journal: Journal, resources: config.Resources, addresses: tuple[str, ...]) -> None:
         jobs = self._folder / "jobs"
         jobs.mkdir(exist_ok=True)
-        if strays := kill_strays(jobs):
-            log.warning("killed what clients of an earlier life left behind: %s", strays)
         budget = Budget(self._settings.scheduler.policy_budget_s)
-        self._runtime = runtime = Runtime(journal, Scheduler(policies=policies.Installed(), guard=budget), budget)
+        recovered = recover(journal, database.snapshots(self._folder), budget)
+        self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
+        log.info("replayed %d events", recovered.replayed)
+        self._keeper = Keeper(journal, self._folder, self._settings.backup, recovered.replayed)
         records = Store(journal)
-        self._ledger = ledger = Ledger()
-        ledger.load(records)
-        log.info("replayed %d events", runtime.replay())
-        past = History(runtime, ledger)
+        past, trail = History(runtime, ledger), Audit(journal)
         runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
@@ -136,11 +157,11 @@ class Daemon:
 
         parts = Parts(runtime, records, past, blobs, ledger, guard)
 
-        def session(client: Client) -> ClientSession:
-            return ClientSession(client.job, lambda: client.lost, parts)
+        def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
+            return ClientSession(client.job, lost, parts)
 
         self._clients = Clients(runtime, ledger, past, guard, jobs, session)
-        self._clients.address = addresses[1]
+        self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._clients.bytes_max = self._settings.limits.client_bytes_max
         services = Services(
             self._settings,
@@ -150,14 +171,25 @@ class Daemon:
             ledger,
             guard,
             self._clients,
+            trail,
+            Admission(asyncio.get_running_loop().time),
             self.stop,
             self._on_demand,
             addresses,
-            warnings,
+            resources.warnings,
         )
-        self._addresses, self._warnings = addresses, warnings
-        self._door = Door(services, self._look_busy)
+        self._addresses, self._warnings = addresses, resources.warnings
+        self._door = Door(self._settings, admitting(services), self._look_busy)
+        self._door.changed = lambda words: trail.note(Who("the daemon", Role.OPERATOR), "keys", words)
         runtime.performer = self
+        self._take_over(jobs, resources.pools)
+
+    def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
+        """Clients of an earlier life go on where they can; of all others nothing may be left."""
+        survivors = find(self._runtime.state, jobs, pools)
+        if strays := kill_strays(jobs, [jobs / str(one.job) for one in survivors if one.process is not None]):
+            log.warning("killed what clients of an earlier life left behind: %s", strays)
+        self._clients.adopt(survivors)
 
     async def _loop(self) -> None:
         """Without the core nothing may go on: what breaks it ends the daemon."""
@@ -166,16 +198,15 @@ class Daemon:
         except Exception:
             log.critical("the scheduler is broken; the daemon ends", exc_info=True)
             self._exit_code = 70
-            self.stop("the scheduler is broken")
+            self.stop("the scheduler is broken", comes_back=not self._on_demand)
 
-    async def _listen(self, unix: socket.socket, tcp: socket.socket) -> None:
+    def _listen(self, entrances: tuple[Entrance, ...]) -> None:
         loop = asyncio.get_running_loop()
-        self._servers = [
-            await loop.create_unix_server(self._door.link, sock=unix),
-            await loop.create_server(self._door.link, sock=tcp),
-        ]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+        for one in entrances:
+            self._door.listen(one)
+        comes_back = not self._on_demand  # nobody starts such a daemon again but who needs one
+        loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
+        loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         ground.tell_whereabouts(
             self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at())
         )
@@ -192,23 +223,23 @@ class Daemon:
 
     # Stop -------------------------------------------------------------------------------------------------------------
 
-    def stop(self, why: str) -> None:
-        """Begin to stop; a second time: stop at once."""
+    def stop(self, why: str, comes_back: bool = False) -> None:
+        """Begin to stop; a second time: stop at once. Clients outlive a daemon that comes back."""
         if self._stop.is_set():
             os._exit(self._exit_code or 1)
-        self._why = why
+        self._why, self._comes_back = why, comes_back
         self._stop.set()
 
     async def _end(self) -> None:
-        """Clients end with the daemon; their jobs go on from their records when it starts again."""
-        for server in self._servers:
-            server.close()
+        """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
+        Those of one that comes back go on with their steps, and find it."""
+        self._door.shut()
         try:
             async with asyncio.timeout(STOP_S):
-                await self._clients.close()
+                await (self._clients.leave("the daemon stops") if self._comes_back else self._clients.close())
                 await self._door.close()
         except TimeoutError:
-            log.warning("%d clients and %d connections did not end in time", self._clients.alive, self._door.open)
+            log.warning("%d clients and %d connections did not end in time", len(self._clients.hosted), self._door.open)
 
     def _look_busy(self) -> None:
         """Something ended: when nothing begins for a while, a daemon on demand has done its work."""

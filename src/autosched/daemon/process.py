@@ -1,65 +1,84 @@
-"""A child process that dies with the daemon, in a session of its own, watched without polling."""
+"""A process in a session of its own, watched without polling. It outlives the daemon, and a later one adopts it."""
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 LOG_TAIL_BYTES = 4_096
 JOB_DIR = "AUTOSCHED_JOB_DIR"
 """In the environment of a client and of everything it starts: by this its processes are known."""
 
 
 class Process:
-    """One running child. Its output goes to a file."""
+    """One running process. Its output goes to a file."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Start it. Raises OSError."""
-        with log.open("ab") as output:
-            self._popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                start_new_session=True,
-                # Called between fork and exec; it must not allocate locks, and a foreign function call does not.
-                preexec_fn=_die_with_parent,
-            )
-        self.pid = self._popen.pid
+    def __init__(self, pid: int, log: Path, popen: subprocess.Popen[bytes] | None) -> None:
+        """Watch it; without `popen` it is no child of this process. Raises ProcessLookupError."""
+        self.pid = pid
+        self._popen = popen
         self._log = log
         self._ended = asyncio.get_running_loop().create_future()
-        self._watched = os.pidfd_open(self.pid)
+        self._watched = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._watched, self._reap)
 
+    @classmethod
+    def start(cls, command: Sequence[str], environment: Mapping[str, str], log: Path) -> "Process":
+        """Start a child. Raises OSError."""
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+            )
+        return cls(popen.pid, log, popen)
+
+    @classmethod
+    def adopt(cls, pid: int, born: str, log: Path) -> "Process | None":
+        """Watch what an earlier daemon started; None when it has ended, and the number is perhaps another's."""
+        try:
+            adopted = cls(pid, log, None)
+        except OSError:
+            return None
+        if birth(pid) == born:  # asked when the number could not change hands any more
+            return adopted
+        adopted.forget()
+        return None
+
     def _reap(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._watched)
-        os.close(self._watched)
-        self.kill()  # what it left in its group, while its number cannot have been given to another process
-        self._popen.wait()
+        self.forget()
+        if self._popen is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)  # what it left in its group, while its number is still its own
+            self._popen.wait()
         if not self._ended.done():
             self._ended.set_result(None)
+
+    def forget(self) -> None:
+        """Watch it no more."""
+        if self._watched >= 0:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            os.close(self._watched)
+            self._watched = -1
 
     @property
     def memory_bytes(self) -> int:
         """What it holds in memory, without what it has started; 0 when it has ended."""
-        return resident_bytes(self.pid) if self._popen.returncode is None else 0
+        return resident_bytes(self.pid) if self._watched >= 0 else 0
 
     def kill(self) -> None:
         """Kill the process and its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._popen.returncode is None:
+            if self._watched >= 0:
+                signal.pidfd_send_signal(self._watched, signal.SIGKILL)  # no other process can have this one's number
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> str:
         """Wait for its end; returns how it ended, with the last line it wrote."""
         await asyncio.shield(self._ended)
+        if self._popen is None:
+            return "it ended"  # only its parent learns how
         code = self._popen.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         last = self._last_line() if code else ""
@@ -83,8 +102,14 @@ def resident_bytes(pid: int | str) -> int:
         return 0
 
 
-def _die_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def birth(pid: int) -> str:
+    """What tells a process from all others that have, had or will have its number; empty when it has ended."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else f"{boot}/{fields[18]}"  # when it began, in ticks since the boot
 
 
 def sweep(folder: Path) -> None:
@@ -97,12 +122,14 @@ def sweep(folder: Path) -> None:
                 path.unlink()
 
 
-def kill_strays(folder: Path) -> list[int]:
+def kill_strays(folder: Path, spared: Collection[Path] = ()) -> list[int]:
     """Kill the processes that were started for a job folder, or for one below it, and are still there.
 
-    A killed client may leave processes in sessions of their own; they would disturb the next measurement.
+    Those for the folders `spared` live on. A killed client may leave processes in sessions of their own; they would
+    disturb the next measurement.
     """
     mark = f"{JOB_DIR}={folder}".encode()
+    spared_marks = {f"{JOB_DIR}={path}".encode() for path in spared}
     killed = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -112,7 +139,7 @@ def kill_strays(folder: Path) -> list[int]:
                 variables = file.read().split(b"\0")
         except OSError:  # ended meanwhile, or not ours
             continue
-        if any(v == mark or v.startswith(mark + b"/") for v in variables):
+        if any((v == mark or v.startswith(mark + b"/")) and v not in spared_marks for v in variables):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(entry.name), signal.SIGKILL)
                 killed.append(int(entry.name))

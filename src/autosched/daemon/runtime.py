@@ -21,10 +21,10 @@ from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.daemon.budget import Budget
-from autosched.daemon.journal import Journal, JournalDamaged, Statement
+from autosched.daemon.journal import WAYS_OUT, Journal, Statement
 from autosched.daemon.store import span_rows
 from autosched.daemon.timeline import Timeline
-from autosched.errors import AutoschedError
+from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
 from autosched.protocol import Span
 
@@ -87,6 +87,7 @@ class Runtime:
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
         self._history: deque[tuple[float, Event]] = deque(maxlen=HISTORY)
         self._timer: asyncio.TimerHandle | None = None
+        self._halted = False
         self._began_at = self._loop.time()
         self._epoch_s = 0.0
 
@@ -95,20 +96,21 @@ class Runtime:
         """What the core knows; to be read only."""
         return self.scheduler.state
 
-    def replay(self) -> int:
-        """Feed the core with the journal; actions of the past are not performed. Returns the number of events."""
+    def replay(self, after: int = 0) -> int:
+        """Feed the core with the events after this one, which it knows; actions of the past are not performed. Returns
+        their number."""
         count = 0
-        for now, event, started in self.journal.replay():
+        for now, event, started in self.journal.replay(after):
             try:
                 self._decide(now, event, started)
             except Exception as error:
                 what = f"row {self.journal.seq} of {self.journal.path} breaks the scheduler: {error!r}"
                 self._report_history(what)
-                raise JournalDamaged(f"{what}. Nothing was changed; the log has the events before it") from error
+                raise Damaged(f"{what}; the log has the events before it. {WAYS_OUT}") from error
             count += 1
         self.state.check_all(exclusive=not self.sharing)
         self._epoch_s, self._began_at = self.state.now, self._loop.time()
-        self.timeline.began_at = self.state.now
+        self.timeline.resume(self.state)
         return count
 
     def clock(self) -> float:
@@ -133,9 +135,11 @@ class Runtime:
         self._inbox.put_nowait(_Entry(prepare, False, None))
 
     async def run(self) -> None:
-        """Handle events for ever. Raises what breaks the core: then nothing may go on."""
-        while True:
+        """Handle events until `halt`. Raises what breaks the core: then nothing may go on."""
+        while not self._halted:
             entry = await self._inbox.get()
+            if self._halted:
+                return
             try:
                 event = entry.prepare()
                 if event is not None:
@@ -151,6 +155,11 @@ class Runtime:
             else:
                 if entry.done is not None and not entry.done.done():
                     entry.done.set_result(None)
+
+    def halt(self) -> None:
+        """Handle no event any more after the present one: nobody was told yet that the others have happened."""
+        self._halted = True
+        self.tell(lambda: None)
 
     async def _happen(self, event: Event, droppable: bool = False) -> None:
         now = max(self.clock(), self.state.now)

@@ -1,4 +1,4 @@
-"""Who connects, and what a user may ask for."""
+"""What a user may ask for."""
 
 import asyncio
 import logging
@@ -16,61 +16,70 @@ from autosched.config import DEVICE_POOL, Config
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
+from autosched.daemon.admission import Admission
+from autosched.daemon.audit import Audit
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.clients import Clients
+from autosched.daemon.door import Admit
 from autosched.daemon.guard import Guard
+from autosched.daemon.identity import Who
+from autosched.daemon.operations import operate
 from autosched.daemon.process import resident_bytes
 from autosched.daemon.progress import Ledger
-from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store
 from autosched.daemon.views import calibration, job_view, unit_views
-from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.link import IN_PROGRESS_MAX, Link
+from autosched.errors import NotFound, Refused, RequestError, StorageFull, WireError
+from autosched.link import Link
 from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
-    FRAME_BYTES_BEFORE_HELLO,
-    HELLO,
-    PROTOCOL,
     USER_METHODS,
     ArtifactList,
+    AuditEntry,
+    AuditList,
     CancelJob,
     ChoosePolicy,
     DaemonInfo,
     Done,
+    DrainUnit,
     ExplainJob,
     Explanation,
+    FreeUnit,
     GetBlob,
     GetJob,
     GetPolicy,
     GetRecords,
+    Heartbeat,
     Hello,
     Info,
     JobList,
     JobView,
     ListArtifacts,
+    ListAudit,
     ListDevices,
     ListJobs,
     ListSpans,
     Method,
     PolicyView,
     PutBlob,
+    ReturnUnit,
     Shutdown,
     SpanList,
     Submit,
     Submitted,
     UnitList,
-    Welcome,
+    wire_name,
 )
+from autosched.roles import changes, least, may
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
-HELLO_S = 5.0
-STRANGERS_MAX = 64
-"""Connections that have not said hello."""
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
+VIEWS_PER_TURN = 25
+"""So many jobs are put together in one turn of the loop."""
 SUBMIT_S = 15.0
 """A submit that cannot be stored by then is refused rather than kept in the dark."""
 
@@ -85,97 +94,50 @@ class Services(Struct, frozen=True):
     ledger: Ledger
     guard: Guard
     clients: Clients
+    audit: Audit
+    admission: Admission
     stop: Callable[[str], None]
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-class Door:
-    """Accepts connections and finds out who they are."""
+def admitting(services: Services) -> Admit:
+    """Gives a connection what it may ask, once it is known whose it is."""
 
-    def __init__(self, services: Services, idle: Callable[[], None]) -> None:
-        self._services = services
-        self._idle = idle  # told when somebody has left
-        self._links: dict[Link, bool] = {}  # True once it has said hello
-        self._sessions = 0
-
-    @property
-    def open(self) -> int:
-        """Connections that stand."""
-        return len(self._links)
-
-    def link(self) -> Link:
-        """The protocol of a connection that comes in."""
-        link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1, opened=self._opened)
-
-        async def hello(method: Method) -> Struct:
-            if not isinstance(method, Hello):
-                raise WireError("the first request of a connection is hello")
-            return self._hello(link, method)
-
-        link.handler = hello
-        return link
-
-    def _opened(self, link: Link) -> None:
-        strangers = sum(1 for known in self._links.values() if not known)
-        if len(self._links) >= self._services.config.limits.connections_max or strangers >= STRANGERS_MAX:
-            link.refuse(f"{len(self._links)} connections are open, {strangers} of them without hello; try again later")
-            return
-        self._links[link] = False
-        spawn(self._attend(link), f"connection of {link.address}")
-
-    async def _attend(self, link: Link) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.call_later(HELLO_S, self._check_hello, link)
-        try:
-            why = await link.wait_closed()
-            log.debug("%s left: %s", link.address, why)
-        finally:
-            deadline.cancel()
-            del self._links[link]
-            self._idle()
-
-    def _check_hello(self, link: Link) -> None:
-        if not self._links.get(link, True):
-            link.refuse(f"no hello within {HELLO_S:g} s")
-
-    def _hello(self, link: Link, hello: Hello) -> Welcome:
-        if hello.protocol[0] != PROTOCOL[0]:
-            theirs, ours = (".".join(map(str, version)) for version in (hello.protocol, PROTOCOL))
-            raise Refused(
-                f"{hello.software} speaks protocol {theirs}, this daemon (autosched {__version__}) speaks {ours}:"
-                " install versions that belong together"
-            )
+    def admit(link: Link, hello: Hello, who: Who) -> None:
         if hello.role == "client":
-            self._services.clients.attach(link, hello)
-        elif hello.role == "user":
-            link.peer.serves, link.handler = USER_METHODS, UserSession(self._services).handle
+            services.clients.attach(link, hello)
         else:
-            raise RequestError(f"no role is named {hello.role!r}; there are: user, client")
-        link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
-        self._links[link] = True
-        self._sessions += 1
-        return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions)
+            link.peer.serves, link.handler = USER_METHODS, UserSession(services, who).handle
 
-    async def close(self) -> None:
-        """The daemon stops: close all connections."""
-        links = list(self._links)
-        for link in links:
-            link.close("the daemon stops")
-        await asyncio.gather(*(link.wait_closed() for link in links))
+    return admit
 
 
 class UserSession:
     """What a user may ask."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, services: Services, who: Who) -> None:
+        self._services, self._who = services, who
         self._runtime, self._store, self._ledger = services.runtime, services.store, services.ledger
 
     async def handle(self, method: Method) -> Struct:
-        """Answer one call."""
+        """Answer one call, and keep account of it when it changes something."""
+        kind, who = type(method), self._who
+        if not may(who.role, kind):
+            log.warning("%s, a %s, may not ask for %s", who.name, who.role.value, kind.__name__)
+            raise Refused(
+                f"{wire_name(kind)} is for the role {least(kind).value}; {who.name} has the role {who.role.value}"
+            )
+        answer = self._answer(method)
+        return await (self._services.audit.of(who, method, answer) if changes(kind) else answer)
+
+    async def _answer(self, method: Method) -> Struct:
         match method:
+            case Heartbeat():
+                return Done()
+            case ListAudit(limit=limit, before=before):
+                return await self._audit(limit, before)
             case Info():
                 return self._info()
             case PutBlob():
@@ -187,7 +149,7 @@ class UserSession:
             case Submit(spec=spec):
                 return await self._submit(spec)
             case ListJobs(limit=limit):
-                return self._list(limit)
+                return await self._list(limit)
             case GetJob():
                 return await self._get_job(method)
             case CancelJob(job=job):
@@ -201,12 +163,14 @@ class UserSession:
             case ListDevices():
                 runtime, health = self._runtime, self._services.guard.health
                 return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
+            case DrainUnit() | ReturnUnit() | FreeUnit():
+                return await operate(method, self._who.name, self._runtime, self._services.clients)
             case ListSpans(after=after):
                 return await self._spans(after)
             case ListArtifacts(job=job):
                 return ArtifactList(await self._store.artifacts(self._job(job).id))
             case Shutdown():
-                asyncio.get_running_loop().call_soon(self._services.stop, "a user asked for it")
+                asyncio.get_running_loop().call_soon(self._services.stop, f"{self._who.name} asked for it")
                 return Done()
         raise WireError(f"a user may not ask for {type(method).__name__}")
 
@@ -226,7 +190,8 @@ class UserSession:
 
     def _info(self) -> DaemonInfo:
         services, state = self._services, self._runtime.state
-        troubles = [text for text in (self._runtime.replaced, self._runtime.journal.stalled) if text]
+        journal = self._runtime.journal
+        troubles = [text for text in (self._runtime.replaced, journal.stalled, journal.worry) if text]
         return DaemonInfo(
             version=__version__,
             pid=os.getpid(),
@@ -263,8 +228,18 @@ class UserSession:
             policies.check_allowed(policies.load(name), self._services.config.scheduler.allow_interference)
         except policies.PolicyBroken as error:
             raise Refused(f"{error}; {now} goes on deciding") from None
-        await self._runtime.post(lambda: PolicyChosen(name, goal, "a user"))
+        await self._runtime.post(lambda: PolicyChosen(name, goal, self._who.name))
         return self._policy()
+
+    async def _audit(self, limit: int, before: int | None) -> AuditList:
+        """The latest entries, as many as fit an answer."""
+        entries, size = deque[AuditEntry](), 0
+        for entry in reversed(await self._services.audit.latest(limit, before)):
+            size += len(encode(entry))
+            if size > ANSWER_BYTES_MAX:
+                break
+            entries.appendleft(entry)
+        return AuditList(tuple(entries))
 
     # Jobs -------------------------------------------------------------------------------------------------------------
 
@@ -283,18 +258,18 @@ class UserSession:
             return JobSubmitted(job, spec)
 
         try:
-            async with asyncio.timeout(SUBMIT_S):
+            async with asyncio.timeout(SUBMIT_S), self._services.admission.turn(self._who.name):
                 await self._runtime.post(submitted, droppable=True)
         except TimeoutError:
             given_up = True
             why = self._runtime.journal.stalled or "its disk is too slow"
-            raise Refused(f"the daemon cannot store the job now: {why}") from None
+            raise StorageFull(f"the daemon cannot store the job now: {why}") from None
         return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
 
     def _check(self, spec: JobSpec) -> None:
         """Refuse what cannot work, saying what would. The model itself is looked at by the job's client."""
         if stalled := self._runtime.journal.stalled:
-            raise Refused(f"the daemon takes no jobs now: {stalled}, then submit again")
+            raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
         if not spec.external:
             backend.check_name(spec.backend)
         pools = [name for name in self._runtime.state.queues if name.startswith(DEVICE_POOL)]
@@ -319,10 +294,12 @@ class UserSession:
             view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
         return view
 
-    def _list(self, limit: int) -> JobList:
+    async def _list(self, limit: int) -> JobList:
         """The latest jobs, as many as fit an answer."""
         jobs, views, size = self._runtime.state.jobs, deque[JobView](), 0
-        for job in islice(reversed(jobs), limit):
+        for number, job in enumerate(list(islice(reversed(jobs), limit)), 1):
+            if number % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
             view = self._view(jobs[job], whole=False)
             size += len(encode(view))
             if size > ANSWER_BYTES_MAX:

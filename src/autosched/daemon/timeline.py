@@ -1,9 +1,12 @@
 """Steps as spans of time, for people who look at the past, and how busy each unit was in this life of the daemon."""
 
-from autosched.core.events import ClientLost, Event, ResourcesDeclared, StepEnded
+from autosched.core.events import ClientAttached, ClientLost, Event, ResourcesDeclared, StepEnded
 from autosched.core.state import State
-from autosched.model import Outcome, Step, StepId, UnitName
+from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.protocol import Span
+
+ENDED_KEPT = 4_096
+"""Ends of steps are known by heart up to here: clients that have not heard the answer ask again at once."""
 
 
 class Timeline:
@@ -12,6 +15,8 @@ class Timeline:
     def __init__(self) -> None:
         self.began_at = 0.0
         self.running: dict[StepId, Span] = {}
+        self.ended: dict[StepId, tuple[JobId, str]] = {}
+        """Of the last ends: whose step it was, and the outcome."""
         self._busy_s: dict[UnitName, float] = {}
 
     def open(self, step: Step, queued_at: float) -> None:
@@ -19,6 +24,12 @@ class Timeline:
         self.running[step.id] = Span(
             step.id, step.job, step.task, step.stage, step.units, queued_at, step.started_at, None, "running"
         )
+
+    def resume(self, state: State) -> None:
+        """After a replay: what runs is known from the state."""
+        self.began_at = state.now
+        for step in state.steps.values():
+            self.open(step, state.jobs[step.job].tasks[step.task].ready_at)
 
     def ended_by(self, event: Event, state: State, now: float) -> list[Span]:
         """The running steps that this event ends, as they will be remembered."""
@@ -28,8 +39,12 @@ class Timeline:
                 return [self._ended(ended, outcome, now, event.worked_s)] if ended is not None else []
             case ClientLost(job=job):
                 return [self._ended(state.steps[step], Outcome.LOST, now) for step in state.jobs[job].steps]
-            case ResourcesDeclared():  # the daemon died at some time after its last event
-                return [self._ended(step, Outcome.LOST, state.now) for step in state.steps.values()]
+            case ClientAttached(job=job, holds=holds) if holds is not None:
+                lost = [step for step in state.jobs[job].steps if step not in holds]
+                return [self._ended(state.steps[step], Outcome.LOST, now) for step in lost]
+            case ResourcesDeclared(kept=kept):  # the daemon died at some time after its last event
+                lost = [step.id for step in state.steps.values() if step.job not in kept]
+                return [self._ended(state.steps[step], Outcome.LOST, state.now) for step in lost]
             case _:
                 return []
 
@@ -52,6 +67,9 @@ class Timeline:
     def close(self, spans: list[Span]) -> None:
         """These have ended."""
         for span in spans:
+            self.ended[span.step] = span.job, span.outcome
+            if len(self.ended) > ENDED_KEPT:
+                del self.ended[next(iter(self.ended))]
             if self.running.pop(span.step, None) is not None and span.ended_at is not None:
                 for unit in span.units:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.progress import JobProgress
 from autosched.daemon.timeline import Timeline
-from autosched.model import NETWORK_TASK, JobState
+from autosched.model import NETWORK_TASK, JobState, Step, UnitName
 from autosched.protocol import Calibration, JobView, TaskView, UnitView
 
 DOING = {
@@ -73,6 +73,7 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
                 best_s=task.best_s,
                 first_s=task.first_s,
                 default_s=task.default_s,
+                groups=task.info.groups,
                 stage="" if step is None else step.stage,
                 left_s=None if step is None else max(0.0, step.deadline_at - now),
             )
@@ -135,7 +136,7 @@ def unit_views(
                 unit=name,
                 pools=pools,
                 cores=slot.unit.cores,
-                state="free" if step is None else "stopping" if _stopping(state, step.id) else "busy",
+                state=_standing(state, name, step),
                 job=step.job if step is not None else None,
                 task=step.task if step is not None else None,
                 stage=step.stage if step is not None else "",
@@ -144,9 +145,16 @@ def unit_views(
                 waiting=sum(state.queues[pool].waiting for pool in pools),
                 busy_ratio=timeline.busy_ratio(name, now),
                 health=health(slot, now),
+                drained=state.drained.get(name, ""),
             )
         )
     return tuple(views)
+
+
+def _standing(state: State, name: UnitName, step: Step | None) -> str:
+    if step is None:
+        return "drained" if name in state.drained else "free"
+    return "stopping" if _stopping(state, step.id) else "busy"
 
 
 def _stopping(state: State, step: int) -> bool:

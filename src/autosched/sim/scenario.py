@@ -6,7 +6,7 @@ from random import Random
 from msgspec import Struct
 
 from autosched.core.policy import POLICIES
-from autosched.model import Goal, Pool, PoolName, TaskIndex, Unit
+from autosched.model import Goal, Pool, PoolName, TaskIndex, Unit, UnitName
 
 HOST = "host"
 DEVICE = "device:cpu"
@@ -69,6 +69,10 @@ class Faults(Struct, frozen=True, kw_only=True):
     """A dead client's last StepEnded still arrives, after its loss."""
     restarts: tuple[float, ...] = ()
     """When the daemon dies and starts again."""
+    client_outlives: float = 0.0
+    """It goes on when the daemon dies, and comes back to the next one."""
+    drains: tuple[tuple[float, UnitName, float], ...] = ()
+    """From when until when which unit gets no steps."""
     until_s: float = float("inf")
 
 
@@ -129,7 +133,9 @@ def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
     return Scenario(
         pools=resources,
         jobs=jobs,
-        faults=_random_faults(rng) if faults is None else faults,
+        faults=_random_faults(rng, [unit.name for pool in resources for unit in pool.units])
+        if faults is None
+        else faults,
         seed=seed,
         client_start_s=rng.choice((0.0, 0.5)),
         client_stop_s=rng.choice((0.0, 0.5)),
@@ -144,7 +150,7 @@ def _random_choice(rng: Random) -> tuple[float, str, Goal]:
     return rng.randint(1, 200) / 2, rng.choice(exclusive), rng.choice(list(Goal))
 
 
-def _random_faults(rng: Random) -> Faults:
+def _random_faults(rng: Random, units: list[UnitName]) -> Faults:
     return Faults(
         step_fails=rng.choice((0.0, 0.1)),
         step_hangs=rng.choice((0.0, 0.0, 0.05)),
@@ -154,7 +160,14 @@ def _random_faults(rng: Random) -> Faults:
         answer_is_late=0.5,
         restarts=tuple(rng.randint(1, 200) / 2 for _ in range(rng.choice((0, 0, 0, 1, 2)))),
         until_s=rng.choice((50.0, 200.0)),
+        client_outlives=rng.choice((0.0, 0.7, 1.0)),
+        drains=tuple(_random_drain(rng, units) for _ in range(rng.choice((0, 0, 1, 2)))),
     )
+
+
+def _random_drain(rng: Random, units: list[UnitName]) -> tuple[float, UnitName, float]:
+    at = rng.randint(1, 200) / 2
+    return at, rng.choice(units), at + rng.randint(1, 60)
 
 
 def _random_job(rng: Random, both: bool) -> JobPlan:

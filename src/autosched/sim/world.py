@@ -20,6 +20,8 @@ from autosched.core.events import (
     PolicyChosen,
     ResourcesDeclared,
     StepEnded,
+    UnitDrained,
+    UnitReturned,
 )
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
@@ -55,7 +57,10 @@ class Process:
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
     progressed: bool = False  # since it was started
+    away: bool = False  # it outlived a daemon and has not come back to the next one
     running: dict[StepId, None] = field(default_factory=dict)
+    unsaid: list[tuple[Step, Outcome]] = field(default_factory=list)
+    """Steps that ended while it was away."""
 
 
 @dataclass(slots=True)
@@ -126,6 +131,9 @@ class World:
                 self._later(plan.cancelled_at, job, partial(self._is_cancelled, job))
         for at, policy, goal in self.scenario.choices:
             self._later(at, 0, partial(self._is_chosen, policy, goal, "its operator"))
+        for at, unit, until in self.scenario.faults.drains:
+            self._later(at, 0, partial(self._is_drained, unit))
+            self._later(until, 0, partial(UnitReturned, unit, "its operator"))
         for event in self._events():
             more = bool(self._heap) and self._heap[0][0] <= self.now
             self._handle(event, more=more)
@@ -181,16 +189,45 @@ class World:
     # What happens by itself ---------------------------------------------------------------------------------
 
     def _daemon_starts(self) -> Event:
-        for process in self._processes.values():  # local clients do not outlive their daemon
+        kept = tuple(job for job in self._processes if self._outlives_daemon(job))
+        for step, span in self.spans.items():
+            if span.job not in kept:
+                self._close(step, span, Outcome.LOST)
+        scenario, self._policy = self.scenario, self._configured
+        return ResourcesDeclared(
+            scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s, self._policy.name, self._goal, kept
+        )
+
+    def _outlives_daemon(self, job: JobId) -> bool:
+        """Whether the next daemon finds the job's client alive; it may still never come back."""
+        process, known, faults = self._processes[job], self.scheduler.state.jobs.get(job), self.scenario.faults
+        spoken = process.alive and known is not None and known.attached and not known.state.ended
+        if not (spoken and self._risk(faults.client_outlives)):
             self._dies(process)
             process.loss_due = False
             process.life += 1
-        for step, span in self.spans.items():
-            self._close(step, span, Outcome.LOST)
-        scenario, self._policy = self.scenario, self._configured
-        return ResourcesDeclared(
-            scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s, self._policy.name, self._goal
-        )
+            return False
+        process.away = True
+        if not self._risk(faults.client_never_attaches):
+            self._later(self.scenario.client_start_s, job, partial(self._returns, job, process.life))
+        return True
+
+    def _returns(self, job: JobId, life: int) -> Event | None:
+        process = self._processes[job]
+        if process.life != life or not (process.alive and process.away):
+            return None
+        process.away = False
+        for step, outcome in process.unsaid:
+            self._later(0.0, job, partial(self._says_again, step, outcome, life))
+        process.unsaid.clear()
+        return ClientAttached(job, process.client.load(), tuple(process.running))
+
+    def _says_again(self, step: Step, outcome: Outcome, life: int) -> Event | None:
+        process = self._processes[step.job]
+        return self._ended(step, outcome) if process.life == life and step.id in process.running else None
+
+    def _is_drained(self, unit: UnitName) -> Event:
+        return UnitDrained(unit, "it is cleaned", "its operator")
 
     def _arrives(self, job: JobId) -> Event:
         self.arrived_at[job] = self.now
@@ -224,12 +261,17 @@ class World:
         if running is None or running.version != version:
             return None
         self._vacate(step_id)
-        step = running.step
+        if (process := self._processes[running.step.job]).away:
+            process.unsaid.append((running.step, outcome))
+            return None
+        return self._ended(running.step, outcome)
+
+    def _ended(self, step: Step, outcome: Outcome) -> Event:
         process = self._processes[step.job]
-        del process.running[step_id]
+        del process.running[step.id]
         process.progressed |= outcome is Outcome.DONE
         load = process.client.ended(step.task, ok=outcome is Outcome.DONE)
-        return StepEnded(step_id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
+        return StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
 
     # What the scheduler asks for ------------------------------------------------------------------------------
 
@@ -266,6 +308,7 @@ class World:
         )  # fmt: skip
         if not process.alive:
             return  # it died, and the scheduler will hear of it
+        assert not process.away, f"step {step.id} was started for a client that has not come back"
         work = process.client.next_work(step.task)
         assert work is not None, f"step {step.id} was started for a task that is complete"
         assert work.stage == step.stage, f"step {step.id} is a {step.stage}; its client offered {work.stage}"
@@ -305,10 +348,12 @@ class World:
             self._later(after_s, job, partial(self._is_lost, job, process.life, reason))
 
     def _dies(self, process: Process) -> None:
-        process.alive = False
+        process.alive = process.away = False
         for step in process.running:
-            self._vacate(step)
+            if step in self._running:  # else it has ended, and its client did not get to say so
+                self._vacate(step)
         process.running.clear()
+        process.unsaid.clear()
 
     # Units: who really runs where -----------------------------------------------------------------------------
 

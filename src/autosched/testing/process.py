@@ -16,7 +16,7 @@ from autosched.testing.bench import Bench, Broken, Check, NotApplicable
 
 BEGUN_S = 0.2
 """After so long a stage is taken to be under way."""
-GONE_PER_KILL = 2.0
+GONE_PER_KILL = 5.0
 """What a client leaves behind has so many times the time of a kill to notice and to end."""
 SAID_BYTES_MAX = 64 * 1024
 MARK = "AUTOSCHED_JOB_DIR"

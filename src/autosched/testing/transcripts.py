@@ -18,8 +18,10 @@ Lines that begin with `>` are events, with `?` questions; `<` are the actions an
 An event is its time, its name, its job or step, then words, then what each task says after a `|`:
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
-`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are
-events. Every event and action goes through the journal's codec on its way.
+`ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientAttached JOB holds=STEP,STEP`
+what it still has. `UnitDrained UNIT BY REASON`, `UnitReturned UNIT BY`, `PolicyChosen NAME GOAL BY [REASON]`,
+`RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
+Every event and action goes through the journal's codec on its way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,6 +41,8 @@ from autosched.core.events import (
     ResourcesDeclared,
     RuleChosen,
     StepEnded,
+    UnitDrained,
+    UnitReturned,
 )
 from autosched.core.explain import explain_job
 from autosched.core.policy import POLICIES
@@ -117,8 +121,9 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             settings = dict(word.split("=", 1) for word in declared)
             step_timeout_s = float(settings.pop("step_timeout_s", "600"))
             attach_timeout_s = float(settings.pop("attach_timeout_s", "60"))
+            kept = _ids(settings.pop("kept", ""))
             pools = tuple(Pool(k, tuple(Unit(u) for u in v.split(","))) for k, v in settings.items())
-            return ResourcesDeclared(pools, step_timeout_s, attach_timeout_s)
+            return ResourcesDeclared(pools, step_timeout_s, attach_timeout_s, kept=kept)
         case ["JobSubmitted", job, *kind]:
             settings = dict(word.split("=", 1) for word in kind if "=" in word)
             spec = JobSpec(
@@ -131,6 +136,12 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return JobSubmitted(int(job), spec)
         case ["ClientAttached", job]:
             return ClientAttached(int(job), _load(says))
+        case ["ClientAttached", job, held] if held.startswith("holds="):
+            return ClientAttached(int(job), _load(says), _ids(held.removeprefix("holds=")))
+        case ["UnitDrained", unit, by, *reason]:
+            return UnitDrained(unit, " ".join(reason), by)
+        case ["UnitReturned", unit, by]:
+            return UnitReturned(unit, by)
         case ["ClientLost", job, "progressed", *reason]:
             return ClientLost(int(job), " ".join(reason), progressed=True)
         case ["ClientLost", job, *reason]:
@@ -150,6 +161,10 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return DeadlineReached()
         case _:
             raise ValueError(f"not an event: {' '.join(words)!r}")
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
 
 
 def _load(says: Sequence[Sequence[str]]) -> JobLoad:

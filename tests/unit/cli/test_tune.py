@@ -1,5 +1,5 @@
 from autosched.cli.tune import LAYOUTS, with_layout
-from autosched.tvm.wanted import Wanted
+from autosched.tvm.layouts.wanted import Wanted
 
 
 def test_the_layouts_are_those_of_the_backends() -> None:

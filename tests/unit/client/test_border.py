@@ -85,6 +85,8 @@ def task(number: int, **words: Any) -> TaskInfo:
         (Network((task(1, name=5),)), "cannot be used: Expected `str`, got `int`"),
         (Network((task(1, name=object()),)), "cannot be used: Encoding objects of type object is unsupported"),
         (Network((task(1),), batch=0), "batch 0"),
+        (Network((task(1, groups={"a": 0}),)), "cannot be used: Expected `int` >= 1"),
+        (Network((task(1, weight=2, groups={"a": 2, "b": 1}),)), "compete for 3 calls, but its weight"),
     ],
 )
 def test_a_network_that_cannot_be_used_is_refused_in_words(network: Any, said: str) -> None:

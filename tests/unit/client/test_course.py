@@ -46,6 +46,21 @@ def test_no_more_tasks_are_under_way_than_keep_everything_fed(lanes: int, device
     assert len(wants(c.imported(network(tasks=20), []))) == lanes + devices + 1
 
 
+def test_who_lost_to_a_rival_gets_no_more_rounds() -> None:
+    infos = [TaskInfo(task=n, name="conv", workload=str(n), groups={"g": 1}) for n in (1, 2)]
+    past = [record(n, 8 * n + i, {1: 0.001, 2: 0.010}[n]) for n in (1, 2) for i in range(8)]
+    c = course(trials=24)
+    load = c.imported(Network(tasks=tuple(infos), batch=4), past, finals=(1, 2))
+    assert wants(load) == {1: "select"}
+    assert {t.task for t in load.tasks if t.complete} == {2}
+    for after in ("select", "build"):  # another round, and its finals
+        c.selected(1, 4)
+        c.advanced(1)
+        c.advanced(1)
+        assert wants(c.updated(1, 0.001)) == {1: after}
+    assert set(c.purpose) == {1}, "no finals for the other one"
+
+
 def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
     c = course()
     c.imported(network(), [])
@@ -113,7 +128,7 @@ def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
 
 def test_a_task_that_only_fails_is_left_alone_when_another_works() -> None:
     c = course(trials=1000)
-    c.imported(network(tasks=2), [record(2, 0, 1e-3)])
+    c.imported(network(tasks=2), [record(2, trial, 1e-3) for trial in range(4)])
     c.shares[2].exhausted = True
     c.stage.pop(2, None)
     for _ in range(3):
@@ -150,9 +165,13 @@ def test_earlier_records_count_as_rounds_and_as_spent_trials() -> None:
     c = course(trials=20)
     earlier = [record(1, i, 1e-3 if i else None) for i in range(6)]
     c.imported(network(tasks=2), earlier)
-    assert c.shares[1].best_s == [1e-3, 1e-3]
+    assert c.shares[1].best_s == [1e-3]
+    assert [r.trial for r in c.half[1].half] == [4, 5]
     assert c.shares[2].best_s == []
     assert c.spent == 6 + sum(c.allotted.values())
+    c.selected(1, 2)
+    c.updated(1, 5e-4)
+    assert (c.shares[1].best_s, c.half) == ([1e-3, 5e-4], {})
 
 
 def test_all_trials_measured_earlier_leaves_only_the_compilation() -> None:
@@ -216,4 +235,5 @@ def test_records_of_another_job_cost_no_trials() -> None:
     c = course(trials=8)
     c.imported(network(tasks=1), [record(1, i, 1e-3) for i in range(5)], borrowed=4)
     assert c.spent == 1 + c.allotted[1]
-    assert c.shares[1].best_s == [1e-3, 1e-3]
+    assert c.shares[1].best_s == [1e-3]
+    assert c.allotted[1] == 3, "the round that was cut off is finished"

@@ -101,7 +101,7 @@ def test_again_rounds_that_fail_do_not_come_back_for_ever() -> None:
 def test_the_next_client_knows_what_is_still_to_be_measured_again() -> None:
     records = [record(1, 0, 1e-3), record(1, 1, 2e-3), again(0, 2)]
     disturbed = [Record(**{**as_dict(r), "disturbed": "load"}) for r in records]
-    c = course(trials=8)
+    c = course(trials=2)
     assert wants(c.imported(network(tasks=1), [*disturbed[:2], again(0, 2)])) == {1: "build"}
     assert c.candidates[1] == (b"1",)
     assert c.attempts[1, b"0"] == 1

@@ -10,28 +10,48 @@ import pytest
 from msgspec import Struct
 
 from autosched.backend import Lease
-from autosched.client import host
+from autosched.client import host, line
 from autosched.client.host import Host
+from autosched.client.line import Line
 from autosched.errors import ModelRejected, StepFailed
 from autosched.link import Link
-from autosched.model import NETWORK_TASK, JobSpec, Record
-from autosched.protocol import AskLoad, Chunk, GetBlob, GetOrder, GetRecords, Heartbeat, JobOrder, Method, RecordPage
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step
+from autosched.protocol import (
+    AskLoad,
+    Chunk,
+    Done,
+    EndStep,
+    GetBlob,
+    GetOrder,
+    GetRecords,
+    Heartbeat,
+    JobOrder,
+    Method,
+    PlanNetwork,
+    RecordPage,
+    Return,
+    StartStep,
+)
 
 BUSY_S = 0.5
 
 
-class Line:
-    """Remembers what was told."""
+class Told:
+    """A connection that remembers what was told over it."""
+
+    closed = False
 
     def __init__(self) -> None:
         self.told: list[Method] = []
 
-    def notify(self, method: Method) -> None:
-        self.told.append(method)
+    async def keep_alive(self, ask: Method, every_s: float, silence_s: float) -> None:
+        while True:
+            self.told.append(ask)
+            await asyncio.sleep(every_s)
 
 
 def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(line, "HEARTBEAT_S", 0.01)
 
     def busy() -> None:
         """As bad as a step can be: it never waits, and holds the interpreter as long as that allows."""
@@ -40,12 +60,12 @@ def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch:
             pass
 
     async def work() -> None:
-        hosting, line = host.Host(tmp_path), Line()
-        hosting._link = cast(Link, line)
-        beat = asyncio.ensure_future(hosting.beat())
-        await hosting._in_thread(Lease("build", ("host/0",), (), 10.0), busy)
+        speaking, link = Line("unix:/nowhere", OWN, ""), Told()
+        speaking._link = cast(Link, link)
+        beat = asyncio.ensure_future(speaking.beat())
+        await Host(tmp_path, speaking)._in_thread(Lease("build", ("host/0",), (), 10.0), busy)
         beat.cancel()
-        assert line.told.count(Heartbeat()) >= 3
+        assert link.told.count(Heartbeat()) >= 3
 
     asyncio.run(work())
 
@@ -57,32 +77,103 @@ MODEL = b"any bytes"
 class FakeDaemon:
     """Has an order and records for the client; the numbers of the job's own have a gap."""
 
-    def __init__(self, trials: dict[int, list[int]]) -> None:
-        self._trials = trials
+    closed = False
 
-    async def call(self, method: Method, kind: type[Struct]) -> Struct:
+    def __init__(self, trials: dict[int, list[int]], **options: bool | int | float | str) -> None:
+        self._trials, self._options = trials, options
+        self.ends: list[EndStep] = []
+        self.ended = asyncio.Event()
+
+    async def call(self, method: Method, kind: type[Struct], *, timeout_s: float = 1.0) -> Struct:
         if isinstance(method, GetOrder):
-            spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), backend="mock", records_from=OTHER)
+            spec = JobSpec(
+                name="net",
+                model=hashlib.sha256(MODEL).hexdigest(),
+                backend="mock",
+                records_from=OTHER,
+                options=self._options,
+            )
             return JobOrder(
                 job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1
             )  # fmt: skip
+        if isinstance(method, EndStep | PlanNetwork):
+            self.ends += [method] if isinstance(method, EndStep) else []
+            if self.ends:
+                self.ended.set()
+            return Done()
         assert isinstance(method, GetRecords)
         found = (Record(task=1, trial=trial, candidate=b"") for trial in self._trials[method.job])
         return RecordPage(tuple(found), False)
 
 
-async def begun(folder: Path, trials: dict[int, list[int]]) -> Host:
+async def begun(folder: Path, trials: dict[int, list[int]], daemon: FakeDaemon | None = None) -> Host:
     (folder / "model").mkdir()
     (folder / "model/net.onnx").write_bytes(MODEL)
-    begun = Host(folder)
-    await begun.begin(cast(Link, FakeDaemon(trials)))
+    begun = Host(folder, open_to(daemon or FakeDaemon(trials)))
+    await begun.begin()
     return begun
+
+
+def open_to(daemon: object) -> Line:
+    """A line whose connection is this object."""
+    opened = Line("unix:/nowhere", OWN, "")
+    opened._link = cast(Link, daemon)
+    opened._open.set()
+    return opened
 
 
 def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._worker is not None
     assert (made._worker.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+
+
+def order(timeout_s: float) -> StartStep:
+    step = Step(
+        id=5, job=OWN, task=NETWORK_TASK, stage="import", units=("host/0",), started_at=0.0, deadline_at=timeout_s
+    )
+    return StartStep(step=step, cores=(), timeout_s=timeout_s)
+
+
+def test_a_step_that_nobody_revokes_is_killed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon may be gone, and the next one counts on the device being quiet then."""
+    monkeypatch.setattr(host, "WATCHDOG_S", 0.0)
+
+    async def work() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []}, hang_stage="import")
+        made = await begun(tmp_path, {}, daemon)
+        await made.handle(order(timeout_s=0.05))
+        assert made.standing() == Return(steps=(5,), load=made._course.result().load())
+        await asyncio.wait_for(daemon.ended.wait(), 20.0)
+        assert [(end.step, end.outcome, "was killed" in end.error) for end in daemon.ends] == [
+            (5, Outcome.FAILED, True)
+        ]
+
+    asyncio.run(work())
+
+
+def test_an_order_that_is_given_twice_is_carried_out_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []})
+        made = await begun(tmp_path, {}, daemon)
+        assert made.standing() is not None
+        for _ in range(2):
+            await made.handle(order(timeout_s=20.0))
+        assert len(made._running) == 1
+        await asyncio.gather(*made._running)
+        assert [(end.step, end.outcome) for end in daemon.ends] == [(5, Outcome.DONE)]
+        standing = made.standing()
+        assert standing is not None
+        assert standing.steps == ()
+
+    asyncio.run(work())
+
+
+def test_who_has_not_opened_its_job_has_no_standing(tmp_path: Path) -> None:
+    async def work() -> None:
+        assert Host(tmp_path, Line("unix:/nowhere", OWN, "")).standing() is None
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize(
@@ -115,8 +206,7 @@ def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str
             return Chunk(MODEL[method.offset :], len(MODEL))
 
     async def fetched() -> Path:
-        made = Host(tmp_path)
-        made._link = cast(Link, Uploads())
+        made = Host(tmp_path, open_to(Uploads()))
         return await made._fetch_model(JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file))
 
     path = asyncio.run(fetched())

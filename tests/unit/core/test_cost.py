@@ -99,4 +99,4 @@ def test_the_heaps_do_not_grow_with_time() -> None:
     decide(core, 2_000)
     assert len(core.state.queues["host"].heap) <= 10 + 1
     core.deadline()
-    assert len(core._alarms) <= 600 + 10, "a step's alarm is dropped when its time has come, 600 s after its start"
+    assert len(core.state.alarms) <= 600 + 10, "a step's alarm is dropped when its time has come, 600 s after its start"

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,23 @@ def test_the_wrong_bytes_are_refused_and_forgotten(blobs: Blobs) -> None:
     with pytest.raises(Refused, match="send the file again"):
         put(blobs, piece(0, b"x" * 50, total=50))
     assert put(blobs, piece(0, b"")) == [BlobState(0, False)]
+
+
+def test_an_uploader_that_has_hung_up_hears_of_no_failure(blobs: Blobs) -> None:
+    async def hang_up() -> list[dict[str, Any]]:
+        complaints: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asked = asyncio.ensure_future(blobs.put(piece(0, b"x" * 10, total=10)))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        async with blobs._locks[NAME[0]]:  # when the thread has found out that the bytes are wrong
+            pass
+        await asyncio.sleep(0)
+        gc.collect()
+        return complaints
+
+    assert asyncio.run(hang_up()) == []
 
 
 def test_an_empty_file_is_a_file(blobs: Blobs) -> None:

@@ -1,6 +1,7 @@
 """Lock, sockets and service manager: what is taken is refused with words, what is dead is replaced."""
 
 import os
+import resource
 import socket
 import stat
 from collections.abc import Iterator
@@ -21,6 +22,22 @@ def sockets() -> Iterator[list[socket.socket]]:
     yield opened
     for one in opened:
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "then"),
+    [(1_024, 20_000, 5_000, 5_256), (1_024, 4_096, 5_000, 4_096), (8_000, 20_000, 5_000, None),
+     (1_024, resource.RLIM_INFINITY, 5_000, 5_256), (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 5_000, None),
+     (1_024, 1_024, 5_000, None)],
+)  # fmt: skip
+def test_so_many_connections_may_be_open_as_the_settings_say(
+    soft: int, hard: int, wanted: int, then: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: set_to.append(limits))
+    ground.allow_connections(wanted)
+    assert set_to == ([(then, hard)] if then is not None else [])
 
 
 def test_a_state_folder_has_one_daemon(tmp_path: Path) -> None:

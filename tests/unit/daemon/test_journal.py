@@ -17,8 +17,8 @@ import pytest
 
 from autosched.core.events import ClientLost, Event, StepEnded
 from autosched.daemon import journal as journal_module
-from autosched.daemon.journal import LAZY_MAX, Journal, JournalDamaged
-from autosched.errors import ConfigError, Refused
+from autosched.daemon.journal import LAZY_MAX, Journal
+from autosched.errors import ConfigError, Damaged, Refused
 from autosched.model import Outcome, Step
 
 STEP = Step(id=3, job=1, task=2, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
@@ -231,7 +231,7 @@ def test_a_damaged_row_is_found_and_named(tmp_path: Path, statement: str, messag
     database = sqlite3.connect(tmp_path / "db", isolation_level=None)
     database.execute(statement)
     database.close()
-    with pytest.raises(JournalDamaged, match=message):
+    with pytest.raises(Damaged, match=message):
         replayed(tmp_path / "db")
 
 
@@ -244,7 +244,7 @@ def test_a_flipped_bit_in_the_file_is_found(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "db")
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
-    with pytest.raises(JournalDamaged, match="checksum of row"):
+    with pytest.raises(Damaged, match="checksum of row"):
         replayed(tmp_path / "db")
 
 
@@ -253,7 +253,7 @@ def test_a_flipped_bit_in_the_file_is_found(tmp_path: Path) -> None:
 )
 def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "db").write_bytes(content)
-    with pytest.raises(JournalDamaged, match="not a usable database"):
+    with pytest.raises(Damaged, match="not a usable database"):
         replayed(tmp_path / "db")
     assert (tmp_path / "db").read_bytes() == content
 
@@ -324,7 +324,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from autosched.core.events import ClientLost
 from autosched.daemon.journal import Journal
-from autosched.errors import Refused
+from autosched.errors import Damaged, Refused
 async def main():
     journal = Journal(Path(sys.argv[1]))
     list(journal.replay())

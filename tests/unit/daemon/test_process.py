@@ -1,4 +1,4 @@
-"""Child processes: they end with a reason, take everything with them, and do not outlive the daemon."""
+"""Child processes: they end with a reason, take everything with them, and outlive the daemon."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.process import JOB_DIR, Process, kill_strays, sweep
+from autosched.daemon.process import JOB_DIR, Process, birth, kill_strays, sweep
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -22,7 +22,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def start(program: str, folder: Path) -> Process:
-    return Process([sys.executable, "-c", program], {**os.environ, JOB_DIR: str(folder)}, folder / "log")
+    return Process.start([sys.executable, "-c", program], {**os.environ, JOB_DIR: str(folder)}, folder / "log")
 
 
 @pytest.mark.parametrize(
@@ -101,31 +101,62 @@ def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
     run(work)
 
 
-def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
-    program = f"""
+PARENT = """
 import asyncio, os, sys
 from pathlib import Path
 from autosched.daemon.process import Process
 async def main():
     command = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    process = Process(command, os.environ, Path({str(tmp_path / "log")!r}))
+    process = Process.start(command, os.environ, Path(sys.argv[1]))
     print(process.pid, flush=True)
     await process.wait()
 asyncio.run(main())
 """
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+
+
+def test_it_outlives_its_parent_and_another_one_adopts_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(log)], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    run(lambda: is_gone(child))
+
+    async def work() -> None:
+        born = birth(child)
+        assert Process.adopt(child, f"{born}0", log) is None, "the number is another's by now"
+        adopted = Process.adopt(child, born, log)
+        assert adopted is not None
+        assert adopted.memory_bytes > 0
+        adopted.kill()
+        assert await adopted.wait() == "it ended"
+        assert adopted.memory_bytes == 0
+        assert Process.adopt(child, born, log) is None
+
+    run(work)
+
+
+def test_what_belongs_to_a_spared_folder_lives_on(tmp_path: Path) -> None:
+    spared, other = tmp_path / "1", tmp_path / "11"
+    for folder in (spared, other):
+        folder.mkdir()
+
+    async def work() -> None:
+        stays, goes = (start("import time; time.sleep(1000)", folder) for folder in (spared, other))
+        assert kill_strays(tmp_path, [spared]) == [goes.pid]
+        await goes.wait()
+        assert not is_dead(stays.pid)
+        stays.kill()
+        await stays.wait()
+
+    run(work)
 
 
 def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     async def work() -> None:
         with pytest.raises(FileNotFoundError):
-            Process(["/nowhere/python"], {}, tmp_path / "log")
+            Process.start(["/nowhere/python"], {}, tmp_path / "log")
 
     run(work)
 

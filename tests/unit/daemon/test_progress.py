@@ -33,6 +33,16 @@ def test_the_estimate_needs_a_valid_record_of_each_task() -> None:
     assert progress.first_estimate_s == pytest.approx(3 * 0.004 + 0.010)
 
 
+def test_of_tasks_that_compete_only_the_best_counts() -> None:
+    progress = JobProgress()
+    infos = [TaskInfo(task=n, name="conv", workload=str(n), weight=3, groups={"g": 3}) for n in (1, 2)]
+    progress.plan(Network(tasks=tuple(infos)), 10)
+    for task, trial, latency_s, estimate_s in ((1, 0, 0.004, 0.012), (2, 1, 0.006, 0.012), (2, 2, 0.001, 0.003)):
+        progress.add(Found(1, task, trial, latency_s, None))
+        assert progress.estimate_s == pytest.approx(estimate_s)
+    assert progress.first_estimate_s == pytest.approx(0.012)
+
+
 def test_failures_are_counted_by_reason_and_by_task() -> None:
     progress = planned()
     for trial, failure in enumerate(["build error", "run crash", None, "build error"]):

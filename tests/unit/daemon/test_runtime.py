@@ -19,10 +19,10 @@ from autosched.core.events import (
     StepEnded,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.journal import Journal, JournalDamaged
+from autosched.daemon.journal import Journal
 from autosched.daemon.runtime import Runtime, describe, spawn
 from autosched.daemon.store import TABLES, Store
-from autosched.errors import AutoschedError, Refused
+from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
 
 SPEC = JobSpec(name="net", model="0" * 64)
@@ -289,7 +289,7 @@ def test_a_row_that_breaks_the_core_is_named(tmp_path: Path, caplog: pytest.LogC
         await runtime.journal.append(1.0, JobSubmitted(5, SPEC))
 
     live(tmp_path / "db", write)
-    with pytest.raises(JournalDamaged, match=r"row 2 of .* breaks the scheduler"):
+    with pytest.raises(Damaged, match=r"row 2 of .* breaks the scheduler"):
         live(tmp_path / "db", a_start)
     assert "job=5" in caplog.text
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from autosched.backend import Network, Skipped
 from autosched.core.events import ClientLost
-from autosched.daemon.journal import Journal, JournalDamaged
+from autosched.daemon.journal import Journal
 from autosched.daemon.store import PAGE_SPANS, TABLES, Found, Store, span_rows
+from autosched.errors import Damaged
 from autosched.model import Failure, Purpose, Record, TaskInfo, encode
 from autosched.protocol import FRAME_BYTES, Artifact, Span
 
@@ -82,7 +83,7 @@ def test_a_damaged_record_is_not_handed_out(tmp_path: Path) -> None:
         await store.add_record(1, 0, record(0, b"candidate"))
 
     async def read(journal: Journal, store: Store) -> None:
-        with pytest.raises(JournalDamaged, match="record 0 of job 1"):
+        with pytest.raises(Damaged, match="record 0 of job 1"):
             await store.records(1, 0)
 
     with_store(tmp_path / "db", write)
@@ -168,6 +169,7 @@ def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
         "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
         " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT"
     )
+    db.execute("PRAGMA user_version = 2")
     db.execute("INSERT INTO records VALUES (4, 0, 1, 0, 0.5, NULL, ?, ?)", (zlib.crc32(body), body))
     db.commit()
     db.close()

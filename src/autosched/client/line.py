@@ -1,0 +1,215 @@
+"""A client's line to its daemon. It outlives connections and daemons: what was said and not acknowledged is said again.
+
+The daemon counts each record and each end of a step once, however often it is told: by the record's number and by the
+step's id. So whatever may not have arrived is repeated, in its order.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from autosched.address import UNIX
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, RequestError
+from autosched.introduction import introduce
+from autosched.link import CALL_TIMEOUT_S, Handler, Link
+from autosched.protocol import (
+    DAEMON_METHODS,
+    HEARTBEAT_S,
+    PROTOCOL,
+    SILENCE_S,
+    AddRecord,
+    Done,
+    EndStep,
+    Heartbeat,
+    Hello,
+    Method,
+    Return,
+    TagRecords,
+)
+from autosched.version import __version__
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+
+RETURNS_SINCE = (1, 3)
+"""A daemon of an earlier protocol takes nobody back."""
+SEARCH_S = 600.0
+"""A daemon that is not there again after so long is not waited for: the job goes on from its records some day."""
+PAUSE_FIRST_S, PAUSE_MAX_S, PAUSE_GROWTH = 0.1, 30.0, 1.5
+ACKNOWLEDGE_S = 600.0
+"""The daemon acknowledges what is durable: with a full disk, only when there is room again."""
+UNSAID_BYTES_MAX = 64 * 1024 * 1024
+"""More than this is not kept for a daemon that does not acknowledge it."""
+SAID_AT_ONCE = 16
+"""Of what is said again, so many messages are under way."""
+
+
+class Line:
+    """One client's connections, one after the other."""
+
+    def __init__(self, address: str, job: int, token: str, search_s: float = SEARCH_S) -> None:
+        """`search_s`: for so long a lost daemon is looked for."""
+        self._address, self._job, self._token, self._search_s = address, job, token, search_s
+        self._link: Link | None = None
+        self._speaks = (0, 0)
+        self._handler: Handler | None = None
+        self._open = asyncio.Event()
+        self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
+        self._dropped = 0  # so many have left the left end
+        self._bytes = 0
+
+    async def open(self, handler: Handler) -> None:
+        """Connect for the first time. Raises DaemonUnreachable, or what the daemon refuses with."""
+        self._handler = handler
+        self._link = await self._connect(returns=False)
+        self._open.set()
+
+    async def _connect(self, *, returns: bool) -> Link:
+        link = await Link.open(self._address, serves=DAEMON_METHODS, handler=self._handler)
+        try:
+            hello = Hello(
+                protocol=PROTOCOL,
+                software=f"autosched {__version__}",
+                role="client",
+                job=self._job,
+                token=self._token,
+                returns=returns,
+            )
+            self._speaks = (await introduce(link, hello)).protocol
+        except BaseException:
+            link.abort("hello failed")
+            raise
+        return link
+
+    def close(self) -> None:
+        """End the connection; the daemon takes this client for lost."""
+        if self._link is not None:
+            self._link.close()
+
+    # Saying -----------------------------------------------------------------------------------------------------------
+
+    async def over(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """Do something over a connection; over the next one, from its beginning, when that one is lost meanwhile."""
+        while True:
+            await self._open.wait()
+            link = self._link
+            assert link is not None
+            try:
+                return await work(link)
+            except DaemonUnreachable:
+                if not link.closed:  # it is there and does not answer
+                    raise
+                if self._link is link:
+                    self._open.clear()  # until there is another one
+
+    async def ask(self, method: Method, kind: type[S], *, timeout_s: float = CALL_TIMEOUT_S) -> S:
+        """Call the daemon, again when it was lost before it answered."""
+        return await self.over(lambda link: link.call(method, kind, timeout_s=timeout_s))
+
+    def tell(self, method: AddRecord | TagRecords) -> bool:
+        """Say something that must not be lost; the next acknowledged end of a step says that it arrived.
+
+        Returns False when more is unacknowledged than may be kept: this client must end.
+        """
+        size = len(msgspec.msgpack.encode(method))
+        self._bytes += size
+        self._unsaid.append((method, size))
+        if self._open.is_set() and self._link is not None and not self._link.closed:
+            self._link.notify(method)
+        return self._bytes <= UNSAID_BYTES_MAX
+
+    async def end(self, method: EndStep) -> None:
+        """Say that a step has ended; returns when the daemon has it, and everything told before, on disk."""
+
+        async def say(link: Link) -> int:
+            told = self._dropped + len(self._unsaid)
+            await link.call(method, Done, timeout_s=ACKNOWLEDGE_S)
+            return told
+
+        self._drop(await self.over(say))
+
+    def _drop(self, told: int) -> None:
+        while self._unsaid and self._dropped < told:
+            self._bytes -= self._unsaid.popleft()[1]
+            self._dropped += 1
+
+    async def beat(self) -> None:
+        """Tell the daemon that this process is alive, for ever, and hear that the daemon is."""
+        while True:
+            if self._link is not None and not self._link.closed:
+                await self._link.keep_alive(Heartbeat(), HEARTBEAT_S, SILENCE_S)
+            else:
+                await asyncio.sleep(HEARTBEAT_S)
+
+    # Coming back ------------------------------------------------------------------------------------------------------
+
+    async def keep(self, standing: Callable[[], Return | None]) -> str:
+        """Come back as often as the connection is lost, and tell how it stands then; returns why that is over."""
+        while True:
+            assert self._link is not None
+            why = await self._link.wait_closed()
+            self._open.clear()
+            if standing() is None or self._speaks < RETURNS_SINCE:
+                return why
+            log.warning("the connection to the daemon was lost: %s", why)
+            if over := await self._search(standing):
+                return over
+            log.info("back at the daemon")
+
+    async def _search(self, standing: Callable[[], Return | None]) -> str:
+        """Look for the daemon; returns why that was in vain."""
+        clock, why = asyncio.get_running_loop().time, "it does not answer"
+        until = clock() + self._search_s
+        for pause_s in pauses():
+            if clock() + pause_s > until:
+                break
+            await asyncio.sleep(pause_s)
+            try:
+                return await self._return(standing)
+            except AutoschedError as error:
+                why = str(error)
+                if isinstance(error, RequestError) and not isinstance(error, Busy):
+                    return f"the daemon does not take this client back: {why}"
+            if not self._can_come_back():
+                return f"nothing is left of the daemon: {why}"
+        return f"the daemon did not come back within {self._search_s:g} s: {why}"
+
+    def _can_come_back(self) -> bool:
+        return not self._address.startswith(UNIX) or Path(self._address.removeprefix(UNIX)).parent.is_dir()
+
+    async def _return(self, standing: Callable[[], Return | None]) -> str:
+        self._link = link = await self._connect(returns=True)
+        try:
+            said = standing()
+            assert said is not None, "who has told its load once can tell it again"
+            await link.call(said, Done, timeout_s=ACKNOWLEDGE_S)
+            while self._unsaid:
+                some = [method for method, _ in list(self._unsaid)[:SAID_AT_ONCE]]
+                calls = (link.call(one, Done, timeout_s=ACKNOWLEDGE_S) for one in some)
+                for answer in await asyncio.gather(*calls, return_exceptions=True):
+                    stored = isinstance(answer, RequestError) and not isinstance(answer, Busy)
+                    if isinstance(answer, BaseException) and not stored:
+                        raise answer
+                self._drop(self._dropped + len(some))
+        except BaseException:
+            link.abort("it did not get back")
+            raise
+        self._open.set()
+        return ""
+
+
+def pauses(rng: Random | None = None) -> Iterator[float]:
+    """Seconds between two attempts: longer and longer, and not the same for all who lost their daemon at once."""
+    rng, pause_s = rng or Random(), PAUSE_FIRST_S
+    while True:
+        yield pause_s * rng.uniform(0.5, 1.0)
+        pause_s = min(pause_s * PAUSE_GROWTH, PAUSE_MAX_S)

@@ -1,0 +1,70 @@
+"""The rounds of a task, told from its records: how large each was, and whether the last one was cut off.
+
+A search decides once a round, from all rounds before it. So a client that takes over goes on in the middle of a round
+as if nothing had happened: it selects from what was known when the round began, and measures what is not measured yet.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from autosched import standing
+from autosched.backend import Network
+from autosched.model import Purpose, Record, TaskIndex
+
+
+class Past(Struct, frozen=True):
+    """What earlier clients did for one task: one record of each candidate, round by round."""
+
+    whole: tuple[tuple[Record, ...], ...] = ()
+    half: tuple[Record, ...] = ()
+    """Of a round that was cut off."""
+    missing: int = 0
+    """So many more trials the round was to have."""
+
+
+def first_count(trials: int, tasks: int) -> int:
+    """At most so many trials for the first round of each task: half of the budget is kept for what first rounds say."""
+    return max(1, trials // (2 * tasks))
+
+
+def budget(network: Network, trials: int | None) -> int:
+    """Trials of the whole job: as many as its user wants, else what the backend thinks right."""
+    return network.default_trials if trials is None else trials
+
+
+def spent(own: Sequence[Record], trials: int) -> int:
+    """So many of the trials were made."""
+    return min(sum(record.purpose is Purpose.TRIAL for record in own), trials)
+
+
+def pasts(network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0) -> dict[TaskIndex, Past]:
+    """What was done for each task; the first `borrowed` records are those of another job."""
+    whole = budget(network, trials)
+    left, first = whole - spent(records[borrowed:], whole), first_count(whole, max(1, len(network.tasks)))
+    found = {}
+    for info in network.tasks:
+        theirs, own = ([r for r in some if r.task == info.task] for some in (records[:borrowed], records[borrowed:]))
+        found[info.task] = past(theirs, own, network.batch, first, left)
+    return found
+
+
+def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: int, left: int) -> Past:
+    """A task's records as rounds. `left`: trials that the job may still make.
+
+    A round that was short for another reason, because the space was exhausted or a step failed, is taken for one that
+    was cut off: whoever goes on with it finds that nothing is missing, or something else.
+    """
+    before = len(standing.tried(borrowed))
+    tried = standing.tried([*borrowed, *own])
+    ends = [*range(batch, before, batch), before] if before else []
+    ends += range(before + (batch if before else min(batch, first)), len(tried), batch)
+    cuts = [0, *ends]
+    found = [tuple(tried[begin:end]) for begin, end in zip(cuts, [*ends, len(tried)], strict=True) if begin < end]
+    if not found or len(tried) == before:
+        return Past(tuple(found))
+    size = batch if before or len(found) > 1 else min(batch, first)
+    missing = min(size - len(found[-1]), left)
+    if missing <= 0:
+        return Past(tuple(found))
+    return Past(tuple(found[:-1]), found[-1], missing)

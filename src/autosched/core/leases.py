@@ -1,0 +1,85 @@
+"""Leases: which units a step gets, all of them or none, until when, and how they come free again."""
+
+from autosched.core.estimates import SURE_COUNT
+from autosched.core.ranking import Ranking
+from autosched.core.state import Job, State, Task, one_of_each
+from autosched.model import Step, StepId, UnitName
+
+
+def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...] | None:
+    """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
+    a task that needs two pools cannot be overtaken for ever by tasks that need one."""
+    pools = task.queued_in
+    if len(pools) > 1 and any(ranking.head(pool) is not task for pool in pools):
+        return None
+    if ranking.policy.shares_units:
+        shared = [
+            next((u.name for u in state.queues[p].pool.units if u.name not in state.drained), None) for p in pools
+        ]
+        return None if None in shared else tuple(unit for unit in shared if unit is not None)
+    if len(pools) == 1:
+        unit = state.first_free(pools[0])
+        return None if unit is None else (unit,)
+    return one_of_each([state.free_units(pool, len(pools)) for pool in pools])
+
+
+def grant(state: State, task: Task, units: tuple[UnitName, ...]) -> Step:
+    """Lease these units to the task's next step."""
+    state.last_step += 1
+    stage, claim_s = task.load.stage_next, task.load.expected_s
+    if state.oracle is None:
+        expected_s = state.estimates.of_task(task.job, task.index, stage, claim_s)
+        sure = state.estimates.of_job(task.job, stage)[1] >= SURE_COUNT
+    else:
+        expected_s, sure = state.oracle(task.job, task.index)[0][2], True
+    state.estimates.begin(state.last_step, expected_s, stage, sure=sure)
+    limit_s = task.load.timeout_s or state.step_timeout_s
+    step = Step(
+        id=state.last_step,
+        job=task.job,
+        task=task.index,
+        stage=stage,
+        units=units,
+        started_at=state.now,
+        deadline_at=state.now + state.estimates.timeout_s(limit_s, expected_s, stage),
+    )
+    state.steps[step.id] = step
+    state.jobs[task.job].steps[step.id] = None
+    task.step = step.id
+    for unit in units:
+        assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
+        state.slots[unit].holder = step.id
+    return step
+
+
+def release(state: State, ranking: Ranking, step_id: StepId) -> None:
+    """The step is known to be dead: its units are free."""
+    step = state.steps.pop(step_id)
+    state.revoked.pop(step_id, None)
+    state.estimates.drop(step_id)
+    job = state.jobs[step.job]
+    del job.steps[step_id]
+    if (task := job.tasks.get(step.task)) is not None and task.step == step_id:
+        task.step = None
+        move(job, task, "")
+    for unit in step.units:
+        slot = state.slots[unit]
+        if slot.holder == step_id:
+            slot.holder = state.sharer(unit) if state.shares_units else None
+        offer(state, ranking, unit)
+
+
+def offer(state: State, ranking: Ranking, unit: UnitName) -> None:
+    """The unit, if there is one of this name, may be free: whoever waits for it may start."""
+    for pool, index in state.slots[unit].places if unit in state.slots else ():
+        state.queues[pool].offer(index)
+        ranking.dirty[pool] = None
+
+
+def move(job: Job, task: Task, stage: str) -> None:
+    """The task is at another stage now, or at none."""
+    if task.at:
+        job.at[task.at] -= 1
+    if stage:
+        job.at[stage] = job.at.get(stage, 0) + 1
+    task.at = stage

@@ -1,0 +1,109 @@
+"""Clients go on when their daemon dies, and the next daemon takes them over: no step is made twice, nothing is lost."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.model import JobId, Record
+from autosched.protocol import Done, Shutdown, Span
+from autosched.remote import Daemon
+from integration.lab import Lab, lab
+from processes import dies
+
+WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    with lab(tmp_path) as running:
+        yield running
+
+
+def spans(there: Lab) -> list[Span]:
+    async def ask() -> list[Span]:
+        daemon = await Daemon.connect(there.address)
+        try:
+            return await daemon.spans()
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def found(records: list[Record]) -> list[tuple[int, int, bytes, tuple[float, ...]]]:
+    return [(r.trial, r.task, r.candidate, r.latency_s) for r in records]
+
+
+def made(log: Path) -> list[tuple[int, str]]:
+    """What the clients themselves say that they have done: task and stage of every step, in order."""
+    return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
+
+
+def undisturbed(there: Lab, job: JobId, **words: object) -> bool:
+    """Whether a job with the same words and nothing in its way finds the same."""
+    other = there.submit(**words)
+    assert there.wait(other).state == "done"
+    return found(there.records(job)) == found(there.records(other))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=str)
+def test_no_step_is_made_twice_because_the_daemon_died(there: Lab, how: signal.Signals) -> None:
+    log, other = there.folder / "steps", there.folder / "undisturbed"
+    job = there.submit(**WORDS, log=str(log))
+    pids: list[int] = []
+    for trials in (2, 10):
+        there.wait(job, until="trials", trials=trials)
+        pids += there.clients(job)
+        there.end(how)
+        there.start()
+    assert there.wait(job).state == "done"
+    assert len(set(pids)) == 1, "the client is the first one"
+    assert undisturbed(there, job, **WORDS, log=str(other))
+    assert made(log) == made(other)
+    if how is signal.SIGTERM:
+        assert {span.outcome for span in spans(there)} == {"done"}, "who stops in order loses not even an order"
+
+
+def test_what_is_stopped_for_good_leaves_no_client(there: Lab) -> None:
+    job = there.submit(**WORDS)
+    there.wait(job, until="trials", trials=2)
+    (pid,) = there.clients(job)
+
+    async def stop() -> None:
+        daemon = await Daemon.connect(there.address)
+        await daemon.link.call(Shutdown(), Done)
+        await daemon.link.wait_closed()
+
+    asyncio.run(stop())
+    assert there.gone() == 0
+    assert dies(pid)
+    there.start()
+    assert there.wait(job).state == "done"
+
+
+def test_a_dead_client_is_replaced_and_the_next_one_finds_the_same(there: Lab) -> None:
+    job = there.submit(**WORDS)
+    there.wait(job, until="trials", trials=2)
+    there.kill_client(job)
+    there.wait(job, until="trials", trials=10)
+    there.end(signal.SIGKILL)
+    there.kill_client(job)
+    there.start()
+    assert there.wait(job).state == "done"
+    assert undisturbed(there, job, **WORDS)
+
+
+def test_a_client_that_does_not_come_back_is_killed_and_replaced(there: Lab) -> None:
+    job = there.submit(**WORDS)
+    there.wait(job, until="trials", trials=2)
+    (pid,) = there.clients(job)
+    os.kill(pid, signal.SIGSTOP)
+    there.end(signal.SIGKILL)
+    there.start("[scheduler]\nattach_timeout_s = 2.0\n")
+    assert dies(pid)
+    assert there.wait(job).state == "done"

@@ -1,0 +1,228 @@
+"""Clients that lost their connection or their daemon: what they still have counts, once, and only what is theirs."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.core.events import DeadlineReached
+from autosched.daemon import clients
+from autosched.errors import AutoschedError, Refused
+from autosched.model import Outcome, Step
+from autosched.protocol import (
+    AddRecord,
+    Done,
+    DrainUnit,
+    ExplainJob,
+    Explanation,
+    FreeUnit,
+    ListDevices,
+    ReturnUnit,
+    UnitList,
+)
+from autosched.remote import Daemon
+from integration.served import PROFILE, Puppet, attached, record, run, serving, spec, until, user
+
+
+async def state_of(daemon: Daemon, unit: str) -> str:
+    units = (await daemon.link.call(ListDevices(), UnitList)).units
+    return next(view.state for view in units if view.unit == unit)
+
+
+async def running(folder: Path, daemon: Daemon) -> tuple[Puppet, str]:
+    """A job's client, in its token's company."""
+    submitted = await daemon.submit(spec())
+    puppet = await Puppet(PROFILE).connect(f"unix:{folder}/api.sock", submitted.job, submitted.token)
+    return puppet, submitted.token
+
+
+def lives(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
+    """Of two daemons, on the same cores: the first one kept to some of them."""
+    run(first)
+    run(second)
+
+
+def test_a_step_goes_on_while_the_daemon_is_replaced(tmp_path: Path) -> None:
+    held: list[tuple[str, Step]] = []
+
+    async def first() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            held.append((token, await puppet.steps.get()))
+            await puppet.ask(AddRecord(record=record(0)))
+            daemon.close()
+            served.stop("an upgrade", comes_back=True)
+            assert await puppet.goodbyes.get() == "the daemon stops"
+
+    async def second() -> None:
+        token, step = held[0]
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            _, waiting = await attached(daemon, tmp_path, PROFILE)
+            await until(daemon, 2, lambda view: view.state == "running")
+            assert await state_of(daemon, "cpu0") == "busy"
+            puppet = Puppet(PROFILE)
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", 1, token, step)
+            with pytest.raises(Refused, match="stored already"):
+                await puppet.ask(AddRecord(record=record(0)))
+            await puppet.ask(AddRecord(record=record(1)))
+            assert waiting.steps.empty()
+            await puppet.end(step)
+            await puppet.end(step)
+            assert (await waiting.steps.get()).units == ("cpu0",)
+            assert [r.trial for r in await daemon.records(1)] == [0, 1]
+            assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "done"), (2, "running")]
+            daemon.close()
+
+    lives(first, second)
+
+
+def test_another_client_takes_the_place_of_one_that_does_not_return(tmp_path: Path) -> None:
+    held: list[tuple[str, Step]] = []
+
+    async def first() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            held.append((token, await puppet.steps.get()))
+            daemon.close()
+            served.stop("an upgrade", comes_back=True)
+
+    async def second() -> None:
+        token, step = held[0]
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            puppet = await Puppet(PROFILE).connect(f"unix:{tmp_path}/api.sock", 1, token)
+            assert (await puppet.steps.get()).id == step.id + 1
+            with pytest.raises(Refused, match="stale step"):
+                await puppet.end(step)
+            assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "lost"), (2, "running")]
+            daemon.close()
+
+    lives(first, second)
+
+
+def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) -> None:
+    held: list[tuple[str, Step]] = []
+
+    async def first() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            held.append((token, await puppet.steps.get()))
+            await puppet.end(held[0][1])
+            daemon.close()
+            served.stop("an upgrade", comes_back=True)
+
+    async def second() -> None:
+        token, step = held[0]
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            puppet = Puppet(PROFILE)
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", 1, token, step)
+            assert await puppet.revoked.get() == step.id, "it is over, in case that it still runs"
+            await puppet.end(step)
+            with pytest.raises(Refused, match="stale step"):
+                await puppet.end(step, outcome=Outcome.FAILED)
+            assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "done")]
+            daemon.close()
+
+    lives(first, second)
+
+
+def test_a_step_that_never_arrived_is_begun_anew_and_one_of_nobody_is_revoked(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            step = await puppet.steps.get()
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", 1, token, load=PROFILE)
+            again = await puppet.steps.get()
+            assert again.id == step.id + 1
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", 1, token, step, again)
+            assert await puppet.revoked.get() == step.id
+            with pytest.raises(Refused, match="stale step"):
+                await puppet.end(step)
+            await puppet.end(again)
+            assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "lost"), (2, "done")]
+            daemon.close()
+
+    run(work)
+
+
+def test_only_the_last_connection_counts(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            step, early = await puppet.steps.get(), Puppet(PROFILE)
+            await early.connect(address, 1, token, returns=True)
+            with pytest.raises(Refused, match="stale step"):
+                await early.end(step)  # it has not said that it holds it
+            with pytest.raises(Refused, match="was given up"):
+                await early.ask(AddRecord(record=record(0)))
+            await puppet.come_back(address, 1, token, step)
+            with pytest.raises((Refused, AutoschedError)):
+                await early.end(step)
+            await puppet.end(step)
+            daemon.close()
+
+    run(work)
+
+
+def test_who_is_silent_keeps_its_device_until_somebody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of somebody else, of which only its connection is known."""
+    monkeypatch.setattr(clients, "SILENCE_S", 0.0)
+    monkeypatch.setattr(clients, "RETURN_S", 0.0)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            daemon = await user(tmp_path)
+            puppet, _ = await running(tmp_path, daemon)
+            await puppet.steps.get()
+            assert puppet.link is not None
+            assert "said nothing" in await puppet.link.wait_closed() or puppet.link.lost
+            monkeypatch.setattr(clients, "SILENCE_S", 60.0)
+            await served._runtime.post(DeadlineReached)
+            assert (await state_of(daemon, "cpu0"), (await daemon.job(1)).state) == ("busy", "running")
+            await daemon.cancel(1)
+            assert (await state_of(daemon, "cpu0"), (await daemon.job(1)).state) == ("stopping", "cancelled")
+            _, waiting = await attached(daemon, tmp_path, PROFILE)
+            await daemon.link.call(FreeUnit(unit="cpu0"), Done)
+            assert (await waiting.steps.get()).units == ("cpu0",)
+            daemon.close()
+
+    run(work)
+
+
+def test_a_drained_device_gets_no_steps_and_stays_drained(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            _, puppet = await attached(daemon, tmp_path, PROFILE)
+            step = await puppet.steps.get()
+            await daemon.link.call(DrainUnit(unit="cpu0", reason="the fan is broken"), Done)
+            assert await state_of(daemon, "cpu0") == "busy"
+            await puppet.end(step, PROFILE)
+            assert await state_of(daemon, "cpu0") == "drained"
+            daemon.close()
+
+    async def second() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            (view,) = (v for v in (await daemon.units()) if v.unit == "cpu0")
+            assert view.drained.startswith("the fan is broken (")
+            job, puppet = await attached(daemon, tmp_path, PROFILE)
+            await until(daemon, job, lambda view: view.state == "running")
+            explained = (await daemon.link.call(ExplainJob(job=job), Explanation)).lines
+            assert any("cpu0 is drained and gets no steps: the fan is broken" in line for line in explained)
+            await daemon.link.call(ReturnUnit(unit="cpu0"), Done)
+            assert (await puppet.steps.get()).units == ("cpu0",)
+            with pytest.raises(Refused, match="cpu0 is not drained"):
+                await daemon.link.call(ReturnUnit(unit="cpu0"), Done)
+            daemon.close()
+
+    lives(first, second)

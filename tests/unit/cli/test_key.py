@@ -1,0 +1,47 @@
+"""`autosched key`: the secret is printed once, and never listed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autosched import keys
+from autosched.cli.app import run
+from autosched.daemon.keyring import Keyring
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    monkeypatch.setenv("AUTOSCHED_OUTPUT", "table")
+    path = tmp_path / "autosched.toml"
+    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n')
+    return path
+
+
+def test_a_key_is_made_listed_and_withdrawn(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["-c", str(settings)]
+    assert run(["key", "list", *at]) == 0
+    assert "autosched key new user" in capsys.readouterr().err
+    assert run(["key", "new", "operator", *at]) == 0
+    said = capsys.readouterr()
+    made = keys.parse(said.out, "what was printed")
+    assert Keyring(tmp_path / "keys").get(made.id) == made
+    assert f"autosched key revoke {made.id}" in said.err
+    assert run(["key", "list", *at]) == 0
+    table = capsys.readouterr().out
+    assert made.id in table
+    assert "operator" in table
+    assert run(["key", "list", "-o", "json", *at]) == 0
+    listed = capsys.readouterr().out
+    assert json.loads(listed)["keys"][0]["id"] == made.id
+    assert made.secret.hex() not in table + listed
+    assert run(["key", "revoke", made.id, *at]) == 0
+    assert run(["key", "revoke", made.id, *at]) == 4
+    assert "autosched key list" in capsys.readouterr().err
+    assert len(Keyring(tmp_path / "keys")) == 0
+
+
+def test_there_are_four_roles(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["key", "new", "king", "-c", str(settings)]) == 2
+    assert "viewer" in capsys.readouterr().err

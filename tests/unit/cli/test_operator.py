@@ -1,0 +1,92 @@
+"""drain, undrain and free: what they ask of the daemon, and what they tell."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from autosched.cli.app import run
+from autosched.errors import NotFound
+from autosched.protocol import Done, DrainUnit, FreeUnit, ListDevices, Method, ReturnUnit, UnitList, UnitView
+from fake import fake_daemon
+
+IDLE = UnitView("host/0", ("host",), (0,), "drained", drained="it is cleaned (uid 1)")
+BUSY = UnitView("cpu0", ("device:cpu",), (1,), "busy", job=3, task=1, stage="profile", held_s=240.0, left_s=60.0)
+Said = tuple[int, str, str]
+
+
+class Asked:
+    """What a command asked, without looking at devices."""
+
+    def __init__(self) -> None:
+        self.methods: list[Method] = []
+
+    async def answer(self, method: Method) -> Struct:
+        if isinstance(method, ListDevices):
+            return UnitList((IDLE, BUSY))
+        self.methods.append(method)
+        if getattr(method, "unit", "") == "gpu9":
+            raise NotFound("there is no unit 'gpu9'; there are: host/0, cpu0")
+        return Done()
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def command(
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    with fake_daemon(tmp_path, asked.answer) as address:
+        monkeypatch.setenv("AUTOSCHED_HOST", address)
+
+        def say(*words: str) -> Said:
+            code = run(words)
+            said = capsys.readouterr()
+            return code, said.out, said.err
+
+        yield say
+
+
+def test_drain_says_what_still_runs(command: Callable[..., Said], asked: Asked) -> None:
+    code, _, err = command("drain", "cpu0", "--reason", "the fan is broken")
+    assert (code, asked.methods) == (0, [DrainUnit(unit="cpu0", reason="the fan is broken")])
+    assert "cpu0 gets no more steps; job 3 profile runs on it for 1m00s at most" in err
+    code, _, err = command("drain", "host/0", "--reason", "dust")
+    assert "host/0 gets no more steps. Give it steps again:  autosched undrain host/0" in err
+
+
+def test_drain_wants_a_reason(command: Callable[..., Said], asked: Asked) -> None:
+    code, _, err = command("drain", "cpu0")
+    assert (code, asked.methods) == (2, [])
+    assert "--reason" in err
+
+
+def test_undrain(command: Callable[..., Said], asked: Asked) -> None:
+    code, _, err = command("undrain", "cpu0")
+    assert (code, asked.methods, err) == (0, [ReturnUnit(unit="cpu0")], "cpu0 gets steps again.\n")
+
+
+def test_free_is_not_done_by_accident(command: Callable[..., Said], asked: Asked) -> None:
+    code, _, err = command("free", "cpu0")
+    assert (code, asked.methods) == (5, [])
+    assert "cpu0 is held by job 3, profile, for 4m00s" in err
+    assert "autosched free cpu0 --force" in err
+    assert command("free", "host/0")[::2] == (0, "nothing holds host/0. See:  autosched devices\n")
+    code, _, err = command("free", "cpu0", "--force")
+    assert (code, asked.methods) == (0, [FreeUnit(unit="cpu0")])
+
+
+def test_a_unit_that_is_not_there_is_said_so(command: Callable[..., Said]) -> None:
+    code, _, err = command("undrain", "gpu9")
+    assert (code, err) == (4, "autosched: there is no unit 'gpu9'; there are: host/0, cpu0\n")
+
+
+def test_devices_tell_why_one_gets_no_steps(command: Callable[..., Said]) -> None:
+    code, out, _ = command("devices")
+    assert code == 0
+    assert " host/0: drained, it is cleaned (uid 1)" in out.splitlines()
+    assert any(line.split()[:4] == ["host/0", "host", "0", "drained"] for line in out.splitlines())

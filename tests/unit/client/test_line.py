@@ -1,0 +1,220 @@
+"""A client's line: what was not acknowledged is said again, in its order, to the next connection or the next daemon."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec import Struct
+
+from autosched.client import line as module
+from autosched.client.line import PAUSE_MAX_S, Line, pauses
+from autosched.errors import Refused, RequestError
+from autosched.link import Link
+from autosched.model import JobLoad, Outcome, Record
+from autosched.protocol import (
+    CLIENT_METHODS,
+    HELLO,
+    PROTOCOL,
+    AddRecord,
+    Done,
+    EndStep,
+    GetOrder,
+    Hello,
+    Method,
+    Return,
+    Welcome,
+)
+
+JOB = 7
+STANDING = Return(steps=(3,), load=JobLoad())
+END = EndStep(step=3, outcome=Outcome.DONE, load=JobLoad())
+TEST_S = 20.0
+
+
+def record(trial: int, size: int = 1) -> AddRecord:
+    return AddRecord(record=Record(task=1, trial=trial, candidate=b"x" * size))
+
+
+class Daemon:
+    """Keeps what it is told; may take no answer's trouble, or refuse who returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "api.sock"
+        self.told: list[Method] = []
+        self.links: list[Link] = []
+        self.mute = False
+        self.refuses = False
+        self.asked = asyncio.Event()
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.get_running_loop().create_unix_server(self._link, str(self.path))
+
+    def _link(self) -> Link:
+        self.links.append(Link({**HELLO, **CLIENT_METHODS}, self._answer))
+        return self.links[-1]
+
+    async def _answer(self, method: Method) -> Struct:
+        if isinstance(method, Hello):
+            return Welcome(PROTOCOL, "a daemon", 1)
+        self.told.append(method)
+        if isinstance(method, Return) and self.refuses:
+            raise Refused("the job has another client")
+        if self.mute:
+            self.asked.set()
+            await asyncio.Event().wait()
+        return Done()
+
+    def trials(self) -> list[int]:
+        return [method.record.trial for method in self.told if isinstance(method, AddRecord)]
+
+    async def die(self) -> None:
+        """As kill -9 does it."""
+        assert self._server is not None
+        self._server.close()
+        self.path.unlink()
+        for link in self.links:
+            link.abort("killed")
+            await link.wait_closed()
+        self.links.clear()
+
+
+Story = Callable[[Daemon, Line], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> None:
+    async def work() -> None:
+        async with asyncio.timeout(TEST_S):
+            daemon = Daemon(folder)
+            await daemon.start()
+            line = Line(f"unix:{daemon.path}", JOB, "token")
+            await line.open(_nothing)
+            try:
+                await story(daemon, line)
+            finally:
+                line.close()
+                if daemon.path.exists():
+                    await daemon.die()
+
+    asyncio.run(work())
+
+
+async def _nothing(method: Method) -> Struct:
+    raise RequestError(f"{type(method).__name__} was not expected")
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(module, "PAUSE_MAX_S", 0.01)
+
+
+def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) -> None:
+    async def story(daemon: Daemon, line: Line) -> None:
+        keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
+        line.tell(record(0))
+        await line.end(END)
+        assert daemon.trials() == [0]
+        daemon.mute = True
+        for trial in (1, 2):
+            line.tell(record(trial))
+        ending = asyncio.ensure_future(line.end(END))
+        await daemon.asked.wait()
+        await daemon.die()
+        for trial in range(3, 40):
+            assert line.tell(record(trial))
+        daemon.told.clear()
+        daemon.mute = False
+        await daemon.start()
+        await ending
+        assert daemon.told[0] == STANDING
+        assert daemon.trials() == list(range(1, 40))
+        assert daemon.told[-1] == END
+        line.tell(record(40))
+        await line.end(END)
+        assert daemon.trials()[-1] == 40
+        await daemon.die()
+        daemon.told.clear()
+        await daemon.start()
+        await line.ask(GetOrder(), Done)
+        assert daemon.told == [STANDING, GetOrder()], "nothing is said again that was acknowledged"
+        keeping.cancel()
+
+    play(tmp_path, story)
+
+
+def test_a_question_is_asked_again_on_the_next_connection(tmp_path: Path) -> None:
+    async def story(daemon: Daemon, line: Line) -> None:
+        keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
+        daemon.mute = True
+        asking = asyncio.ensure_future(line.ask(GetOrder(), Done))
+        await daemon.asked.wait()
+        daemon.mute = False
+        daemon.links[0].abort("a cable was pulled")
+        assert await asking == Done()
+        assert daemon.told == [GetOrder(), STANDING, GetOrder()]
+        keeping.cancel()
+
+    play(tmp_path, story)
+
+
+def test_who_is_refused_ends(tmp_path: Path) -> None:
+    async def story(daemon: Daemon, line: Line) -> None:
+        daemon.refuses = True
+        daemon.links[0].abort("a cable was pulled")
+        assert "does not take this client back: the job has another client" in await line.keep(lambda: STANDING)
+
+    play(tmp_path, story)
+
+
+def test_a_daemon_whose_folder_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+
+    async def story(daemon: Daemon, line: Line) -> None:
+        await daemon.die()
+        folder.rmdir()
+        assert "nothing is left of the daemon" in await line.keep(lambda: STANDING)
+
+    play(folder, story)
+
+
+def test_a_daemon_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
+    async def story(daemon: Daemon, line: Line) -> None:
+        line._search_s = 0.05
+        await daemon.die()
+        assert "did not come back within 0.05 s" in await line.keep(lambda: STANDING)
+
+    play(tmp_path, story)
+
+
+def test_who_has_not_begun_has_nothing_to_come_back_with(tmp_path: Path) -> None:
+    async def story(daemon: Daemon, line: Line) -> None:
+        await daemon.die()
+        assert await line.keep(lambda: None)
+
+    play(tmp_path, story)
+
+
+def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNSAID_BYTES_MAX", 10_000)
+
+    async def story(daemon: Daemon, line: Line) -> None:
+        assert line.tell(record(0, 5_000))
+        await line.end(END)
+        assert line.tell(record(1, 5_000))
+        assert not line.tell(record(2, 5_000))
+
+    play(tmp_path, story)
+
+
+def test_pauses_grow_differ_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    one, other = (list(islice(pauses(Random(seed)), 60)) for seed in (1, 2))
+    assert one[0] <= module.PAUSE_FIRST_S
+    assert max(one) <= PAUSE_MAX_S
+    assert min(one[30:]) >= PAUSE_MAX_S / 2
+    assert not set(one) & set(other)

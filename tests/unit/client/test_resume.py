@@ -1,0 +1,192 @@
+"""A client that dies is replaced by one that finds the same: played without a daemon, a death after each record."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pytest
+
+from autosched.backend import Built, Lease, Measured, Network, Session
+from autosched.client.course import Course
+from autosched.client.rounds import Past, past
+from autosched.client.worker import Worker
+from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
+
+LEASE = Lease("any", ("cpu0",), (), 60.0)
+BATCH = 4
+Found = tuple[int, bytes, tuple[float, ...], str]
+
+
+class Died(Exception):
+    """The client was killed."""
+
+
+class Learner:
+    """What it selects depends on all that it was told, and on where one round ended and the next began."""
+
+    def __init__(self, task: int) -> None:
+        self._known, self._task = hashlib.sha256(b"%d" % task), task
+
+    def restore(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._learn(record.candidate, record.latency_s)
+
+    def _learn(self, candidate: bytes, latency_s: Sequence[float]) -> None:
+        self._known.update(candidate + repr(tuple(latency_s)).encode())
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        return [hashlib.sha256(self._known.digest() + b"%d" % n).digest()[:6] for n in range(count)]
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        return [Built(c, failure=Failure.BUILD_ERROR) if c[0] < 30 else Built(c) for c in candidates]
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        for one in built:
+            yield Measured(one.candidate, () if one.failure else ((one.candidate[0] + 1) * 1e-4,), one.failure)
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        for one in measured:
+            self._learn(one.candidate, one.latency_s)
+
+
+class Forgetful(Learner):
+    """Never selects the same twice, so that no round of an earlier client can be finished."""
+
+    lives = 0
+
+    def __init__(self, task: int) -> None:
+        super().__init__(task)
+        Forgetful.lives += 1
+        self._known.update(b"%d" % Forgetful.lives)
+
+
+class Networks:
+    """A session whose tasks have one tuner each."""
+
+    def __init__(self, tuner: type[Learner], tasks: int, rounds: int | None) -> None:
+        self._tuner, self._tasks, self._rounds = tuner, tasks, rounds
+
+    def import_network(self, lease: Lease) -> Network:
+        infos = (TaskInfo(task=i, name=f"op{i}", workload=f"w{i}", flops=1e6 * i) for i in range(1, self._tasks + 1))
+        return Network(tasks=tuple(infos), batch=BATCH)
+
+    def tuner(self, task: TaskInfo, seed: int) -> Learner:
+        return self._tuner(task.task)
+
+
+def life(records: list[Record], trials: int, tasks: int, until: int | None, tuner: type[Learner] = Learner) -> None:
+    """One client: it goes on from these records, and dies when there are so many."""
+    spec = JobSpec(name="net", model="0" * 64, trials=trials)
+    course = Course(spec, lanes=1, devices=1)
+
+    def keep(record: Record) -> None:
+        records.append(record)
+        course.recorded(record)
+        if len(records) == until:
+            raise Died
+
+    worker = Worker(cast(Session, Networks(tuner, tasks, None)), spec, keep)
+    worker.trials = len(records)
+    waiting: dict[int, str] = {}
+
+    def note(load: JobLoad) -> None:
+        for said in load.tasks:
+            waiting.pop(said.task, None)
+            if said.stage_next and said.stage_done:
+                waiting[said.task] = said.stage_next
+
+    network = worker.import_network(LEASE, list(records))
+    note(course.imported(network, list(records)))
+    while True:
+        task, stage = next(iter(waiting.items()))
+        course.started(task)
+        match stage:
+            case "select":
+                note(course.selected(task, worker.select(task, course.allotted[task], LEASE)))
+            case "build":
+                worker.build(task, LEASE)
+                note(course.advanced(task))
+            case "profile":
+                worker.profile(task, LEASE)
+                note(course.advanced(task))
+            case "update":
+                note(course.updated(task, worker.update(task, LEASE)))
+            case "compile":
+                return
+
+
+def lives(trials: int, tasks: int, deaths: Sequence[int], tuner: type[Learner] = Learner) -> list[Record]:
+    """All records of a job whose clients die after so many of them."""
+    records: list[Record] = []
+    for until in (*deaths, None):
+        try:
+            life(records, trials, tasks, until, tuner)
+        except Died:
+            continue
+    return records
+
+
+def found(records: Sequence[Record]) -> list[Found]:
+    assert [record.trial for record in records] == list(range(len(records)))
+    return [(r.task, r.candidate, r.latency_s, str(r.failure)) for r in records]
+
+
+@pytest.mark.parametrize("trials", [1, 7, 8, 22])
+def test_a_death_after_any_record_changes_nothing(trials: int) -> None:
+    undisturbed = found(lives(trials, 1, ()))
+    assert len(undisturbed) == trials
+    for death in range(1, trials + 1):
+        assert found(lives(trials, 1, (death,))) == undisturbed, f"after {death} records"
+
+
+def test_nor_do_many_deaths() -> None:
+    assert found(lives(22, 1, range(1, 22))) == found(lives(22, 1, ()))
+
+
+@pytest.mark.parametrize("death", range(1, 40, 3))
+def test_of_several_tasks_each_round_is_finished_as_it_was_begun(death: int) -> None:
+    """Which task has the next round depends on what has ended by then; what a round consists of does not."""
+    whole, cut = (sorted(found(lives(40, 3, deaths))) for deaths in ((), (death,)))
+    assert len(cut) == len(whole) == 40
+    for task in (1, 2, 3):
+        one, other = ([f[1:] for f in some if f[0] == task] for some in (whole, cut))
+        shared = min(len(one), len(other)) // BATCH * BATCH - BATCH
+        assert len(set(one) & set(other)) >= shared
+
+
+def test_a_backend_that_does_not_repeat_itself_loses_no_trial() -> None:
+    records = lives(22, 1, (6, 7, 15), Forgetful)
+    assert len(found(records)) == 22
+    assert len({record.candidate for record in records}) == 22
+
+
+def record(trial: int, purpose: Purpose = Purpose.TRIAL) -> Record:
+    return Record(task=1, trial=trial, candidate=b"%d" % trial, latency_s=(1.0,), purpose=purpose)
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "own", "first", "left", "sizes", "half", "missing"),
+    [
+        (0, 0, 4, 9, [], 0, 0),
+        (0, 3, 4, 9, [], 3, 1),
+        (0, 4, 4, 9, [4], 0, 0),
+        (0, 3, 2, 9, [2], 1, 3),
+        (0, 3, 2, 1, [2], 1, 1),
+        (0, 3, 2, 0, [2, 1], 0, 0),
+        (0, 3, 99, 9, [], 3, 1),
+        (6, 0, 1, 9, [4, 2], 0, 0),
+        (6, 1, 1, 9, [4, 2], 1, 3),
+        (6, 9, 1, 9, [4, 2, 4, 4], 1, 3),
+    ],
+)
+def test_rounds_are_told_from_records(
+    borrowed: int, own: int, first: int, left: int, sizes: list[int], half: int, missing: int
+) -> None:
+    theirs, ours = [record(n) for n in range(borrowed)], [record(100 + n) for n in range(own)]
+    told = past(theirs, ours, BATCH, first, left)
+    assert ([len(whole) for whole in told.whole], len(told.half), told.missing) == (sizes, half, missing)
+    assert [r for whole in (*told.whole, told.half) for r in whole] == [*theirs, *ours]
+
+
+def test_finals_are_no_round() -> None:
+    assert past([], [record(0), record(1, Purpose.FINAL)], BATCH, 1, 9) == Past(((record(0),),))
