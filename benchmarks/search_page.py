@@ -22,6 +22,7 @@ CHECKPOINTS = (64, 256)
 PAIRS = (
     ("tc", "tc random", 0.90), ("tc compat", "tc random", None), ("ansor", "stock", 1.00), ("tc", "ansor", None),
     ("autotvm xgb", "autotvm random", 0.85), ("autotvm ga", "autotvm random", None), ("autotvm xgb", "ansor", 1.10),
+    ("autotvm stopping", "autotvm xgb", 1.01), ("autotvm taught", "autotvm xgb", None),
 )  # fmt: skip
 """Which methods are to be compared, and the ratio of their latencies that we want at most."""
 COLOURS = ("#1f6fc4", "#c2570c", "#17803d", "#a8326f", "#6b6a12", "#7a5195", "#0d7377", "#b3261e", "#57606a", "#3b3f8f")
@@ -79,6 +80,23 @@ def ratio(runs: Sequence[Run], method: str, against: str, trials: int) -> tuple[
     return math.exp(statistics.mean(means)), math.exp(error), len(means)
 
 
+def equalled(runs: Sequence[Run], method: str, against: str, trials: int) -> int | None:
+    """Trials after which a method is on average as good as another is in the end; None if it never is."""
+    own = {(run["task"], run["seed"]): run for run in runs if run["method"] == method and run["trials"] >= trials}
+    other = {(run["task"], run["seed"]): run for run in runs if run["method"] == against and run["trials"] >= trials}
+    both = [(own[key], other[key]) for key in own.keys() & other.keys() if other[key]["curve"]]
+    wanted = sum(math.log(_known(run, trials)) for _, run in both)
+    for number in range(1, trials + 1) if both else ():
+        if sum(math.log(_known(run, number)) for run, _ in both) <= wanted:
+            return number
+    return None
+
+
+def _known(run: Run, trials: int) -> float:
+    """The best after so many trials, as it was known then."""
+    return min((point[2] for point in run["curve"] if point[0] <= trials), default=math.inf)
+
+
 def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Sequence[str]]]]:
     """Titles, heads and rows."""
     runs = told["runs"]
@@ -88,7 +106,11 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
     for method, against, bar in PAIRS:
         cells = [ratio(runs, method, against, trials) for trials in checkpoints]
         if any(cells):
-            texts = ["-" if c is None else f"{c[0]:.3f} (x/: {c[1]:.3f}, {c[2]} tasks)" for c in cells]
+            equal = [equalled(runs, method, against, trials) for trials in checkpoints]
+            texts = [
+                "-" if c is None else f"{c[0]:.3f} (x/: {c[1]:.3f}, {c[2]} tasks), equal after {after or 'no'} trials"
+                for c, after in zip(cells, equal, strict=True)
+            ]
             compared.append((f"{method} / {against}", "-" if bar is None else f"<= {bar:.2f}", *texts))
     head = ("latency, geometric mean", "bar", *(f"{trials} trials" for trials in checkpoints))
     names = list(dict.fromkeys(run["method"] for run in runs))
@@ -103,7 +125,10 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
             ("task", *names),
             speeds,
         ),
-        "Seconds per 64 candidates, by stage": (("method", "select", "build", "profile", "update", "failed"), costs),
+        "Seconds per 64 candidates, by stage": (
+            ("method", "select", "build", "profile", "update", "failed", "trials used"),
+            costs,
+        ),
     }
 
 
@@ -116,15 +141,18 @@ def _speed(runs: Sequence[Run], task: str, method: str, trials: int) -> str:
 def _costs(runs: Sequence[Run]) -> list[str]:
     measured = sum(run["measured"] for run in runs) or 1
     stages = [f"{64 * sum(run['stages_s'][stage] for run in runs) / measured:.1f}" for stage in runs[0]["stages_s"]]
-    return [*stages, f"{sum(run['failed'] for run in runs) / measured:.1%}"]
+    asked = sum(run["trials"] for run in runs)
+    return [*stages, f"{sum(run['failed'] for run in runs) / measured:.1%}", f"{measured / asked:.0%}"]
 
 
 def section(told: Mapping[str, Any]) -> list[str]:
     """For RESULTS.md."""
+    seeds = len({run["seed"] for run in told["runs"]})
     lines = [
         "## Search methods on single tasks",
         "",
-        "`make bench-search`: equal trials, one core that is measured on.",
+        f"`make bench-search`: equal trials, up to {seeds} seeds, one core that is measured on. Candidates are",
+        "measured once each, whichever runs ask for them, and the best of each run once more.",
     ]
     for title, (head, rows) in tables(told).items():
         lines += ["", f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]

@@ -1,47 +1,48 @@
 """Compares search methods on single tasks at equal trials: ``make bench-search``.
 
-Each run is one task, one method, one seed: rounds of select, build, measure, update, with the workers that a job has,
-builds on one core and measurements on another. The best of each run, at 64 trials and at the end, is measured again
-beside those of all other runs of its task, in turns. Runs that the output file has already are not done again, so a
-run that was stopped goes on, and more seeds or methods can be added. `--quick` takes two minutes.
+A run is one task, one method, one seed. All runs of a task go on together, round by round: each selects, what none
+has asked for before is built on one core and measured on another (search_table.py), each learns. `--keep FOLDER`
+keeps what was measured, so that more seeds, methods and trials cost only what is new. A run's time is that of its own
+selects and updates, and of the builds and measurements that it asked for, when they were made. The best at 64 trials
+and at the end is measured again, longer. Runs that the output file has already are not done again. `--quick` takes two
+minutes.
 
 A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options.
 """
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import search_page
 import search_tasks
 from run import machine
+from search_place import Place, Stand
 from search_tasks import Layer
 
 from autosched import backend
-from autosched.tvm import building, intrinsics, orders, targets, tasks
+from autosched.tvm import intrinsics
 from autosched.tvm import options as option_table
 from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Search, Site, Unsupported
-from autosched.tvm.workers import WorkerError, Workers, prepare
+from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched.tvm.workers import prepare
+from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
+from autosched_backend_autotvm.space import Config
 
 METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
     "autotvm xgb": "autotvm:tuner=xgb", "autotvm ga": "autotvm:tuner=ga", "autotvm random": "autotvm:tuner=random",
-    "stock": "stock",
+    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=64", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
 }  # fmt: skip
+TAUGHT = ("autotvm taught",)
+"""Runs that know what the tasks of `--teach` taught them, as if all were of one job."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 CHECKPOINT = 64
-BUILD_TIMEOUT_S = 10.0
-RUN_TIMEOUT_S = 10.0
-REFERENCE_TIMEOUT_S = 300.0
-AGAIN = orders.Plan(repeat=9, min_repeat_s=0.05)
 
 
 def arguments() -> argparse.Namespace:
@@ -49,11 +50,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=list(search_tasks.CORE), help="names, families, or: all")
     parser.add_argument("--methods", nargs="+", default=["ansor", "tc", "tc compat", "tc random", "stock"])
+    parser.add_argument("--teach", nargs="+", default=[], metavar="TASK", help=f"tuned first, by {', '.join(TAUGHT)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where tables of what was measured stay")
+    parser.add_argument("--build-core", type=int, metavar="N", help="where builds run; default: the first core")
     parser.add_argument("--quick", action="store_true", help="two small tasks, 16 trials, one seed")
     parser.add_argument("--page-only", action="store_true", help="only write the page of what was measured")
     args = parser.parse_args()
@@ -73,10 +77,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
             intrinsics.install()
             prepare()
-            place = Place(Path(folder))
-            for layer in chosen(args.tasks):
-                for _ in compared(place, layer, args, told):
+            place = Place(Path(folder), args.keep or Path(folder), args.build_core)
+            try:
+                kept: dict[tuple[str, int], Method] = {}
+                for layer in chosen(args.teach):
+                    compared(place, layer, args, {"runs": [], "skipped": []}, kept, TAUGHT)
+                for layer in chosen(args.tasks):
+                    compared(place, layer, args, told, kept, args.methods)
                     args.output.write_text(json.dumps(told, separators=(",", ":")))
+            finally:
+                place.close()
     search_page.write(told, args.output.with_suffix(".html"))
     print("\n".join(search_page.section(told)))
     print(args.output.with_suffix(".html"))
@@ -92,86 +102,16 @@ def chosen(names: Sequence[str]) -> list[Layer]:
     return found
 
 
-class Place:
-    """Where builds and measurements happen."""
-
-    def __init__(self, folder: Path) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        self.host, self.device = (cores[0],), (cores[-1],)
-        os.sched_setaffinity(0, self.host)
-        self.folder = folder
-        self.workers = Workers(folder / "logs", recycle_after=200)
-        self.target = targets.resolve("auto", 1)
-        self._numbers = iter(range(10**9))
-
-    def open(self, layer: Layer) -> "Stand":
-        """The layer's place."""
-        return Stand(self, layer)
-
-    def file(self, suffix: str) -> str:
-        """A new name."""
-        return str(self.folder / f"{next(self._numbers)}{suffix}")
-
-
-class Stand:
-    """One task's workload and reference."""
-
-    def __init__(self, place: Place, layer: Layer) -> None:
-        self._place, self.layer = place, layer
-        self.target = building.load_target(place.target)
-        self.workload = layer.workload(self.target)
-        self._task, self._reference = place.file(".json"), place.file(".so")
-        tasks.save(self.workload, Path(self._task))
-        self._call("build", place.host, orders.BUILD, self._task, place.target, b"", self._reference)
-
-    def _call(self, role: str, cores: tuple[int, ...], function: str, *what: Any, timeout_s: float = 300.0) -> Any:
-        return self._place.workers.call(role, cores, function, *what, timeout_s=timeout_s)
-
-    def site(self, seed: int) -> Site:
-        """As a search sees it."""
-        return Site(self.layer.info(self.workload), self.workload, self.target, seed, 1)
-
-    def build(self, candidate: bytes) -> str | None:
-        """The artifact; None for a failure."""
-        artifact = self._place.file(".so")
-        what = (self._task, self._place.target, candidate, artifact)
-        try:
-            self._place.workers.call(
-                "build", self._place.host, orders.BUILD, *what,
-                timeout_s=6 * BUILD_TIMEOUT_S, processor_s=BUILD_TIMEOUT_S,
-            )  # fmt: skip
-        except WorkerError:
-            return None
-        return artifact
-
-    def profile(self, artifact: str, best_s: float | None) -> tuple[float, ...]:
-        """Latencies; none for a failure."""
-        try:
-            self._call("profile", self._place.device, orders.READY, self._task, self._reference)
-            what = (self._task, self._reference, artifact, orders.Plan(best_s=best_s))
-            found: tuple[float, ...] = self._call(
-                "profile", self._place.device, orders.PROFILE, *what, timeout_s=RUN_TIMEOUT_S
-            )
-        except WorkerError:
-            return ()
-        return found
-
-    def again(self, artifacts: Sequence[str]) -> list[float | None]:
-        """Median latencies, measured in turns."""
-        self._call("profile", self._place.device, orders.READY, self._task, self._reference)
-        what = (self._task, self._reference, list(artifacts), AGAIN)
-        found = self._call("profile", self._place.device, orders.COMPARE, *what, timeout_s=60.0 + 10.0 * len(artifacts))
-        return [None if isinstance(one, str) else median(one) for one in found]
-
-
-def search_for(method: str, args: argparse.Namespace, site: Site) -> Search:
-    """The search that a method's name stands for. Raises Unsupported."""
+def search_for(method: str, args: argparse.Namespace, site: Site, kept: dict[tuple[str, int], Method]) -> Search:
+    """The search that a method's name stands for. `kept`: what is taught, by method and seed. Raises Unsupported."""
     text = method.partition("=")[2] if method not in METHODS else METHODS[method]
     name, _, pairs = text.partition(":")
     if name == "stock":
         from search_stock import StockSearch
 
         return StockSearch(site, args.batch)
+    if (method, site.seed) in kept:
+        return kept[method, site.seed].search(site)
     given: dict[str, Any] = {"batch": args.batch}
     for pair in filter(None, pairs.split(",")):
         key, _, value = pair.partition("=")
@@ -179,79 +119,122 @@ def search_for(method: str, args: argparse.Namespace, site: Site) -> Search:
     found = backend.load(name)
     if not isinstance(found, TvmBackend):
         raise SystemExit(f"backend {name} does not search TVM's schedules")
-    return found.method(option_table.read(name, found.options, given), 1).search(site)
+    made = found.method(option_table.read(name, found.options, given), 1)
+    if method in TAUGHT:
+        kept[method, site.seed] = made
+    return made.search(site)
 
 
-def compared(place: Place, layer: Layer, args: argparse.Namespace, told: dict[str, Any]) -> Iterator[None]:
-    """Add the missing runs of this layer to what is told; yields after each."""
-    done = {(run["task"], run["method"], run["seed"]) for run in told["runs"] if run["trials"] >= args.trials}
-    missing = [
-        (method, seed)
-        for seed in range(args.first_seed, args.first_seed + args.seeds)
-        for method in args.methods
-        if (layer.name, method.partition("=")[0], seed) not in done
-    ]
-    if not missing:
-        return
-    stand = place.open(layer)
-    kept: list[tuple[dict[str, Any], str, str]] = []
-    for method, seed in missing:
+def compared(
+    place: Place,
+    layer: Layer,
+    args: argparse.Namespace,
+    told: dict[str, Any],
+    kept: dict[tuple[str, int], Method],
+    methods: Sequence[str],
+) -> None:
+    """Add the missing runs of this layer to what is told."""
+    stand = Stand(place, layer)
+    runs: list[Run] = []
+    remembered: dict[str, Made | None] = {}
+    for method, seed in missing(layer, args, told, methods):
         try:
-            run, artifacts = one_run(stand, method, seed, args)
+            search = search_for(method, args, stand.site(seed), kept)
         except Unsupported as error:
-            note = f"{layer.name}, {method}: {error}"
-            told["skipped"] = sorted({*told["skipped"], note})
+            told["skipped"] = sorted({*told["skipped"], f"{layer.name}, {method}: {error}"})
             continue
-        kept += [(run, checkpoint, artifact) for checkpoint, artifact in artifacts.items()]
-        told["runs"].append(run)
-        say(run)
-        yield
-    for start in range(0, len(kept), 16):
-        part = kept[start : start + 16]
-        for (run, checkpoint, _), latency_s in zip(part, stand.again([a for *_, a in part]), strict=True):
-            run["again_s"][checkpoint] = latency_s
-        yield
+        if isinstance(search, AutoTvmSearch):
+            search.maker = Remembering(search.maker, remembered)
+        runs.append(Run(stand, search, method.partition("=")[0], seed, args.trials, args.batch))
+    while active := [run for run in runs if run.ask()]:
+        stand.fill([candidate for run in active for candidate in run.asked])
+        for run in active:
+            run.answer()
+    stand.again([candidate for run in runs for candidate in run.bests.values()])
+    new = {name_of(run.told) for run in runs}
+    told["runs"] = [*(run for run in told["runs"] if name_of(run) not in new), *(run.ended() for run in runs)]
+    for run in runs:
+        say(run.told)
 
 
-def one_run(stand: Stand, method: str, seed: int, args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str]]:
-    """One search from its first trial to its last, and the artifacts of the best at the checkpoints."""
-    search = search_for(method, args, stand.site(seed))
-    run: dict[str, Any] = {
-        "task": stand.layer.name, "family": stand.layer.family, "flops": stand.layer.flops,
-        "method": method.partition("=")[0], "seed": seed, "trials": args.trials, "failed": 0, "curve": [],
-        "stages_s": dict.fromkeys(("select", "build", "profile", "update"), 0.0), "again_s": {},
-    }  # fmt: skip
-    best_s, best, trials = None, "", 0
-    at_best: dict[str, str] = {}
-    while trials < args.trials:
-        with timed(run, "select"):
-            candidates = search.select(min(args.batch, args.trials - trials))
-        if not candidates:
-            break
-        measured = []
-        for candidate in candidates:
-            with timed(run, "build"):
-                artifact = stand.build(candidate)
-            with timed(run, "profile"):
-                latency_s = stand.profile(artifact, best_s) if artifact else ()
-            measured.append((candidate, latency_s))
-            trials += 1
-            if latency_s and (best_s is None or median(latency_s) < best_s):
-                if best and best not in at_best.values():
-                    os.unlink(best)
-                best_s, best = median(latency_s), artifact or ""
-                run["curve"].append([trials, round(sum(run["stages_s"].values()), 3), best_s])
-            elif artifact:
-                os.unlink(artifact)
-            run["failed"] += not latency_s
-            if best and trials in (CHECKPOINT, args.trials):
-                at_best[str(trials)] = best
-        with timed(run, "update"):
-            search.update(measured)
-    run["measured"] = trials
-    if best:
-        at_best[str(args.trials)] = best
-    return run, at_best
+def missing(
+    layer: Layer, args: argparse.Namespace, told: dict[str, Any], methods: Sequence[str]
+) -> list[tuple[str, int]]:
+    """Methods and seeds that were not run so long."""
+    done = {name_of(run) for run in told["runs"] if run["trials"] >= args.trials}
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    every = ((method, seed) for seed in seeds for method in methods)
+    return [(method, seed) for method, seed in every if (layer.name, method.partition("=")[0], seed) not in done]
+
+
+def name_of(run: dict[str, Any]) -> tuple[str, str, int]:
+    """What there is one run of."""
+    return run["task"], run["method"], run["seed"]
+
+
+class Remembering:
+    """Applies each configuration once, whoever asks: searches that are compared want the same ones."""
+
+    def __init__(self, maker: Making, known: dict[str, Made | None]) -> None:
+        self._maker, self._known = maker, known
+
+    def make(self, config: Config) -> Made | None:
+        """As it was made first."""
+        text = json.dumps(config)
+        if text not in self._known:
+            self._known[text] = self._maker.make(config)
+        return self._known[text]
+
+
+class Run:
+    """One search, one round after the other."""
+
+    def __init__(self, stand: Stand, search: Search, method: str, seed: int, trials: int, batch: int) -> None:
+        self._stand, self._search, self._batch = stand, search, batch
+        self.told: dict[str, Any] = {
+            "task": stand.layer.name, "family": stand.layer.family, "flops": stand.layer.flops,
+            "method": method, "seed": seed, "trials": trials, "measured": 0, "failed": 0, "curve": [],
+            "stages_s": dict.fromkeys(("select", "build", "profile", "update"), 0.0), "again_s": {},
+        }  # fmt: skip
+        self.asked: list[bytes] = []
+        self.bests: dict[str, bytes] = {}
+        """The best at each checkpoint and at the end."""
+        self._best: tuple[float, bytes] | None = None
+        self._over = False
+
+    def ask(self) -> bool:
+        """Let the search select; whether it selected anything."""
+        if not self._over:
+            with timed(self.told, "select"):
+                wanted = min(self._batch, self.told["trials"] - self.told["measured"])
+                self.asked = self._search.select(wanted) if wanted else []
+            self._over = not self.asked
+        return not self._over
+
+    def answer(self) -> None:
+        """Tell the search what the table says, and note what that cost when it was measured."""
+        told, measured = self.told, []
+        for candidate in self.asked:
+            entry = self._stand.table[candidate]
+            told["measured"] += 1
+            told["failed"] += entry.latency_s is None
+            told["stages_s"]["build"] += entry.build_s
+            told["stages_s"]["profile"] += entry.profile_s
+            measured.append((candidate, (entry.latency_s,) if entry.latency_s is not None else ()))
+            if entry.latency_s is not None and (self._best is None or entry.latency_s < self._best[0]):
+                self._best = entry.latency_s, candidate
+                told["curve"].append([told["measured"], round(sum(told["stages_s"].values()), 3), entry.latency_s])
+            for at in (CHECKPOINT, told["trials"]):
+                if self._best and told["measured"] <= at <= told["trials"]:
+                    self.bests[str(at)] = self._best[1]
+        self.asked = []
+        with timed(told, "update"):
+            self._search.update(measured)
+
+    def ended(self) -> dict[str, Any]:
+        """What is to be told of it."""
+        self.told["again_s"] = {at: self._stand.table[candidate].again_s for at, candidate in self.bests.items()}
+        return self.told
 
 
 class timed:

@@ -9,7 +9,7 @@ import tvm
 from tvm import te, topi
 
 from autosched.model import TaskInfo
-from autosched.tvm.sketches import program_key
+from autosched.tvm.tasks import hash_of
 
 LANES = 16
 """Channels in a block of the blocked layout."""
@@ -33,8 +33,7 @@ class Layer:
 
     def info(self, workload: Any) -> TaskInfo:
         """What the scheduler would be told of it."""
-        key = f"{program_key(workload):016x}"
-        return TaskInfo(task=1, name=self.name, workload=key, weight=1, flops=self.flops, shape=self.name)
+        return TaskInfo(task=1, name=self.name, workload=hash_of(workload), weight=1, flops=self.flops, shape=self.name)
 
 
 def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: str, *, blocked: bool) -> Layer:
@@ -63,18 +62,33 @@ def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: s
     return Layer(f"conv {shape} {layout}", family, flops, blocks if blocked else plain)
 
 
-def depthwise(channels: int, size: int, stride: int) -> Layer:
+def depthwise(channels: int, size: int, stride: int, *, blocked: bool) -> Layer:
     """A depthwise 3x3 convolution with bias and ReLU."""
     after = (size - 1) // stride + 1
 
-    def tensors() -> list[Any]:
+    def plain() -> list[Any]:
         data, weight = te.placeholder((1, channels, size, size)), te.placeholder((channels, 1, 3, 3))
         bias = te.placeholder((1, channels, 1, 1))
         found = topi.nn.depthwise_conv2d_nchw(data, weight, stride, 1, 1)
         return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
 
+    def blocks() -> list[Any]:
+        outer, kh, kw = channels // LANES, te.reduce_axis((0, 3), "kh"), te.reduce_axis((0, 3), "kw")
+        data, weight = te.placeholder((1, outer, size, size, LANES)), te.placeholder((outer, 1, 3, 3, 1, LANES))
+        bias = te.placeholder((1, outer, 1, 1, LANES))
+        padded = topi.nn.pad(data, (0, 0, 1, 1, 0), (0, 0, 1, 1, 0))
+        found = te.compute(
+            (1, outer, after, after, LANES),
+            lambda n, c, h, w, b: te.sum(
+                padded[n, c, h * stride + kh, w * stride + kw, b] * weight[c, 0, kh, kw, 0, b], [kh, kw]
+            ),
+        )
+        return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
+
     name = f"depthwise {channels}x{size}x{size}" + (f"/{stride}" if stride > 1 else "")
-    return Layer(name, "mobile", 2.0 * 9 * channels * after * after, tensors)
+    layout = "blocked" if blocked else "nchw"
+    stages = blocks if blocked else plain
+    return Layer(f"{name} {layout}", "mobile", 2.0 * 9 * channels * after * after, stages)
 
 
 def matmul(rows: int, inner: int, columns: int, family: str, *, batch: int = 0) -> Layer:
@@ -105,7 +119,8 @@ def layers() -> dict[str, Layer]:
     for family, shapes in (("resnet", resnet), ("squeezenet", squeezenet)):
         found += [conv(*shape, family, blocked=blocked) for shape in shapes for blocked in (False, True)]
     found.append(matmul(1, 512, 1000, "resnet"))
-    found += [depthwise(*shape) for shape in ((32, 112, 1), (96, 112, 2), (144, 56, 1), (384, 14, 1), (960, 7, 1))]
+    mobile = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (384, 14, 1), (960, 7, 1))
+    found += [depthwise(*shape, blocked=blocked) for shape in mobile for blocked in (False, True)]
     found += [matmul(*shape, "bert") for shape in ((128, 768, 768), (128, 768, 3072), (128, 3072, 768))]
     found += [matmul(128, 64, 128, "bert", batch=12), matmul(128, 128, 64, "bert", batch=12)]
     return {layer.name: layer for layer in found}
@@ -114,6 +129,7 @@ def layers() -> dict[str, Layer]:
 QUICK = ("conv 64x56x56-64-1x1 blocked", "matmul 128x768 by 768x768")
 CORE = (
     "conv 64x56x56-64-3x3 nchw", "conv 64x56x56-64-3x3 blocked", "conv 128x28x28-128-3x3 blocked",
-    "conv 256x14x14-256-3x3 blocked", "conv 16x55x55-64-3x3 nchw", "depthwise 144x56x56", "matmul 128x768 by 768x768",
+    "conv 256x14x14-256-3x3 blocked", "conv 16x55x55-64-3x3 nchw", "depthwise 144x56x56 blocked",
+    "matmul 128x768 by 768x768",
 )  # fmt: skip
 """One of each sort."""

@@ -27,7 +27,8 @@ from tvm.s_tir import meta_schedule as ms
 from autosched.tvm import building, traces
 from autosched.tvm.plateau import Plateau
 from autosched.tvm.searching import Site, Unsupported
-from autosched.tvm.sketches import Grown, Space, program_key
+from autosched.tvm.sketches import Grown, Space
+from autosched.tvm.tasks import hash_of
 from autosched_backend_ansor.model import Rows, SharedModel
 from autosched_backend_ansor.options import Options
 
@@ -91,10 +92,10 @@ class AnsorSearch:
         self._extractor = ms.feature_extractor.PerStoreFeature()
         self._context = self._space.context(site.seed)
         self._plateau = Plateau(options.early_stopping)
-        self._known: set[int] = set()
+        self._known: set[str] = set()
         self._pending: dict[bytes, Grown] = {}
         self._learned: set[bytes] = set()
-        self._best: list[tuple[float, int, Any]] = []
+        self._best: list[tuple[float, str, Any]] = []
 
     def select(self, count: int) -> list[bytes]:
         """Up to `count` candidates that were not measured before; empty when there are no more."""
@@ -134,7 +135,7 @@ class AnsorSearch:
             except Exception:  # foreign code; a record of another version of the task teaches nothing
                 return None
             if schedule is not None:
-                self._known.add(program_key(schedule.mod))
+                self._known.add(hash_of(schedule.mod))
             return schedule
         self._known.add(grown.key)
         self._best = [one for one in self._best if one[1] != grown.key]
@@ -154,7 +155,7 @@ class AnsorSearch:
     def _parents(self) -> int:
         return max(1, int(self._options.population_size * self._options.init_measured_ratio))
 
-    def _generation(self, count: int, seed: int, seen: set[int]) -> list[Grown]:
+    def _generation(self, count: int, seed: int, seen: set[str]) -> list[Grown]:
         """Up to `count` new schedules: the best that evolution finds, and a share of random ones."""
         options = self._options
         strategy = ms.SearchStrategy.create(
@@ -174,7 +175,7 @@ class AnsorSearch:
         order = np.random.default_rng(seed).permutation(len(sampled))
         return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best), seen)]
 
-    def _new(self, schedules: Sequence[Any], count: int, seen: set[int]) -> list[Grown]:
+    def _new(self, schedules: Sequence[Any], count: int, seen: set[str]) -> list[Grown]:
         """The first ones that are not among those seen; from now on they are."""
         new: list[Grown] = []
         for schedule in schedules:

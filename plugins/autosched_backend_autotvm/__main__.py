@@ -8,8 +8,8 @@ from pathlib import Path
 
 from autosched.errors import AutoschedError
 from autosched.tvm.check import quiet, read_shapes
+from autosched.tvm.layouts.wanted import Wanted
 from autosched.tvm.searching import Unsupported
-from autosched.tvm.wanted import Wanted
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
 

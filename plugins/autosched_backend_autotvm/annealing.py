@@ -86,7 +86,9 @@ def anneal(
         seen.append((proposed, found))
         temperature = plan.temperature * (1 - iteration / plan.iterations) + 1e-5
         gain = np.minimum((found - value) / temperature, 0.0)
-        taken = rng.random(len(at)) < np.exp(gain)
+        taken = np.flatnonzero(rng.random(len(at)) < np.exp(gain))
+        # Most of a space may be illegal, and of that the scores know nothing.
+        taken = taken[[points.legal(number) for number in points.indices(proposed[taken])]]
         at[taken], value[taken] = proposed[taken], found[taken]
         if len(seen) == MERGE_EVERY or iteration == plan.iterations - 1:
             changed = best.merge(np.concatenate([d for d, _ in seen]), np.concatenate([s for _, s in seen]))

@@ -1,16 +1,20 @@
 """What a cost model sees of a configuration, without applying it: the values of its knobs. Knows no TVM."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.space import Knob, Space
+from autosched_backend_autotvm.space import PROMISE, Knob, Space
 from autosched_backend_autotvm.tuners.points import Digits
 
 Matrix = NDArray[np.float32]
+TABLE_MAX = 1 << 16
 
 
 class KnobFeatures:
-    """Values flattened: numbers as logarithms, each factor of a tiling by itself, words one-hot.
+    """Values flattened: numbers as logarithms, each factor of a tiling by itself, words one-hot; and what the template
+    can tell from them.
 
     A column has the same name and meaning in every task of a template, whatever values the task's space has.
     """
@@ -23,13 +27,52 @@ class KnobFeatures:
             self.names += names
             self._tables.append((at, table))
         self.largest: Matrix = np.concatenate([np.zeros(0, np.float32), *(t.max(axis=0) for _, t in self._tables)])
-        """Of each column."""
+        """Of each knob's columns, which are the first."""
+        self._told = _Told(space) if space.knobs and space.insight is not None else None
+        if self._told is not None:
+            self.names += self._told.names
 
     def of(self, digits: Digits) -> Matrix:
         """One row for each."""
         if not len(self.names):
             return np.zeros((len(digits), 0), np.float32)
-        return np.concatenate([table[digits[:, at]] for at, table in self._tables], axis=1)
+        own = [table[digits[:, at]] for at, table in self._tables]
+        return np.concatenate(own if self._told is None else [*own, self._told.of(digits)], axis=1)
+
+    def promise(self, digits: Digits) -> NDArray[np.float32] | None:
+        """What the template expects of each, larger is better; None if it expects nothing."""
+        if self._told is None or PROMISE not in self._told.names:
+            return None
+        found: NDArray[np.float32] = self._told.of(digits)[:, self._told.names.index(PROMISE)]
+        return found
+
+
+class _Told:
+    """What a template can tell from a space's numeric knobs, looked up where they have not too many combinations."""
+
+    def __init__(self, space: Space) -> None:
+        assert space.insight is not None
+        self._insight = space.insight
+        numeric = [(at, knob) for at, knob in enumerate(space.knobs) if isinstance(knob.values[0], int)]
+        self._at = [at for at, _ in numeric]
+        self._values = {knob.name: np.array(knob.values, np.float64) for _, knob in numeric}
+        radices = [len(knob.values) for _, knob in numeric]
+        self.names = tuple(self._insight({name: values[:1] for name, values in self._values.items()}))
+        self._table: Matrix | None = None
+        if (size := math.prod(radices)) <= TABLE_MAX:
+            self._strides = np.array([math.prod(radices[:place]) for place in range(len(radices))], np.int64)
+            every = np.arange(size)[:, None] // self._strides % np.array(radices, np.int64)
+            self._table = self._computed(every)
+
+    def of(self, digits: Digits) -> Matrix:
+        """One row for each."""
+        own = digits[:, self._at]
+        return self._computed(own) if self._table is None else self._table[own @ self._strides]
+
+    def _computed(self, own: Digits) -> Matrix:
+        """Of rows that have only the digits of the numeric knobs."""
+        values = {name: table[own[:, at]] for at, (name, table) in enumerate(self._values.items())}
+        return np.stack([np.asarray(column, np.float32) for column in self._insight(values).values()], axis=1)
 
 
 def _columns(knob: Knob) -> tuple[tuple[str, ...], Matrix]:

@@ -34,16 +34,6 @@ def find(workload: Any, target: Any) -> Found:
         return Found(None, str(error))
 
 
-def template_for(workload: Any, target: Any) -> Template | None:
-    """The template for a task; `why_not` says why when there is none."""
-    return find(workload, target).template
-
-
-def why_not(workload: Any, target: Any) -> str:
-    """Why a task has no template; empty when it has one."""
-    return find(workload, target).why_not
-
-
 def machine(target: Any) -> Machine:
     """What the templates ask of a CPU."""
     from tvm.target.codegen import target_has_features

@@ -39,7 +39,11 @@ class AutoTvmMethod:
         found = match.find(site.workload, site.target)
         if (template := found.template) is None:
             raise Unsupported(found.why_not)
-        space = self.space(template.space())
+        try:
+            whole = template.space()
+        except RequestError as error:  # a knob without a value for this task
+            raise Unsupported(str(error)) from error
+        space = self.space(whole)
         options, prior, stores = self._options, None, None
         if options.transfer:
             features, shape = KnobFeatures(space), shape_of(site.workload)

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from autosched.errors import RequestError
 from autosched.tvm import options
-from autosched.tvm.wanted import Wanted
+from autosched.tvm.layouts.wanted import Wanted
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any, Protocol
 
 import tvm
-import tvm_ffi
 
 from autosched.tvm.plateau import Plateau
+from autosched.tvm.tasks import hash_of
 from autosched_backend_autotvm.space import Config, Space
 from autosched_backend_autotvm.tuners import Tuner
 
@@ -24,15 +24,49 @@ class Template(Protocol):
         """Transform the schedule. Raises what TVM raises."""
 
 
+Made = tuple[bytes, str]
+"""A candidate, and the hash of the workload that it schedules."""
+
+
+class Making(Protocol):
+    """Applies configurations."""
+
+    def make(self, config: Config) -> Made | None:
+        """None if the configuration cannot be applied."""
+
+
+class Maker:
+    """Applies configurations to a workload."""
+
+    def __init__(self, workload: Any, template: Template, space: Space) -> None:
+        self._workload, self._template, self._space = workload, template, space
+
+    def make(self, config: Config) -> Made | None:
+        """None if the configuration cannot be applied."""
+        schedule = tvm.s_tir.Schedule(self._workload, debug_mask=0, enable_check=False)
+        try:
+            self._template.apply(schedule, config)
+        except (
+            Exception
+        ):  # TVM's, of many kinds: the configuration is illegal in a way that the template cannot foresee
+            return None
+        found = hash_of(schedule.mod)
+        space = self._space
+        remembered = {"template": space.template, "version": space.version, "config": config, "hash": found}
+        trace = [*schedule.trace.as_json(), remembered]
+        return json.dumps(trace, default=lambda number: number.value, separators=(",", ":")).encode(), found
+
+
 class AutoTvmSearch:
     """A fold over what was measured, but for what other tasks teach it.
 
-    A candidate remembers its template, its configuration and the hash of the scheduled workload, so that nothing has to
-    be applied again to go on from records.
+    A candidate remembers its template and the version of it, its configuration and the hash of the scheduled workload,
+    so that nothing has to be applied again to go on from records.
     """
 
     def __init__(self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int) -> None:
-        self._workload, self._template, self._space, self._tuner = workload, template, space, tuner
+        self._space, self._tuner = space, tuner
+        self.maker: Making = Maker(workload, template, space)
         self._plateau = Plateau(early_stopping)
         self._spoilt: set[int] = set()
         """Configurations that cannot be applied, or lead to the same schedule as another."""
@@ -55,7 +89,7 @@ class AutoTvmSearch:
         return chosen
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Learn from what this template made; what others made says nothing here."""
+        """Learn from what this template made; what others, or another version of it, made says nothing here."""
         own = [(index, candidate, s) for candidate, s in measured if (index := self._read(candidate)) is not None]
         self._plateau.update([(candidate, latency_s) for _, candidate, latency_s in own])
         self._tuner.learn([index for index, _, _ in own], [throughput(latency_s) for _, _, latency_s in own])
@@ -64,32 +98,18 @@ class AutoTvmSearch:
         """The candidate of a configuration; None if it cannot be applied, or another leads to the same schedule."""
         if index in self._spoilt:
             return None
-        made = self._make(index)
+        made = self.maker.make(self._space.config(index))
         if made is None or self._owners.setdefault(made[1], index) != index:
             self._spoilt.add(index)
             return None
         return made[0]
 
-    def _make(self, index: int) -> tuple[bytes, str] | None:
-        """The candidate and the hash of what it schedules; None if the configuration cannot be applied."""
-        schedule = tvm.s_tir.Schedule(self._workload, debug_mask=0, enable_check=False)
-        config = self._space.config(index)
-        try:
-            self._template.apply(schedule, config)
-        except (
-            Exception
-        ):  # TVM's, of many kinds: the configuration is illegal in a way that the template cannot foresee
-            return None
-        found = format(tvm_ffi.structural_hash(schedule.mod) % (1 << 64), "x")
-        remembered = {"template": self._space.template, "config": config, "hash": found}
-        trace = [*schedule.trace.as_json(), remembered]
-        return json.dumps(trace, default=lambda number: number.value, separators=(",", ":")).encode(), found
-
     def _read(self, candidate: bytes) -> int | None:
         """Which configuration a candidate is; None if it is no configuration of this space."""
         try:
             *trace, remembered = json.loads(candidate)
-            if len(trace) != 2 or remembered["template"] != self._space.template:
+            of = remembered["template"], remembered.get("version", "")
+            if len(trace) != 2 or of != (self._space.template, self._space.version):
                 return None
             index = self._space.find(remembered["config"])
             if index is not None:

@@ -6,11 +6,32 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autosched.errors import RequestError
 
 Value: TypeAlias = int | str | tuple[int, ...]
 Config: TypeAlias = dict[str, Value]
 Admit: TypeAlias = Callable[[Mapping[str, Value]], str | None]
+Numbers: TypeAlias = NDArray[np.float64]
+Insight: TypeAlias = Callable[[Mapping[str, Numbers]], Mapping[str, Numbers]]
+"""From the values of all numeric knobs, for many configurations at once, to what a template can tell from them."""
+PROMISE = "promise"
+"""Of the columns of an insight, the one by which configurations are ranked before anything is measured."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Why some configurations are left out, as a few knobs tell: so it need not be asked for each configuration."""
+
+    names: tuple[str, ...]
+    ask: Admit
+
+    def __call__(self, config: Mapping[str, Value]) -> str | None:
+        """The reason, if there is one."""
+        return self.ask(config)
+
 
 SHOWN_MAX = 24
 """Values of a knob that are printed before the rest is only counted."""
@@ -42,6 +63,9 @@ class Space:
     """Why a configuration cannot work."""
     doubt: Admit | None = field(default=None, compare=False, repr=False)
     """Why it would be slow. Who restricts a space knows better: then this is not asked."""
+    insight: Insight | None = field(default=None, compare=False, repr=False)
+    version: str = ""
+    """Of the template: under another one, the same configuration may be another schedule."""
 
     def __post_init__(self) -> None:
         for knob in self.knobs:

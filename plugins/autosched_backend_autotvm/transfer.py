@@ -77,7 +77,11 @@ class Prior:
         self._knowledge, self._template, self._task, self._loss = knowledge, template, task, loss
         self._features = features
         self._shape = np.array([logarithm(number) for number in shape], np.float32)
-        self._names = (*features.names, *(f"{name}/max" for name in features.names), *map(str, range(len(shape))))
+        self._names = (
+            *features.names,
+            *(f"{name}/max" for name in features.names[: len(features.largest)]),
+            *map(str, range(len(shape))),
+        )
         self._version = -1
         self._model: CostModel | None = None
         self._wanted: tuple[str, ...] = ()
@@ -103,9 +107,9 @@ class Prior:
 
     def _of(self, digits: Digits) -> Matrix:
         """Values, values beside the largest that the task has, and the task's shape."""
-        own = self._features.of(digits)
+        own, largest = self._features.of(digits), self._features.largest
         shape = np.broadcast_to(self._shape, (len(digits), len(self._shape)))
-        return np.concatenate([own, own - self._features.largest, shape], axis=1)
+        return np.concatenate([own, own[:, : len(largest)] - largest, shape], axis=1)
 
 
 def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tuple[str, ...]]:

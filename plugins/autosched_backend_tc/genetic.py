@@ -84,10 +84,12 @@ class Evolution:
     # Outside -------------------------------------------------------------------------------------------------
 
     def propose(self, count: int) -> list[Individual]:
-        """Up to `count` individuals of this generation, or of the next one; none when nothing new is found."""
+        """Up to `count` individuals of this generation, or of the next one; none when nothing new is found.
+
+        Asked again before it has learned of them, it proposes the same.
+        """
         for _ in range(BARREN_MAX):
             if new := self._new():
-                self._take(new[:count])
                 return new[:count]
             if 0 < self._rules.generations <= self.generation + 1:
                 break
@@ -103,7 +105,8 @@ class Evolution:
             self._next()
         if individual.key not in self._taken and individual.key not in {i.key for i in self._population}:
             self._strangers.append(individual)
-        self._take([individual])
+        self._taken.add(individual.key)
+        self._genomes.add((individual.kind, individual.genes))
         self._fitness[individual.key] = 1.0 / latency_s if latency_s else 0.0
 
     # Generations ---------------------------------------------------------------------------------------------
@@ -111,11 +114,6 @@ class Evolution:
     def _new(self) -> list[Individual]:
         new = {individual.key: individual for individual in self._population if individual.key not in self._taken}
         return list(new.values())
-
-    def _take(self, individuals: Iterable[Individual]) -> None:
-        for individual in individuals:
-            self._taken.add(individual.key)
-            self._genomes.add((individual.kind, individual.genes))
 
     def _can_have(self, generation: int) -> bool:
         """Whether a record may be believed: each generation has a trial at least, so there are not more of them."""

@@ -50,8 +50,8 @@ class TcSearch:
         self._threads_min = options.min_launch_total_threads if str(site.target.kind.name) == "cuda" else 0
         self._plateau = Plateau(options.early_stopping)
         self._evolution = Evolution(self, rules, site.seed)
-        self._grown: dict[int, Grown] = {}
-        self._keys: dict[tuple[int, tuple[Gene, ...]], int] = {}
+        self._grown: dict[str, Grown] = {}
+        self._keys: dict[tuple[int, tuple[Gene, ...]], str] = {}
 
     def select(self, count: int) -> list[bytes]:
         """Up to `count` new candidates of one generation."""
@@ -60,7 +60,7 @@ class TcSearch:
         chosen = self._evolution.propose(count)
         memo = {"generation": self._evolution.generation, "line": self._line}
         return [
-            self._grown.pop(cast(int, one.key)).candidate({**memo, "sketch": one.kind})
+            self._grown[cast(str, one.key)].candidate({**memo, "sketch": one.kind})
             for one in chosen
         ]  # fmt: skip
 
@@ -72,6 +72,7 @@ class TcSearch:
             individual = self._individual(trace) if trace is not None else None
             if trace is None or individual is None:
                 continue
+            self._grown.pop(cast(str, individual.key), None)
             generation = trace.memo.get("generation") if trace.memo.get("line") == self._line else None
             self._evolution.learn(individual, median(latency_s) if latency_s else None, generation)
 
@@ -99,10 +100,7 @@ class TcSearch:
         key = self._keys.get((kind, trace.decisions))
         if key is not None:
             return Individual(kind, trace.decisions, key)
-        individual = self.grow(kind, trace.decisions, 1)
-        if individual is not None:
-            self._grown.pop(cast(int, individual.key), None)
-        return individual
+        return self.grow(kind, trace.decisions, 1)
 
 
 def rules_of(options: Options) -> Rules:

@@ -1,20 +1,33 @@
 """Convolutions on a CPU in the layouts NCHW[x]c and NHWC: a few pixels times a few vectors of output channels."""
 
+import math
 from collections.abc import Mapping
 
-from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.space import Knob, Numbers, Rule, Value
+from autosched_backend_autotvm.templates import promise
 from autosched_backend_autotvm.templates.kernel import Kernel
 from autosched_backend_autotvm.templates.nest import Nest
-from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, lanes, number, word
+from autosched_backend_autotvm.templates.template import (
+    Machine,
+    Template,
+    divisors,
+    factor,
+    fits,
+    lanes,
+    number,
+    pieces,
+    word,
+)
 from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
-TILE_H_MAX = 4
+TILE_H_MAX = 8
 CHANNEL_VECTORS_MAX = 4
 CHANNEL_STEP_MAX = 64
 CHUNK_BYTES_MIN = 8_192
 """Weights of a chunk for a vector of output channels, at least: else adding chunks up takes too long."""
 
 OUTER = ("oc h w", "h oc w", "h w oc", "oc w h")
+UNROLLS = (1, 2, 4)
 SUMS = ("ic kh kw ib", "kh ic kw ib", "kh kw ic ib", "ic kh ib kw")
 
 
@@ -26,16 +39,17 @@ def template(nest: Nest, machine: Machine) -> Template:
     registers = machine.registers
     window = size["kh"] * size["kw"] > 1
     knobs = (
-        factor("tile_oc", size["oc"], CHANNEL_VECTORS_MAX * (1 if blocked else width), "output channels of a tile"
+        pieces("tile_oc", size["oc"], CHANNEL_VECTORS_MAX * (1 if blocked else width), "output channels of a tile"
                + (", in blocks" if blocked else ""), 1 if blocked else width),
-        factor("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
-        factor("tile_w", size["w"], registers, "columns of a tile"),
+        pieces("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
+        pieces("tile_w", size["w"], registers, "columns of a tile"),
         Knob("outer", OUTER, (), "order of the loops over tiles, outermost first: what is inside stays in the cache"),
         Knob("sums", SUMS if window else SUMS[:1], (), "order of the summed loops; ib: channels side by side"),
         _step(nest),
         _chunks(nest, width if not blocked else size["ob"]),
         Knob("unroll_kw", (0, 1) if size["kw"] > 1 else (0,), (), "whether the kernel's columns are unrolled"),
-        Knob("unroll_ic", (1,), (2, 4, 8), "input channels that are unrolled"),
+        Knob("unroll_ic", UNROLLS[:1] if window else UNROLLS, (*(UNROLLS[1:] if window else ()), 8),
+             "input channels that are unrolled"),
         Knob("pad", ("root",), ("oc", "h"), "where the padded copy is made: at once, or for the tiles under a loop"),
         Knob("parallel", (3,), (0, 1, 2, 4), "how many loops over tiles are spread over threads"),
     )  # fmt: skip
@@ -65,7 +79,17 @@ def template(nest: Nest, machine: Machine) -> Template:
             return f"{chunks} chunks do not divide the input channels"
         return None
 
-    return Template(f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, admit, fits(knobs[:3], tile, registers))
+    legal = Rule(("outer", "sums", "chunks", "tile_ic"), admit)
+
+    def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        waste = math.prod(promise.wasted(size[role], values[f"tile_{role}"]) for role in ("oc", "h", "w"))
+        steps = math.prod(axis.extent for axis in nest.reduced) / values["chunks"]
+        across = values["tile_oc"] / (1 if blocked else width) * vectors_per_step
+        return promise.tile(across, values["tile_h"] * values["tile_w"], steps=steps, waste=waste, registers=registers)
+
+    return Template(
+        f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, legal, fits(knobs[:3], tile, registers), insight
+    )
 
 
 def _step(nest: Nest) -> Knob:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.space import Knob, Rule, Value
 from autosched_backend_autotvm.templates.kernel import Kernel
 from autosched_backend_autotvm.templates.nest import Nest
-from autosched_backend_autotvm.templates.template import Machine, Template, factor, fits, lanes, number, word
+from autosched_backend_autotvm.templates.template import Machine, Template, factor, fits, lanes, number, pieces, word
 from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
 TILE_H_MAX = 7
@@ -25,7 +25,7 @@ def template(nest: Nest, machine: Machine) -> Template:
     knobs = (
         factor("tile_oc", size["oc"], most, "output channels of a tile", 1 if blocked else width),
         factor("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
-        factor("tile_w", size["w"], machine.registers, "columns of a tile"),
+        pieces("tile_w", size["w"], machine.registers, "columns of a tile"),
         Knob("outer", OUTER, (), "order of the loops over tiles, outermost first"),
         Knob("unroll", UNROLLS, (), "which of the kernel's loops are unrolled"),
         Knob("pad", ("root", "oc", "h"), (), "where the padded copy is made: at once, or for the tiles under a loop"),
@@ -61,6 +61,8 @@ def template(nest: Nest, machine: Machine) -> Template:
             return f"bands of {band} times {rows} rows do not divide {size['h']} rows"
         return None
 
+    legal = Rule(("band", "pad", "tile_h"), admit)
+
     return Template(
-        f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, admit, fits(knobs[:3], tile, machine.registers)
+        f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, legal, fits(knobs[:3], tile, machine.registers)
     )

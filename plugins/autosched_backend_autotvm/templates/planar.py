@@ -1,18 +1,22 @@
 """Convolutions on a CPU in the layout NCHW: vectors lie along a row of the image, weights are single numbers."""
 
+import math
 from collections.abc import Mapping
 
-from autosched_backend_autotvm.space import Knob, Value
+import numpy as np
+
+from autosched_backend_autotvm.space import Knob, Numbers, Rule, Value
+from autosched_backend_autotvm.templates import promise
 from autosched_backend_autotvm.templates.kernel import Kernel
 from autosched_backend_autotvm.templates.nest import DEPTHWISE, Nest
-from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, number, word
+from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, number, pieces, word
 from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
 LANES_MAX = 32
 """Longer vectors take the compiler too long."""
 VECTORS_MAX = 4
 CHANNELS_MAX = 16
-TILE_H_MAX = 4
+TILE_H_MAX = 8
 STEP_MAX = 64
 OUTER = ("oc h w", "h oc w", "h w oc")
 SUMS = ("ic kh kw", "kh ic kw", "kh kw ic")
@@ -28,7 +32,7 @@ def template(nest: Nest, machine: Machine) -> Template:
     pads = ("root", "oc", "h") if nest.kind == DEPTHWISE else ("root",)
     knobs = (
         factor("tile_oc", size["oc"], CHANNELS_MAX, "output channels of a tile"),
-        factor("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
+        pieces("tile_h", size["h"], TILE_H_MAX, "rows of a tile"),
         factor("vectors", size["w"], VECTORS_MAX, "vectors side by side in a tile"),
         Knob("lanes", tuple(likely), tuple(d for d in widths if d not in likely), "columns in a vector"),
         Knob("outer", OUTER, (), "order of the loops over tiles, outermost first"),
@@ -67,4 +71,17 @@ def template(nest: Nest, machine: Machine) -> Template:
             unrolled=frozenset(p for p, (r, _) in enumerate(sums) if r == "kw" and number(config, "unroll_kw")),
         ))  # fmt: skip
 
-    return Template(f"{nest.kind}_nchw.llvm", nest, knobs, run, admit, fits(knobs[:4], tile, machine.registers))
+    legal = Rule(("vectors", "lanes"), admit)
+
+    def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        waste = promise.wasted(size["oc"], values["tile_oc"]) * promise.wasted(size["h"], values["tile_h"])
+        vectors = np.ceil(values["lanes"] / register)
+        return promise.tile(
+            values["tile_h"] * values["vectors"] * vectors, values["tile_oc"], waste=waste,
+            steps=float(math.prod(axis.extent for axis in nest.reduced)), registers=machine.registers,
+            filled=values["lanes"] / (vectors * register),
+        )  # fmt: skip
+
+    # A depthwise convolution uses nothing twice: what its inner loop could do tells little of how fast it is.
+    told = insight if nest.kind != DEPTHWISE else None
+    return Template(f"{nest.kind}_nchw.llvm", nest, knobs, run, legal, fits(knobs[:4], tile, machine.registers), told)

@@ -1,11 +1,23 @@
 """Products of matrices on a CPU, batched or not: a few rows times a few vectors of columns."""
 
+import math
 from collections.abc import Mapping
 
-from autosched_backend_autotvm.space import Knob, Value
+from autosched_backend_autotvm.space import Knob, Numbers, Value
+from autosched_backend_autotvm.templates import promise
 from autosched_backend_autotvm.templates.kernel import Kernel
 from autosched_backend_autotvm.templates.nest import Nest
-from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, lanes, number, word
+from autosched_backend_autotvm.templates.template import (
+    Machine,
+    Template,
+    divisors,
+    factor,
+    fits,
+    lanes,
+    number,
+    pieces,
+    word,
+)
 from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
 COLUMN_VECTORS_MAX = 16
@@ -20,11 +32,11 @@ def template(nest: Nest, machine: Machine) -> Template:
     width = lanes(size["n"], nest.bytes, machine)
     orders = ORDERS if nest.layout == "nn" else ORDERS[2:]
     knobs = (
-        factor("tile_m", size["m"], machine.registers, "rows of a tile"),
-        factor("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width),
+        pieces("tile_m", size["m"], machine.registers, "rows of a tile"),
+        pieces("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width),
         factor("tile_k", size["k"], STEP_MAX, "how much is summed in the inner loop"),
         Knob("outer", orders, (), "order of the loops over tiles; packed: columns are copied first"),
-        Knob("unroll_k", (1, 4), (2, 8, 16), "steps of the sum that are unrolled"),
+        Knob("unroll_k", (1, 2, 4), (8, 16), "steps of the sum that are unrolled"),
         Knob("parallel", (2,), (0, 1), "how many loops over tiles are spread over threads"),
     )
 
@@ -43,4 +55,12 @@ def template(nest: Nest, machine: Machine) -> Template:
             unrolled=frozenset({len(sums) - 1}), pack="n" if packed else "", inner=("n",),
         ))  # fmt: skip
 
-    return Template(f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, None, fits(knobs[:2], tile, machine.registers))
+    def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        waste = promise.wasted(size["m"], values["tile_m"]) * promise.wasted(size["n"], values["tile_n"])
+        steps = float(math.prod(axis.extent for axis in nest.reduced))
+        across = values["tile_n"] / width
+        return promise.tile(across, values["tile_m"], steps=steps, waste=waste, registers=machine.registers)
+
+    return Template(
+        f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, None, fits(knobs[:2], tile, machine.registers), insight
+    )

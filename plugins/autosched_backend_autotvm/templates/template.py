@@ -7,14 +7,17 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from autosched_backend_autotvm.space import Admit, Knob, Space, Value
+from autosched_backend_autotvm.space import Admit, Insight, Knob, Rule, Space, Value
 from autosched_backend_autotvm.templates.kernel import Kernel, prepare
 from autosched_backend_autotvm.templates.nest import Nest
+from autosched_backend_autotvm.templates.version import version_of
 
-ACCUMULATORS_MIN = 8
-"""Two multiply-adds a cycle, each four cycles until its result can be used: fewer leave units idle."""
-SLACK = 1
-"""Registers by which an estimate of their need may be too high."""
+SUMS_MIN = 4
+"""Vectors of sums in a tile. Two multiply-adds a cycle, each four cycles until its result can be used, take eight."""
+SPILL_MAX = 1.25
+"""Registers that a tile may need, by those that there are: what little is too much the compiler may find room for."""
+WASTE_MAX = 1.2
+"""What tiles cover, by what there is to compute."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Template:
     run: Callable[[Kernel, Mapping[str, Value]], None]
     admit: Admit | None = None
     doubt: Admit | None = None
+    insight: Insight | None = None
 
     def space(self) -> Space:
         """All configurations."""
@@ -45,7 +49,7 @@ class Template:
 
     @cached_property
     def _space(self) -> Space:
-        return Space(self.name, self.knobs, self.admit, self.doubt)
+        return Space(self.name, self.knobs, self.admit, self.doubt, self.insight, version_of(self.run.__module__))
 
     def apply(self, schedule: Any, config: Mapping[str, Value]) -> None:
         """Schedule the task so; the trace has no sampling in it. Raises what TVM raises when it does not fit."""
@@ -79,35 +83,51 @@ def factor(name: str, extent: int, most: int, meaning: str, unit: int = 1) -> Kn
     return Knob(name, within, tuple(value for value in values if value not in within), meaning)
 
 
+def pieces(name: str, extent: int, most: int, meaning: str, unit: int = 1) -> Knob:
+    """A knob for a tile's extent, a multiple of `unit`, that need not divide the axis: the last tile is cut off.
+
+    Searched is what computes little for nothing; what does more, and what is above `most`, may be added.
+    """
+    whole = extent // unit
+    values = range(1, whole + 1)
+    within = tuple(v * unit for v in values if v * unit <= most and -(-whole // v) * v <= WASTE_MAX * whole)
+    found = within or (unit,)
+    return Knob(name, found, tuple(v * unit for v in values if v * unit not in found), meaning)
+
+
 def lanes(extent: int, element_bytes: int, machine: Machine) -> int:
     """The longest vector that divides an axis, at most a register."""
     most = max(1, machine.vector_bytes // element_bytes)
     return math.gcd(extent, 1 << (most.bit_length() - 1))
 
 
-def fits(
-    knobs: Sequence[Knob], tile: Callable[[Mapping[str, Value]], tuple[int, int]], registers: int
-) -> Callable[[Mapping[str, Value]], str | None]:
-    """Whether a tile of (vectors, rows of scalars) is neither more than the registers hold nor too small to be fast."""
+def fits(knobs: Sequence[Knob], tile: Callable[[Mapping[str, Value]], tuple[int, int]], registers: int) -> Rule:
+    """Whether a tile of (vectors, rows of scalars) is far from what the registers hold. What is near may be searched:
+    how good it is, an insight and a cost model tell better than a rule.
+    """
+    most = SPILL_MAX * registers
 
-    def need(config: Mapping[str, Value]) -> int:
-        across, along = tile(config)
+    names = [knob.name for knob in knobs]
+
+    def judged(values: Sequence[Value]) -> tuple[int, bool]:
+        """Vectors of a tile, and whether they and what they need fit."""
+        across, along = tile(dict(zip(names, values, strict=True)))
         # What is used once comes straight from memory, as an operand of the multiply-add.
-        return across * along + 1 if 1 in (across, along) else across * along + across + 1
+        need = across * along + (1 if 1 in (across, along) else across + 1)
+        return across * along, need <= most
 
-    def size(config: Mapping[str, Value]) -> int:
-        across, along = tile(config)
-        return across * along
-
-    every = ({k.name: v for k, v in zip(knobs, values, strict=True)} for values in product(*(k.values for k in knobs)))
-    sizes = [size(config) for config in every if need(config) <= registers + SLACK]
-    least = min(ACCUMULATORS_MIN, max(sizes, default=1))
+    # A search asks this of hundreds of thousands of configurations, and they are few tiles.
+    known = {values: judged(values) for values in product(*(knob.values for knob in knobs))}
+    sizes = [size for size, fitting in known.values() if fitting]
+    least = min(SUMS_MIN, max(sizes, default=1))
 
     def admit(config: Mapping[str, Value]) -> str | None:
-        if sizes and need(config) > registers + SLACK:
-            return f"a tile of {size(config)} vectors does not fit {registers} registers"
-        if size(config) < least:
-            return f"a tile of {size(config)} vectors leaves arithmetic units idle"
+        values = tuple(config[name] for name in names)
+        size, fitting = known.get(values) or judged(values)
+        if sizes and not fitting:
+            return f"a tile of {size} vectors does not fit {registers} registers"
+        if size < least:
+            return f"a tile of {size} vectors leaves arithmetic units idle"
         return None
 
-    return admit
+    return Rule(tuple(names), admit)

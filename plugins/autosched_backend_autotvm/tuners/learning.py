@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,15 @@ from autosched_backend_autotvm.tuners.points import Digits, Points
 ELITE_SHARE = 0.5
 """Share of the chains that start at the best of what was measured."""
 DIVERSITY_WEIGHT = 0.3
+POOL = 512
+PROMISING_SHARE = 1 / 16
+"""As long as no model is asked, the round is drawn from this share of a pool, of which the template expects most."""
+PROMISE_WEIGHT = 2.0
+"""With the loss `rank`, so much is added to a prediction for what the template expects to be twice as fast."""
+HALF_LIFE = 64
+"""Own records after which that counts half."""
+BLIND_SHARE = 0.25
+"""But this share of it from anywhere, so that a template that is wrong does not decide everything."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +86,13 @@ class LearningTuner(Memory):
         known = self.scores.keys() | taken
         random = seeded(self._seed, len(known))
         rng = np.random.default_rng([self._seed, len(known)])
-        planned: list[int] = []
         if (score := self._model()) is not None:
             chance = int(rng.binomial(count, self._learning.epsilon))
-            planned = self._plan(score, count - chance, known, rng)
+            planned = self._plan(score, count - chance, known, random, rng)
+        else:
+            chance = int(rng.binomial(count, BLIND_SHARE))
+            promising = self._promising(count, random, known)
+            planned = random.sample(promising, min(len(promising), count - chance))
         return [*planned, *self._points.fresh(random, count - len(planned), known | set(planned))]
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
@@ -89,18 +102,45 @@ class LearningTuner(Memory):
             known, normalised = self._normalised()
             self._prior.tell(self._points.digits(known), normalised)
 
+    def _promising(self, count: int, random: Random, known: Collection[int]) -> list[int]:
+        """New configurations, at least `count` where there are so many, of which the template expects much; none if it
+        expects nothing.
+        """
+        pool = self._points.fresh(random, POOL, known)
+        promise = self._features.promise(self._points.digits(pool))
+        if promise is None:
+            return []
+        best = np.argsort(-promise, kind="stable")[: max(count, round(PROMISING_SHARE * len(pool)))]
+        return [pool[at] for at in best]
+
     def _model(self) -> Callable[[Digits], Scores] | None:
         """Predicted scores of rows; None as long as nobody knows anything."""
         if not self._features.names:
             return None
-        opinion = self._prior.opinion(len(self.scores)) if self._prior is not None else None
-        if not self.best or (len(self.scores) < self._learning.warm_up and opinion is None):
-            return opinion
+        taught = self._prior.opinion(len(self.scores)) if self._prior is not None else None
+        if not self.best or (len(self.scores) < self._learning.warm_up and taught is None):
+            return taught
+        opinion = self._opinion(taught)
         indices, scores = self._normalised()
         digits = self._points.digits(indices)
         model = CostModel(self._learning.loss, self._seed, self._learning.threads)
         model.fit(self._features.of(digits), scores, margin=opinion(digits) if opinion is not None else None)
         return lambda rows: model.predict(self._features.of(rows), opinion(rows) if opinion is not None else None)
+
+    def _opinion(self, taught: Callable[[Digits], Vector] | None) -> Callable[[Digits], Vector] | None:
+        """What is thought of configurations before this task's own measurements, which outweigh it in time."""
+        if self._features.promise(self._points.digits([self._points.first])) is None:
+            return taught
+        weight = np.float32(0.5 ** (len(self.scores) / HALF_LIFE))
+        order = self._learning.loss == "rank"
+
+        def opinion(rows: Digits) -> Vector:
+            promise = self._features.promise(rows)
+            assert promise is not None
+            told = np.float32(PROMISE_WEIGHT) * promise if order else np.exp2(promise)
+            return weight * told + (taught(rows) if taught is not None else np.float32(0.0))
+
+        return opinion
 
     def _normalised(self) -> tuple[list[int], Vector]:
         """What was measured, and scores of which the best is 1; in an order that does not depend on time."""
@@ -108,7 +148,12 @@ class LearningTuner(Memory):
         return indices, np.array([self.scores[index] for index in indices], np.float32) / np.float32(self.best)
 
     def _plan(
-        self, score: Callable[[Digits], Scores], count: int, known: Collection[int], rng: np.random.Generator
+        self,
+        score: Callable[[Digits], Scores],
+        count: int,
+        known: Collection[int],
+        random: Random,
+        rng: np.random.Generator,
     ) -> list[int]:
         """The best `count` by prediction."""
         ratio = self._learning.diversity_filter_ratio
@@ -116,11 +161,13 @@ class LearningTuner(Memory):
         points = self._points
         best = Best(points, max(wide, self._learning.plan_size), points.keys(points.digits(known)))
         if points.listed:
-            rows = points.digits(range(points.first, points.end))
-            best.merge(rows, score(rows))
+            best.merge(points.all_legal, score(points.all_legal))
         else:
             elites = self.ranked(int(ELITE_SHARE * self._learning.chains))
-            chains = np.concatenate([points.digits(elites), points.draw(rng, self._learning.chains - len(elites))])
+            free = self._learning.chains - len(elites)
+            others = self._promising(free, random, known)[:free]
+            drawn = points.draw(rng, free - len(others))
+            chains = np.concatenate([points.digits([*elites, *others]), drawn])
             anneal(points, _even(score, chains), chains, best, self._learning.plan, rng)
         digits, scores = self._reranked(best)
         if ratio > 1:

@@ -3,19 +3,22 @@
 import itertools
 import math
 from collections.abc import Collection
+from functools import cached_property
 from random import Random
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.space import Space
+from autosched_backend_autotvm.space import Rule, Space
 
 Digits: TypeAlias = NDArray[np.int64]
 """One row per configuration, one column per knob."""
 
-LISTED_MAX = 1 << 15
-"""Spaces up to this size can be gone through from end to end."""
+LISTED_MAX = 1 << 19
+"""Spaces up to this size can be gone through from end to end, if their rules say which knobs they look at."""
+ASKED_MAX = 1 << 15
+"""If not, up to this size: each configuration is asked for."""
 DRAWS_PER_WANTED = 4
 """So many draws from such a space, before that is done."""
 DRAWS_MAX = 20_000
@@ -32,6 +35,7 @@ class Points:
         self.first = min(first, space.size)
         self.end = min(end, space.size) if end else space.size
         self._legal: dict[int, bool] = {}
+        self._rules = [rule for rule in (space.admit, space.doubt) if rule is not None]
         strides = [math.prod(space.radices[:knob]) for knob in range(len(space.radices))]
         if space.size > EXACT_MAX:  # numbers do not fit, so a row's key is a hash of it
             hashing = Random(len(strides))
@@ -43,10 +47,36 @@ class Points:
         """How many configurations, illegal ones included."""
         return max(0, self.end - self.first)
 
-    @property
+    @cached_property
     def listed(self) -> bool:
         """Whether the space is so small that all of it can be looked at."""
-        return self.size <= LISTED_MAX
+        return self.size <= (LISTED_MAX if all(isinstance(rule, Rule) for rule in self._rules) else ASKED_MAX)
+
+    @cached_property
+    def all_legal(self) -> Digits:
+        """All that are legal, of a space that is listed."""
+        return self.digits((np.flatnonzero(self._mask) + self.first).tolist())
+
+    @cached_property
+    def _mask(self) -> NDArray[np.bool_]:
+        """Of a space that is listed, which are legal."""
+        every = np.arange(self.first, self.end)
+        found = np.ones(len(every), bool)
+        knobs = {knob.name: (at, knob) for at, knob in enumerate(self.space.knobs)}
+        for rule in self._rules:
+            if not isinstance(rule, Rule):
+                configs = map(self.space.config, every.tolist())
+                found &= np.array([rule(config) is None for config in configs], bool)
+                continue
+            own = [knobs[name] for name in rule.names]
+            choices = itertools.product(*(knob.values for _, knob in own))
+            verdicts = [rule(dict(zip(rule.names, values, strict=True))) is None for values in choices]
+            place = np.zeros(len(every), np.int64)
+            for at, knob in own:
+                digit = every // math.prod(self.space.radices[:at]) % len(knob.values)
+                place = place * len(knob.values) + digit
+            found &= np.array(verdicts, bool)[place]
+        return found
 
     def digits(self, indices: Collection[int]) -> Digits:
         """One row for each."""
@@ -73,6 +103,8 @@ class Points:
         """Whether nothing is known against a configuration, and it is in this part of the space."""
         if not self.first <= index < self.end:
             return False
+        if self.listed:
+            return bool(self._mask[index - self.first])
         if (known := self._legal.get(index)) is None:
             known = self._legal[index] = self.space.admits(self.space.config(index)) is None
         return known

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,19 @@ import pytest
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-import tvm_ffi  # noqa: E402
-
 from autosched.model import TaskInfo  # noqa: E402
 from autosched.tvm import building  # noqa: E402
 from autosched.tvm.searching import Site, Unsupported  # noqa: E402
+from autosched.tvm.tasks import hash_of  # noqa: E402
 from autosched_backend_autotvm import match  # noqa: E402
 from autosched_backend_autotvm.method import AutoTvmMethod  # noqa: E402
 from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput  # noqa: E402
 from autosched_backend_autotvm.space import Config, Knob, Space  # noqa: E402
 from autosched_backend_autotvm.stores import PER_STORE, StoreFeatures, shape_of  # noqa: E402
+from autosched_backend_autotvm.templates.version import fingerprint, version_of  # noqa: E402
 from autosched_backend_autotvm.tuners.chance import GridTuner, RandomTuner  # noqa: E402
+from autosched_backend_autotvm.tuners.choice import tuner_of  # noqa: E402
 from autosched_backend_autotvm.tuners.points import Points  # noqa: E402
 
 SIZE = 32
@@ -97,7 +99,7 @@ def test_a_candidate_is_a_trace_and_remembers_its_configuration(workload: Any) -
     assert remembered["template"] == "tiles/1"
     assert remembered["config"] == {"rows": 2, "columns": 1, "idle": "a"}
     replayed = building.replay(workload, candidate).mod
-    assert format(tvm_ffi.structural_hash(replayed) % (1 << 64), "x") == remembered["hash"]
+    assert hash_of(replayed) == remembered["hash"]
 
 
 def test_each_schedule_is_measured_once_and_what_cannot_be_applied_never(workload: Any) -> None:
@@ -115,7 +117,7 @@ def test_a_round_is_full_although_configurations_fail_and_none_is_applied_twice(
         search.update([(candidate, [1.0]) for candidate in candidates])
         sizes.append(len(candidates))
     assert sizes == [4, 4, 4, 0]
-    applied = Counter(tuple(config.values()) for config in search._template.applied)  # type: ignore[attr-defined]
+    applied = Counter(tuple(config.values()) for config in search.maker._template.applied)  # type: ignore[attr-defined]
     assert max(applied.values()) == 2, "once for each time that it was asked"
 
 
@@ -124,7 +126,7 @@ def test_a_restored_search_goes_on_alike(workload: Any) -> None:
         whole = run(search_of(workload, seed))
         restored = search_of(workload, seed)
         restored.update([(candidate, latency_s(candidate)) for candidate in whole[:8]])
-        assert not restored._template.applied, "records need not be applied"  # type: ignore[attr-defined]
+        assert not restored.maker._template.applied, "records need not be applied"  # type: ignore[attr-defined]
         assert run(restored) == whole[8:]
 
 
@@ -136,6 +138,7 @@ def test_a_restored_search_goes_on_alike(workload: Any) -> None:
         b'[[],[],{"template":"tiles/1","config":{"rows":3,"columns":1,"idle":"a"},"hash":"0"}]',
         b'[[],[],{"template":"tiles/1","config":{"rows":1},"hash":"0"}]',
         b'[[],[],{"template":"tiles/2","config":{"rows":1,"columns":1,"idle":"a"},"hash":"0"}]',
+        b'[[],[],{"template":"tiles/1","version":"x","config":{"rows":1,"columns":1,"idle":"a"},"hash":"0"}]',
     ],
 )  # fmt: skip
 def test_what_others_found_says_nothing_and_breaks_nothing(workload: Any, candidate: bytes) -> None:
@@ -199,6 +202,43 @@ def test_knobs_are_restricted_by_the_job(workload: Any, target: Any) -> None:
     assert method.notes == ["no task of the network has a knob named of_another_template"]
 
 
+def test_what_an_older_template_made_still_replays_but_is_no_configuration(workload: Any, target: Any) -> None:
+    """As if the code of the template had been changed between two jobs."""
+    template = match.find(workload, target).template
+    assert template is not None
+    space = template.space()
+    assert space.version == version_of("autosched_backend_autotvm.templates.product")
+
+    def search(version: str) -> AutoTvmSearch:
+        changed = replace(space, version=version)
+        return AutoTvmSearch(workload, template, changed, GridTuner(Points(changed)), 0)
+
+    old = search("old")
+    first = old.select(4)
+    old.update([(candidate, [1.0]) for candidate in first])
+    same, other = search("old"), search("new")
+    for one in (same, other):
+        one.update([(candidate, [1.0]) for candidate in first])
+    assert [config_of(candidate) for candidate in other.select(4)] == [config_of(candidate) for candidate in first]
+    assert same.select(4) == old.select(4) != first
+    for candidate in first:
+        assert hash_of(building.replay(workload, candidate).mod) == json.loads(candidate)[2]["hash"]
+
+
+def test_a_version_is_that_of_what_the_code_does() -> None:
+    """Comments, docstrings and line breaks say nothing; any other word may."""
+    one = fingerprint(["""
+SIZE = 3
+'''Of it.'''
+def tile(loops):
+    '''Splits.'''
+    return [loops,  # all
+            SIZE]
+"""])  # fmt: skip
+    assert one == fingerprint(["SIZE = 3\ndef tile(loops): return [loops, SIZE]"])
+    assert len({one, fingerprint(["SIZE = 4\ndef tile(loops): return [loops, SIZE]"]), fingerprint([])}) == 3
+
+
 def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target: Any) -> None:
     usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
     name = next(name for name, value in usual.items() if isinstance(value, int))
@@ -210,6 +250,35 @@ def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target:
     nothing = points_without_any(site)
     with pytest.raises(Unsupported, match="is admitted, such as"):
         AutoTvmMethod(Options(index_from=nothing, index_to=nothing + 1)).search(site)
+
+
+def test_a_template_without_a_value_for_a_knob_is_unsupported_here(
+    workload: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = match.find(workload, target).template
+    assert template is not None
+    knobless = replace(template, knobs=(Knob("tile", ()), *template.knobs))
+    monkeypatch.setattr(match, "find", lambda *_: match.Found(knobless))
+    with pytest.raises(Unsupported, match="knob tile has no legal value for this task"):
+        AutoTvmMethod(Options()).search(site_of(workload, target))
+
+
+@pytest.mark.parametrize("tuner", ["xgb", "ga", "random", "grid"])
+def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: Any) -> None:
+    """All configurations of the large one lead to three schedules, which no tuner can know."""
+    options = Options(tuner=tuner, num_warmup_samples=4)  # type: ignore[arg-type]
+    single = Space("tiles/1", (Knob("rows", (4,)), Knob("columns", (2,)), Knob("idle", ("a",))))
+    idle = tuple(Knob(f"idle{at}", tuple(range(10_000))) for at in range(3))
+    vast = Space("tiles/1", (Knob("rows", (1,)), Knob("columns", (1, 2, 4)), *idle))
+    assert (single.size, vast.size) == (1, 3 * 10**12)
+
+    def search(space: Space) -> AutoTvmSearch:
+        return AutoTvmSearch(workload, Tiles(), space, tuner_of(options, Points(space), 1, 1, None, None), 0)
+
+    assert len(run(search(single))) == 1
+    found = search(vast).select(4)
+    assert 1 <= len(found) <= 3
+    assert len({json.loads(candidate)[2]["hash"] for candidate in found}) == len(found)
 
 
 def points_without_any(site: Site) -> int:

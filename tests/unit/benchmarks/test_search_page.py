@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_page import best_s, drawn, medians, ratio, section, write
+from search_page import best_s, drawn, equalled, medians, ratio, section, write
 
 
 def run(method: str, *latencies_s: float, task: str = "conv", seed: int = 1, again_s: float | None = None) -> Any:
@@ -40,6 +40,17 @@ def test_ratios_are_geometric_means_over_tasks_of_pairs_of_equal_seeds() -> None
     assert error > 1.0
     assert tasks == 2
     assert ratio(runs, "tc", "ansor", 64) is None
+
+
+def test_how_many_trials_equal_what_another_method_ends_with() -> None:
+    runs = [
+        run("tc", 8.0, 2.0, 1.0), run("tc random", 4.0, 3.0, 2.0),
+        run("tc", 8.0, 8.0, 2.0, seed=2), run("tc random", 9.0, 9.0, 8.0, seed=2),
+        run("tc", 0.1, task="another"),
+    ]  # fmt: skip
+    assert equalled(runs, "tc", "tc random", 64) == 2
+    assert equalled(runs, "tc random", "tc", 64) is None
+    assert equalled(runs, "tc", "ansor", 64) is None
 
 
 def test_the_median_curve_begins_when_all_seeds_have_something() -> None:
