@@ -10,10 +10,13 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import durability_page
 import search_page
 import thesis_page
 
@@ -24,6 +27,8 @@ BENCHMARKS = {
     "mock_load": ["mock_load.py"],
     "mock_load_memory": ["mock_load.py", "--in-memory"],
     "decision_cost": ["decision_cost.py"],
+    "restart_cost": ["restart_cost.py"],
+    "bit_flips": ["bit_flips.py"],
     "scheduling": ["scheduling.py"],
     "squeezenet": ["whole_network.py", "squeezenet"],
     "against_stock": ["against_stock.py"],
@@ -36,8 +41,21 @@ BENCHMARKS = {
         "4 equal",
         "4 unequal",
         "--policies",
-        "sequential",
         "predictive",
+        "--trials",
+        "512",
+        "--backend",
+        "autotvm",
+        "--no-distortion",
+    ],
+    "thesis_alone": [
+        "thesis.py",
+        "--sets",
+        "4 equal",
+        "4 unequal",
+        "--policies",
+        "predictive",
+        "sequential",
         "--trials",
         "192",
         "--backend",
@@ -294,7 +312,7 @@ def _own_worst(row: dict[str, Any]) -> float:
     return float(row["completion_worst" if row["goal"] == "latency" else "over_interleaved_worst"])
 
 
-PAGES = {
+PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "scheduling": _scheduling,
     "against_stock": _stock,
     "quality": _quality,
@@ -304,9 +322,12 @@ PAGES = {
     "mock_load": _load,
     "mock_load_memory": _load,
     "decision_cost": _decisions,
+    "restart_cost": durability_page.restart,
+    "bit_flips": durability_page.flips,
     "search_quality": search_page.section,
     "thesis": thesis_page.section,
-    "thesis_long": thesis_page.long_section,
+    "thesis_long": partial(thesis_page.short_section, "Four jobs with a budget that users have", "thesis_long"),
+    "thesis_alone": partial(thesis_page.short_section, "Four jobs against the same jobs alone", "thesis_alone"),
 }
 """Sections of the page in their order."""
 

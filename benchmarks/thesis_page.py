@@ -34,9 +34,9 @@ def section(told: Mapping[str, Any]) -> list[str]:
     return [*lines, f"Who held which resource when, with everything else: [{PAGE}](results/{PAGE})."]
 
 
-def long_section(told: Mapping[str, Any]) -> list[str]:
-    """Four jobs with a budget and a backend that users have, for RESULTS.md."""
-    return ["## Four jobs with a larger budget", "", *_body(told, "python benchmarks/run.py thesis_long")][:-1]
+def short_section(title: str, name: str, told: Mapping[str, Any]) -> list[str]:
+    """Part of the same, with another budget and backend, for RESULTS.md."""
+    return [f"## {title}", "", *_body(told, f"python benchmarks/run.py {name}")][:-1]
 
 
 def _body(told: Mapping[str, Any], *command: str) -> list[str]:

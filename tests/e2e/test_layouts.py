@@ -70,6 +70,8 @@ def test_auto_tunes_both_and_says_what_it_chose(tmp_path: Path) -> None:
     network, _, evaluation = tuned("auto", tmp_path)
     offered = convolutions(network)  # where a vector has more than eight lanes, in NHWC too
     assert {"NCHW8c" in info.shape for info in offered} == {False, True}
-    assert network.default_trials == 10 * (len(network.tasks) - len(offered) + 1)
+    assert len({group for info in offered for group in info.groups}) == 1, "they compete"
+    groups = {group for info in network.tasks for group in info.groups}
+    assert network.default_trials == 10 * (len(groups) + sum(not info.groups for info in network.tasks))
     assert any(note.startswith("layouts: convolutions 1 in ") for note in evaluation.notes)
     assert evaluation.outputs_equal

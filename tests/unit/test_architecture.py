@@ -11,13 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")])
 FILE_LINES_MAX = 450
-LISTS = {"protocol.py": 550}
+LISTS = {"protocol.py": 660}
 """Read by looking things up, not from end to end."""
 FUNCTION_LINES_MAX = 65
-CORE_LINES_MAX = 2_360
+CORE_LINES_MAX = 2_440
 """An hour's reading. 1,500 were enough for queues and leases; what is learned of stage times, the rules that follow
-from it and looking ahead are a third of what there is now, and the reason why `predictive` is better; the last
-50 halved what a decision costs."""
+from it and looking ahead are a third of what there is now, and the reason why `predictive` is better; 50 halved what a
+decision costs; the last 80 let clients outlive the daemon and drain units."""
 PURE = ("core", "model.py", "errors.py", "wire.py", "protocol.py", "units.py")
 IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
@@ -94,6 +94,27 @@ def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip() == "[]"
+
+
+ON_THE_WIRE = (
+    "wire.py", "link.py", "protocol.py", "roles.py", "keys.py", "introduction.py", "blocking.py", "blobs.py",
+    "remote.py", "daemon/*.py", "client/*.py",
+)  # fmt: skip
+RUNS_CODE = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "importlib", "runpy", "code"}
+
+
+@pytest.mark.parametrize("pattern", ON_THE_WIRE)
+def test_nothing_that_comes_over_the_wire_becomes_code(pattern: str) -> None:
+    """No pickles, no evaluation, no import by a name that a peer chose: backends and policies are entry points."""
+    paths = sorted((ROOT / "src" / "autosched").glob(pattern))
+    assert paths
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not {name.partition(".")[0] for name in names} & RUNS_CODE, f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{path}:{node.lineno}"
 
 
 def test_daemon_and_command_line_need_the_base_installation_only() -> None:

@@ -30,6 +30,26 @@ def test_the_last_line_is_the_answer(say: Any) -> None:
     }
 
 
+def test_what_libraries_keep_for_themselves_is_gone_afterwards(
+    say: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing lands in HOME: ONNX Runtime makes a database there when it is imported."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home/cache"))
+    answer = say("""
+import json, os
+from pathlib import Path
+try:
+    import onnxruntime
+except ImportError:
+    pass
+(Path(os.environ["XDG_CACHE_HOME"]) / "kept").write_text("")
+print(json.dumps({"cache": os.environ["XDG_CACHE_HOME"]}))
+""")
+    assert not (tmp_path / "home").exists()
+    assert not Path(answer["cache"]).exists()
+
+
 def test_an_error_crosses_as_what_it_is(say: Any) -> None:
     with pytest.raises(NotFound, match="no such file"):
         say('import sys; print(\'{"ok": false, "code": "not_found", "error": "no such file"}\'); sys.exit(1)')

@@ -56,7 +56,7 @@ def test_the_example_of_a_device_can_be_used() -> None:
         ("[deamon]\nsocket = 'x'", "f.toml:1: deamon: no such setting; did you mean 'daemon'?"),
         (
             "colour = 1",
-            "f.toml:1: colour: no such setting; there are: daemon, resources, device, scheduler, guard, limits",
+            "f.toml:1: colour: no such setting; there are: daemon, resources, device, scheduler, guard, backup, limits",
         ),
         ("[scheduler]\npolicy = 'random'", "f.toml:2: scheduler.policy: no policy is named 'random'; there are: "),
         ("[scheduler]\n\npolicy = 'synchronous'", "f.toml:3: scheduler.policy: under 'synchronous' steps share a unit"),
@@ -78,6 +78,7 @@ def test_the_example_of_a_device_can_be_used() -> None:
         ),
         ("[[device]]\nname = 'host/0'\nkind = 'x'", "f.toml:2: device.name: 'host/0' is taken"),
         ("[daemon]\nlisten = '0.0.0.0:7000'", "f.toml:2: daemon.listen is '0.0.0.0:7000', which other machines can"),
+        ("[daemon]\nlisten = '0.0.0.0:1'\ntls_key = 'x'", "f.toml:2: daemon.tls_certificate and daemon.tls_key belong"),
         ("[daemon]\nlisten = 'here'", "f.toml:2: daemon.listen is 'here'; write host:port"),
         ("[daemon]\nlisten = '127.0.0.1:70000'", "f.toml:2: daemon.listen is"),
         ("[daemon]\n\n\nlisten 5", "f.toml:4: not valid TOML"),
@@ -93,6 +94,20 @@ def test_a_mistake_is_named_with_file_line_and_key(text: str, message: str) -> N
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
         config.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("lab7", False)],
+)  # fmt: skip
+def test_what_only_this_machine_reaches(host: str, here: bool) -> None:
+    assert config.loopback(host) is here
+
+
+def test_others_may_reach_it_with_tls() -> None:
+    made = config.parse("[daemon]\nlisten = '0.0.0.0:7433'\ntls_certificate = 'c'\ntls_key = 'k'", "f.toml")
+    assert made.listen() == ("0.0.0.0", 7433)
 
 
 def test_interference_must_be_allowed_in_so_many_words() -> None:

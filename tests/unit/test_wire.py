@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autosched import protocol
-from autosched.errors import NotFound, WireError
+from autosched.errors import Busy, NotFound, WireError
 from autosched.model import JobLoad, JobSpec, Outcome
 from autosched.protocol import (
     CLIENT_METHODS,
@@ -29,7 +29,7 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
-from autosched.wire import Answer, Call, Closing, Notice, Peer, Rejected, result_of
+from autosched.wire import Answer, Call, Closing, Notice, Peer, Rejected, error_of, result_of
 
 
 def frame(message: object) -> bytes:
@@ -61,6 +61,20 @@ def test_a_notification_carries_no_id() -> None:
 def test_an_answer_has_a_result_or_a_code_and_a_message() -> None:
     assert msgpack.unpackb(peer().respond(5, Submitted(job=2))[4:]) == [1, 5, None, {"job": 2, "token": ""}]
     assert msgpack.unpackb(peer().fail(5, NotFound("no job 9"))[4:]) == [1, 5, ["not_found", "no job 9"], None]
+
+
+def test_when_to_try_again_stands_where_older_peers_do_not_look() -> None:
+    user, daemon = peer(), peer()
+    id, _ = user.request(Info())
+    sent = daemon.fail(id, Busy("too much", 1.5))
+    assert msgpack.unpackb(sent[4:]) == [1, id, ["busy", "too much"], {"retry_after_s": 1.5}]
+    (answer,) = user.receive(sent)
+    assert isinstance(answer, Answer)
+    error = error_of(answer)
+    assert (type(error), str(error), error.retry_after_s) == (Busy, "too much", 1.5)
+    (plain,) = user.receive(daemon.fail(id, NotFound("no job")))
+    assert isinstance(plain, Answer)
+    assert error_of(plain).retry_after_s is None
 
 
 def test_another_implementation_is_understood() -> None:

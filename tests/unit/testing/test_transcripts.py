@@ -16,6 +16,8 @@ from autosched.core.events import (
     ResourcesDeclared,
     RuleChosen,
     StepEnded,
+    UnitDrained,
+    UnitReturned,
 )
 from autosched.model import (
     Goal,
@@ -52,6 +54,8 @@ EVENTS = [
     HistoryRecalled(1, (StageHistory(7, "build", 2.5, 3),)),
     PolicyChosen("predictive", Goal.LATENCY, "ada", "to see"),
     RuleChosen("order builds-first 2 1"),
+    UnitDrained("cpu0", "its fan is loud", "ada"),
+    UnitReturned("cpu0", "ada"),
     DeadlineReached(),
 ]
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)

@@ -148,7 +148,7 @@ def test_what_is_no_recording_is_named(tmp_path: Path) -> None:
         read(tmp_path / "empty")
     write(tmp_path / "odd", [(0.0, submitted())], [])
     with sqlite3.connect(tmp_path / "odd") as db:
-        db.execute("INSERT INTO spans VALUES (1, x'c0')")
+        db.execute("INSERT INTO spans VALUES (1, x'c0', 0)")
     db.close()
     with pytest.raises(RequestError, match="odd has a row that this version cannot read"):
         read(tmp_path / "odd")
