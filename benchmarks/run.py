@@ -22,6 +22,7 @@ import thesis_page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+FOUR_JOBS = ["thesis.py", "--sets", "4 equal", "4 unequal", "--backend", "autotvm", "--no-distortion"]
 BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
     "mock_load": ["mock_load.py"],
@@ -35,33 +36,8 @@ BENCHMARKS = {
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
     "thesis": ["thesis.py"],
-    "thesis_long": [
-        "thesis.py",
-        "--sets",
-        "4 equal",
-        "4 unequal",
-        "--policies",
-        "predictive",
-        "--trials",
-        "512",
-        "--backend",
-        "autotvm",
-        "--no-distortion",
-    ],
-    "thesis_alone": [
-        "thesis.py",
-        "--sets",
-        "4 equal",
-        "4 unequal",
-        "--policies",
-        "predictive",
-        "sequential",
-        "--trials",
-        "192",
-        "--backend",
-        "autotvm",
-        "--no-distortion",
-    ],
+    "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
+    "thesis_alone": [*FOUR_JOBS, "--trials", "192", "--policies", "predictive", "sequential"],
 }
 TIMEOUT_S = 2 * 3600
 
