@@ -501,6 +501,10 @@ class JobOrder(Struct, frozen=True):
     """Where a client on the daemon's own machine may run, so that devices stay quiet."""
 
 
+RETURNS_SINCE = (1, 3)
+"""Below this protocol a client ends with its connection, and a daemon takes nobody back."""
+
+
 class Return(Method, frozen=True):
     """A client is back, from a lost connection or a daemon that died. Then come the records and ends of steps that it
     has not heard to be known."""

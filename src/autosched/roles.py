@@ -7,7 +7,7 @@ audit trail. `client` stands aside: it attaches to the job whose token it shows,
 from enum import StrEnum
 
 from autosched import protocol
-from autosched.protocol import USER_METHODS, Method, PutBlob, wire_name
+from autosched.protocol import Method, PutBlob
 
 
 class Role(StrEnum):
@@ -64,8 +64,3 @@ def may_host(role: Role) -> bool:
 def changes(method: type[Method]) -> bool:
     """Whether what is asked belongs into the audit trail."""
     return least(method) is not Role.VIEWER and method not in _UNTOLD
-
-
-def open_to(role: Role) -> list[str]:
-    """Names of what users of this role may ask."""
-    return [wire_name(method) for method in USER_METHODS.values() if may(role, method)]

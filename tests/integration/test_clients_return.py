@@ -36,6 +36,19 @@ async def running(folder: Path, daemon: Daemon) -> tuple[Puppet, str]:
     return puppet, submitted.token
 
 
+async def upgraded(folder: Path, *, ends: bool = False) -> tuple[str, Step]:
+    """A daemon that leaves for the next one while a step runs, or has ended; the step, and its client's token."""
+    async with serving(folder) as served:
+        daemon = await user(folder)
+        puppet, token = await running(folder, daemon)
+        step = await puppet.steps.get()
+        if ends:
+            await puppet.end(step)
+        daemon.close()
+        served.stop("an upgrade", comes_back=True)
+    return token, step
+
+
 def lives(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
     """Of two daemons, on the same cores: the first one kept to some of them."""
     run(first)
@@ -82,12 +95,7 @@ def test_another_client_takes_the_place_of_one_that_does_not_return(tmp_path: Pa
     held: list[tuple[str, Step]] = []
 
     async def first() -> None:
-        async with serving(tmp_path) as served:
-            daemon = await user(tmp_path)
-            puppet, token = await running(tmp_path, daemon)
-            held.append((token, await puppet.steps.get()))
-            daemon.close()
-            served.stop("an upgrade", comes_back=True)
+        held.append(await upgraded(tmp_path))
 
     async def second() -> None:
         token, step = held[0]
@@ -107,13 +115,7 @@ def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) 
     held: list[tuple[str, Step]] = []
 
     async def first() -> None:
-        async with serving(tmp_path) as served:
-            daemon = await user(tmp_path)
-            puppet, token = await running(tmp_path, daemon)
-            held.append((token, await puppet.steps.get()))
-            await puppet.end(held[0][1])
-            daemon.close()
-            served.stop("an upgrade", comes_back=True)
+        held.append(await upgraded(tmp_path, ends=True))
 
     async def second() -> None:
         token, step = held[0]

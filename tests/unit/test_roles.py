@@ -3,8 +3,12 @@
 import pytest
 
 from autosched import protocol
-from autosched.protocol import USER_METHODS, Method
-from autosched.roles import LEAST, Role, changes, least, may, may_host, open_to
+from autosched.protocol import USER_METHODS, Method, wire_name
+from autosched.roles import LEAST, Role, changes, least, may, may_host
+
+
+def open_to(role: Role) -> list[str]:
+    return [wire_name(method) for method in USER_METHODS.values() if may(role, method)]
 
 
 def test_the_table_names_methods_of_users_only() -> None:

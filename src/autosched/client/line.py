@@ -23,6 +23,7 @@ from autosched.protocol import (
     DAEMON_METHODS,
     HEARTBEAT_S,
     PROTOCOL,
+    RETURNS_SINCE,
     SILENCE_S,
     AddRecord,
     Done,
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 
-RETURNS_SINCE = (1, 3)
-"""A daemon of an earlier protocol takes nobody back."""
 SEARCH_S = 600.0
 """A daemon that is not there again after so long is not waited for: the job goes on from its records some day."""
 PAUSE_FIRST_S, PAUSE_MAX_S, PAUSE_GROWTH = 0.1, 30.0, 1.5

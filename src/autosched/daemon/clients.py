@@ -42,6 +42,7 @@ from autosched.model import JobId, JobLoad, Step
 from autosched.protocol import (
     CLIENT_METHODS,
     PROTOCOL,
+    RETURNS_SINCE,
     SILENCE_S,
     AskLoad,
     Done,
@@ -352,7 +353,7 @@ class Clients:
         if link.broken or (client.process is None and client.why):  # who knows what else it does, or it was ended
             self._kill(client, client.why or why)
             return
-        ends = client.protocol < survivors.RETURNS_SINCE or (client.process is None and link.hung_up)
+        ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
         grace_s = survivors.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
 
@@ -437,7 +438,7 @@ class Clients:
         ending = []
         for client in list(self._of.values()):
             job = self._runtime.state.jobs[client.job]
-            if not job.attached or job.state.ended or client.protocol < survivors.RETURNS_SINCE:
+            if not job.attached or job.state.ended or client.protocol < RETURNS_SINCE:
                 self.stop(client.job, reason)
                 ending.append(client)
             elif client.link is not None and not client.link.closed:

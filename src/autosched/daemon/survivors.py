@@ -20,8 +20,6 @@ from autosched.model import JobId, Pool
 
 HANG_UP_S = 0.5
 """So soon an external client that has hung up comes back, or it has ended."""
-RETURNS_SINCE = (1, 3)
-"""Clients of an earlier protocol end with their connection."""
 NOTE = "client.json"
 LOG = "client.log"
 

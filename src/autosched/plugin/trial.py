@@ -5,13 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autosched.backend import Backend, Evaluation, Lease
-from autosched.client.course import NETWORK_STAGES, STAGES, Course
+from autosched.client.course import Course
 from autosched.client.worker import Worker
 from autosched.errors import JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
 
 LEASE_S = 600.0
-ALL_STAGES = (NETWORK_STAGES[0], *STAGES[Purpose.TRIAL], *NETWORK_STAGES[1:])
 Told = Callable[[str], None]
 Watch = Callable[[Callable[[], JobLoad]], JobLoad]
 """Calls a stage, perhaps under a debugger."""
