@@ -1,8 +1,8 @@
-"""Writes what docs/protocol.md says of methods and types, from protocol.py: python tests/protocol_page.py."""
+"""Writes what docs/protocol.md says of methods and types, from protocol/: python tests/protocol_page.py."""
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from autosched import backend, model, protocol
+from autosched import backend
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, HELLO, USER_METHODS, Method
 from autosched.roles import least
 
 PAGE = Path(__file__).parents[1] / "docs/protocol.md"
-BEGIN, END = "<!-- generated from protocol.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- generated from protocol/ -->\n", "<!-- end -->\n"
 TABLES = (
     ("Anyone, first", HELLO),
     ("A client asks the daemon", CLIENT_METHODS),
@@ -132,18 +132,15 @@ def _inner(kind: types.Type) -> Iterable[types.Type]:
 
 def _meanings(kind: type[Struct]) -> dict[str, str]:
     """What stands below a field in the source."""
-    body = next(node for node in _classes() if node.name == kind.__name__).body
+    (described,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(described, ast.ClassDef)
+    body = described.body
     found = {}
     for field, below in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
             value: Any = below.value
             found[field.target.id] = " ".join(str(value.value).split())
     return found
-
-
-def _classes() -> Iterator[ast.ClassDef]:
-    for module in (protocol, model, backend):
-        yield from (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef))
 
 
 def page() -> str:

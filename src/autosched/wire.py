@@ -2,7 +2,7 @@
 
 A frame is a 4-byte big-endian length and one MessagePack-RPC message: ``[0, id, method, params]`` asks,
 ``[1, id, error, result]`` answers (error is nil or ``[code, message]``, and result then nil or Details), ``[2, method,
-params]`` tells. Params are the fields of a method of protocol.py as a map. Both ends may ask. Ids count from 1; an
+params]`` tells. Params are the fields of a method of protocol/ as a map. Both ends may ask. Ids count from 1; an
 answer with the id 0 says why the connection is about to be closed.
 
 Limits hold before anything is decoded: a frame that announces more bytes than allowed is refused by its header alone.

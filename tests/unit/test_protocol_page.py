@@ -1,4 +1,4 @@
-"""docs/protocol.md says what protocol.py says, and the messages in tests/wire have the bytes that they should."""
+"""docs/protocol.md says what protocol/ says, and the messages in tests/wire have the bytes that they should."""
 
 import json
 from pathlib import Path

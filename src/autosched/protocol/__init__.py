@@ -1,0 +1,38 @@
+"""The methods that cross the wire, and their types. wire.py moves them; this package says what they are.
+
+A method is a request struct and a result struct. Requests are named in the imperative; the tables below give the name
+on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.
+"""
+# ruff: noqa: F403, F405 (one namespace in four files; mypy checks the names)
+
+from autosched.protocol.basics import *
+from autosched.protocol.clients import *
+from autosched.protocol.jobs import *
+from autosched.protocol.lab import *
+
+
+def wire_name(method: type[Method]) -> str:
+    """`GetJob` is `get_job` on the wire."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in method.__name__).lstrip("_")
+
+
+def _table(*methods: type[Method]) -> dict[str, type[Method]]:
+    return {wire_name(method): method for method in methods}
+
+
+USER_METHODS = _table(
+    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, GetPolicy, ChoosePolicy,
+    ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListSpans, ListArtifacts, ListAudit, Heartbeat, Shutdown,
+)  # fmt: skip
+"""What a user may ask of the daemon."""
+
+CLIENT_METHODS = _table(
+    Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords
+)
+"""What a client may ask of the daemon."""
+
+DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Goodbye, Stop)
+"""What the daemon may ask of a client."""
+
+HELLO = _table(Hello, Authenticate)
+"""What a peer may ask before it has said who it is."""

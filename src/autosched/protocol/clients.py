@@ -1,0 +1,136 @@
+"""What a client asks of the daemon, and the daemon of a client."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from autosched.backend import Network
+from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Seconds, Sha256, Step, StepId, Text
+from autosched.protocol.basics import Done, Method
+
+
+class JobOrder(Struct, frozen=True):
+    """What a client needs to begin: the job and what was measured by an earlier client of it."""
+
+    job: JobId
+    spec: JobSpec
+    network: Network | None
+    """As planned by an earlier client of this job, if there was one."""
+    records: int
+    """How many records there are to fetch with GetRecords."""
+    lanes: int
+    devices: int
+    device_cores: int
+    """CPU cores of one of the devices."""
+    host_cores: tuple[int, ...] = ()
+    """Where a client on the daemon's own machine may run, so that devices stay quiet."""
+
+
+RETURNS_SINCE = (1, 3)
+"""Below this protocol a client ends with its connection, and a daemon takes nobody back."""
+
+
+class Return(Method, frozen=True):
+    """A client is back, from a lost connection or a daemon that died. Then come the records and ends of steps that it
+    has not heard to be known."""
+
+    result = Done
+    steps: Annotated[tuple[StepId, ...], Meta(max_length=4_096)]
+    """Those that it runs, or has ended without hearing that this is known."""
+    load: JobLoad
+
+
+class GetOrder(Method, frozen=True):
+    """A client asks for its job."""
+
+    result = JobOrder
+
+
+class PlanNetwork(Method, frozen=True):
+    """A client tells what its model consists of."""
+
+    result = Done
+    network: Network
+    trials: int
+
+
+class AddRecord(Method, frozen=True):
+    """Notification: a trial is over. Durable at the latest when the answer to the next EndStep arrives."""
+
+    result = Done
+    record: Record
+
+
+class TagRecords(Method, frozen=True):
+    """Notification, both ways: these trials of the client's job were disturbed. To a client: measure them again."""
+
+    result = Done
+    trials: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
+    reason: Text
+
+
+class EndStep(Method, frozen=True):
+    """A step ended; `load` says what the client can do now."""
+
+    result = Done
+    step: StepId
+    outcome: Outcome
+    load: JobLoad
+    error: Text = ""
+    worked_s: Seconds | None = None
+    """How long the stage itself ran, by the client's clock."""
+    device: DeviceNote | None = None
+    """Of a step on a device with cores."""
+
+
+class AddArtifact(Method, frozen=True):
+    """A result file of the job; its blob must be complete."""
+
+    result = Done
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$")]
+    sha256: Sha256
+
+
+class Heartbeat(Method, frozen=True):
+    """Notification: the client is alive."""
+
+    result = Done
+
+
+class AskLoad(Method, frozen=True):
+    """The daemon asks for the load of all tasks."""
+
+    result = JobLoad
+
+
+class StartStep(Method, frozen=True):
+    """Run this step on these cores; answered at once, ended by EndStep."""
+
+    result = Done
+    step: Step
+    cores: tuple[int, ...]
+    timeout_s: float
+    sentinel: bool = False
+    """Run the fixed work first that tells how fast the device is at present (DeviceNote)."""
+
+
+class RevokeStep(Method, frozen=True):
+    """Kill this step and say so with EndStep."""
+
+    result = Done
+    step: StepId
+    reason: Text
+
+
+class Goodbye(Method, frozen=True):
+    """Notification: the daemon goes, and comes back. Running steps go on; connect again and say Return."""
+
+    result = Done
+    reason: Text
+
+
+class Stop(Method, frozen=True):
+    """Notification: end within a second."""
+
+    result = Done
+    reason: Text

@@ -1,0 +1,153 @@
+"""What users ask about jobs."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from autosched.model import JobFailure, JobId, JobSpec
+from autosched.protocol.basics import WAIT_MAX_S, Done, Method
+
+
+class Submitted(Struct, frozen=True):
+    """The job is durably accepted."""
+
+    job: JobId
+    token: str = ""
+    """For external clients: what to show in Hello."""
+
+
+class Submit(Method, frozen=True):
+    """Submit one job; its model's blob must be complete."""
+
+    result = Submitted
+    spec: JobSpec
+
+
+class TaskView(Struct, frozen=True):
+    """One task's progress."""
+
+    task: int
+    name: str
+    shape: str
+    weight: int
+    flops: float
+    trials: int
+    failed: int
+    best_s: float | None
+    first_s: float | None
+    stage: str = ""
+    left_s: float | None = None
+    """Until its running step is killed."""
+    default_s: float | None = None
+    """Without tuning, measured side by side with the best candidates; equal to `best_s` where it won."""
+    groups: dict[str, int] = {}
+    """Its calls for which it competes with other tasks, by group; the fastest of a group does them."""
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job as people want to see it. Latencies in seconds; times in seconds of the daemon's scheduler clock."""
+
+    job: JobId
+    name: str
+    target: str
+    device: str
+    backend: str
+    state: str
+    reason: str
+    """What it does or waits for, in a few words."""
+    trials: int
+    trials_total: int | None
+    failed: int
+    failures: dict[str, int]
+    """Failed trials by reason."""
+    disturbed_records: int = 0
+    """Records, trials or not, that something slowed down while they were measured."""
+    failed_steps: int = 0
+    """Steps that failed as a whole, and with them the trials they were to make."""
+    last_error: str = ""
+    """Stage and message of the last of them."""
+    estimate_s: float | None
+    """Sum over tasks of calls times best latency, of tasks that compete the fastest; None while records are lacking."""
+    first_estimate_s: float | None
+    eta_s: float | None
+    submitted_at: float
+    ended_at: float | None
+    now: float
+    version: int
+    failure: JobFailure | None = None
+    output: str = ""
+    tasks: tuple[TaskView, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    spec: JobSpec | None = None
+    """As submitted, so that it can be submitted again with other words; in the answer to GetJob only."""
+    priority: int = 0
+    deadline_at: float | None = None
+    """When its user wants it to be done."""
+    shared_units: bool = False
+    """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
+    client_bytes: int = 0
+    """Memory of its client, where that runs on the daemon's machine."""
+
+
+class JobList(Struct, frozen=True):
+    """Newest last."""
+
+    jobs: tuple[JobView, ...]
+
+
+class ListJobs(Method, frozen=True):
+    """Jobs without their tasks, the latest `limit` of them."""
+
+    result = JobList
+    limit: Annotated[int, Meta(ge=1, le=500)] = 200
+
+
+class GetJob(Method, frozen=True):
+    """One job with its tasks. Waits up to `wait_s` for a version other than `since`."""
+
+    result = JobView
+    job: JobId
+    since: int | None = None
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S)] = 0.0
+
+
+class CancelJob(Method, frozen=True):
+    """Stop a job; its records are kept."""
+
+    result = Done
+    job: JobId
+
+
+class Explanation(Struct, frozen=True):
+    """Why a job does not go on, in sentences, the most important first."""
+
+    job: JobId
+    lines: tuple[str, ...]
+
+
+class ExplainJob(Method, frozen=True):
+    """Ask why a job waits, for what, held by whom."""
+
+    result = Explanation
+    job: JobId
+
+
+class Artifact(Struct, frozen=True):
+    """A result file of a job."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+class ArtifactList(Struct, frozen=True):
+    """Result files of a job."""
+
+    artifacts: tuple[Artifact, ...]
+
+
+class ListArtifacts(Method, frozen=True):
+    """Ask for a job's result files; fetch them with GetBlob."""
+
+    result = ArtifactList
+    job: JobId

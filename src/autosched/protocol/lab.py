@@ -1,0 +1,198 @@
+"""What users and operators ask about the daemon and what it looks after."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from autosched.model import Goal, JobId, Name, StepId
+from autosched.protocol.basics import Done, Method
+
+
+class Calibration(Struct, frozen=True):
+    """How well the daemon has foreseen how long steps take."""
+
+    steps: int
+    """Ended steps of which it had said beforehand how long they would take."""
+    mape: float
+    """Mean of |foreseen - taken| / taken."""
+    coverage_p90: float | None
+    """Share of steps that took no longer than their 90 % quantile, 0.9 when all is well; None before there are any."""
+
+
+class DaemonInfo(Struct, frozen=True):
+    """Who answers."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    policy: str
+    on_demand: bool
+    state_dir: str
+    address: str
+    jobs_active: int
+    jobs_total: int
+    steps_started: int
+    rss_bytes: int
+    warnings: tuple[str, ...] = ()
+    goal: str = ""
+    calibration: Calibration | None = None
+
+
+class Info(Method, frozen=True):
+    """Ask who answers."""
+
+    result = DaemonInfo
+
+
+class PolicyView(Struct, frozen=True):
+    """Who goes next, by whose word, and how good the estimates are that it is decided on."""
+
+    policy: str
+    goal: str
+    rule: str
+    """What `predictive` follows at present; empty for other policies."""
+    installed: tuple[str, ...]
+    """All policies by name."""
+    configured: str
+    """The policy of the next start."""
+    replaced: str
+    """Why the chosen policy does not decide; empty while it does."""
+    calibration: Calibration | None
+
+
+class GetPolicy(Method, frozen=True):
+    """Ask who goes next, and why so."""
+
+    result = PolicyView
+
+
+class ChoosePolicy(Method, frozen=True):
+    """Let another policy decide, or for another goal, until the daemon starts again. What is not named stays."""
+
+    result = PolicyView
+    policy: Name | None = None
+    goal: Goal | None = None
+
+
+class UnitView(Struct, frozen=True):
+    """One lane or device."""
+
+    unit: str
+    pools: tuple[str, ...]
+    cores: tuple[int, ...]
+    state: str  # "free", "busy", "stopping", "drained"
+    job: JobId | None = None
+    task: int | None = None
+    stage: str = ""
+    held_s: float = 0.0
+    left_s: float = 0.0
+    waiting: int = 0
+    busy_ratio: float = 0.0
+    """Share of the daemon's uptime in which it was leased."""
+    health: str = ""
+    """Of a device: whether its measurements can be trusted, and why not."""
+    drained: str = ""
+    """Why it gets no steps; empty when it does."""
+
+
+class UnitList(Struct, frozen=True):
+    """All lanes and devices."""
+
+    units: tuple[UnitView, ...]
+
+
+class ListDevices(Method, frozen=True):
+    """Host lanes and devices: who holds them, since when, until when."""
+
+    result = UnitList
+
+
+class DrainUnit(Method, frozen=True):
+    """Give this lane or device no more steps; what runs on it goes on. It stays so over restarts."""
+
+    result = Done
+    unit: Name
+    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class ReturnUnit(Method, frozen=True):
+    """Give a drained unit steps again."""
+
+    result = Done
+    unit: Name
+
+
+class FreeUnit(Method, frozen=True):
+    """Somebody who knows says that nothing runs on this unit any more: its holder's client is given up, and killed
+    where that is possible."""
+
+    result = Done
+    unit: Name
+
+
+class Span(Struct, frozen=True):
+    """One finished or running step on the time line. `ended_at` is None while it runs."""
+
+    step: StepId
+    job: JobId
+    task: int
+    stage: str
+    units: tuple[str, ...]
+    queued_at: float
+    started_at: float
+    ended_at: float | None
+    outcome: str
+    worked_s: float | None = None
+    """How long the stage itself ran, by the client's clock: the rest of the lease is what scheduling cost."""
+
+
+class SpanList(Struct, frozen=True):
+    """In the order of their start; `more` says that another page follows."""
+
+    spans: tuple[Span, ...]
+    now: float
+    more: bool
+
+
+class ListSpans(Method, frozen=True):
+    """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
+
+    result = SpanList
+    after: StepId = 0
+
+
+class AuditEntry(Struct, frozen=True):
+    """One command that changed something, or was to."""
+
+    id: int
+    at: str
+    """Wall time, ISO 8601."""
+    who: str
+    """The user of the operating system ("uid 1000"), or the key ("key 3f2a91bc")."""
+    role: str
+    address: str
+    command: str
+    about: str
+    """The command's parameters in JSON, shortened; no secrets."""
+    outcome: str
+    """Empty while it is under way, or when the daemon died meanwhile."""
+
+
+class AuditList(Struct, frozen=True):
+    """Newest last."""
+
+    entries: tuple[AuditEntry, ...]
+
+
+class ListAudit(Method, frozen=True):
+    """The latest `limit` commands that changed something; with `before`, of those with a smaller id."""
+
+    result = AuditList
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    before: Annotated[int, Meta(ge=0)] | None = None
+
+
+class Shutdown(Method, frozen=True):
+    """Stop the daemon and its clients. Running jobs resume from their records when it starts again."""
+
+    result = Done
