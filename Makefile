@@ -28,8 +28,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/simulation
-	$(BIN)/python -m pytest -q tests/integration tests/e2e  # alone: they pin themselves to cores, and measure
+	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/simulation tests/integration
+	$(BIN)/python -m pytest -q tests/e2e  # alone: they pin themselves to cores, and measure
 	@$(MAKE) --no-print-directory seeds
 
 seeds: $(VENV)/.runtime
