@@ -28,6 +28,7 @@ from autosched.daemon.journal import Journal
 from autosched.daemon.recovery import recover
 from autosched.daemon.schema import checked
 from autosched.daemon.store import Store, span_rows
+from autosched.daemon.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Purpose, Record, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Artifact, Span
@@ -67,7 +68,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
     async def run() -> None:
         journal = Journal(path, *database.TABLES)
         core = recover(journal, path.parent / "no snapshots").runtime.scheduler
-        store, audit = Store(journal), Audit(journal)
+        store, audit = Store(journal), Audit(journal, Stream(lambda: 0.0))
         journal.start()
 
         async def happens(event: Event, also: tuple[Span, ...] = ()) -> list[int]:

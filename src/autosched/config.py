@@ -76,6 +76,13 @@ class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=1, le=1_000)] = 6
 
 
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written to stderr, and how."""
+
+    format: Literal["auto", "text", "json"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What nobody may exceed."""
 
@@ -94,6 +101,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerConfig = SchedulerConfig()
     guard: GuardConfig = GuardConfig()
     backup: BackupConfig = BackupConfig()
+    log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
 
     @property

@@ -12,8 +12,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from autosched.daemon.happenings import Commanded
 from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
+from autosched.daemon.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
 
@@ -39,9 +41,9 @@ ID_MAX = 2**63 - 1
 class Audit:
     """Rows beside the journal, through its writer."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, stream: Stream) -> None:
         """Before the journal accepts writes."""
-        self._journal = journal
+        self._journal, self._stream = journal, stream
         (last,) = next(journal.rows("SELECT coalesce(max(id), 0) FROM audit"))
         assert isinstance(last, int)
         self._last = last
@@ -69,7 +71,7 @@ class Audit:
 
     def _begin(self, who: Who, command: str, words: str) -> int:
         at = datetime.now().astimezone().isoformat(timespec="milliseconds")
-        log.info("audit who=%s role=%s address=%s command=%s about=%s", who.name, who.role, who.address, command, words)
+        self._stream.publish(Commanded(who.name, who.role.value, who.address, command, words))
         if self._journal.stalled:  # what is refused for lack of disk must not pile up until there is some
             return 0
         self._last += 1

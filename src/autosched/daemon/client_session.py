@@ -8,6 +8,7 @@ from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.guard import Guard
+from autosched.daemon.happenings import recorded
 from autosched.daemon.history import History
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
@@ -129,6 +130,7 @@ class ClientSession:
             progress.recent.append(self._runtime.clock())
         if record.device in self._runtime.state.slots:
             self._guard.recorded(record.device, self._job, record.trial)
+        self._runtime.stream.publish(recorded(self._job, record))
         self._ledger.changed(self._job)
         await durable
         return Done()

@@ -16,8 +16,10 @@ from msgspec import Struct
 from autosched import units
 from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
+from autosched.daemon.happenings import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
 from autosched.daemon.progress import Ledger
 from autosched.daemon.store import Store
+from autosched.daemon.stream import Stream
 from autosched.model import DeviceNote, JobId, UnitName
 from autosched.protocol import TagRecords
 
@@ -209,9 +211,14 @@ class Guard:
     """The watches of all devices, and what follows when one of them finds something."""
 
     def __init__(
-        self, store: Store, ledger: Ledger, tell: Callable[[JobId, TagRecords], None], interval_s: float
+        self,
+        store: Store,
+        ledger: Ledger,
+        stream: Stream,
+        tell: Callable[[JobId, TagRecords], None],
+        interval_s: float,
     ) -> None:
-        self._store, self._ledger, self._tell = store, ledger, tell
+        self._store, self._ledger, self._stream, self._tell = store, ledger, stream, tell
         self._interval_s = interval_s
         self._watches: dict[UnitName, DeviceWatch] = {}
 
@@ -235,7 +242,15 @@ class Guard:
 
     def noted(self, unit: UnitName, note: DeviceNote, now: float) -> None:
         """A client tells what it saw of a device: tag what cannot be trusted, and say so to whose it is."""
-        tagged = self.of(unit).noted(note, now)
+        watch = self.of(unit)
+        before = watch.why
+        tagged = watch.noted(note, now)
+        if watch.why and not before:
+            self._stream.publish(DeviceDrifts(unit, watch.why))
+        elif before and not watch.why:
+            self._stream.publish(DeviceSteady(unit))
+        if note.disturbed and watch.foreign is not None:
+            self._stream.publish(DeviceDisturbed(unit, watch.foreign[1]))
         if tagged is None:
             return
         trials: dict[JobId, list[int]] = {}
@@ -248,5 +263,6 @@ class Guard:
     def tag(self, job: JobId, trials: Sequence[int], reason: str) -> None:
         """Something disturbed these records."""
         self._store.tag(job, trials, reason)
+        self._stream.publish(RecordsTagged(job, len(trials), reason))
         self._ledger.of(job).tag(trials)
         self._ledger.changed(job)

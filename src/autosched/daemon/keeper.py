@@ -14,7 +14,9 @@ from pathlib import Path
 
 from autosched.config import BackupConfig
 from autosched.daemon import backups, database, recovery, snapshot
+from autosched.daemon.happenings import Kept
 from autosched.daemon.journal import Journal
+from autosched.daemon.stream import Stream
 from autosched.errors import AutoschedError
 
 log = logging.getLogger(__name__)
@@ -33,9 +35,9 @@ AGAIN_S = 600.0
 class Keeper:
     """Says when it is time."""
 
-    def __init__(self, journal: Journal, folder: Path, settings: BackupConfig, replayed: int) -> None:
+    def __init__(self, journal: Journal, stream: Stream, folder: Path, settings: BackupConfig, replayed: int) -> None:
         """`replayed`: what the last start had to replay."""
-        self._journal, self._folder, self._settings = journal, folder, settings
+        self._journal, self._stream, self._folder, self._settings = journal, stream, folder, settings
         self._behind = replayed
         """Writes that no snapshot has, as of the beginning of this life."""
         self._quiet_until = 0.0
@@ -50,8 +52,8 @@ class Keeper:
                 written = self._journal.written
                 if self._behind + written >= SNAPSHOT_EVERY and await self._make("snapshot"):
                     self._behind = -written
-                if self._backup_is_due(loop.time() - began_at) and await self._make("backup", str(self._settings.keep)):
-                    log.info("a backup is in %s", database.backups(self._folder))
+                if self._backup_is_due(loop.time() - began_at):
+                    await self._make("backup", str(self._settings.keep))
 
     def _backup_is_due(self, uptime_s: float) -> bool:
         """A daemon that has made none yet begins with one, unless it is hardly more than an empty database."""
@@ -82,6 +84,8 @@ class Keeper:
                 await process.wait()
         if process.returncode == 0:
             self._journal.worry = ""
+            where = database.backups(self._folder) if words[0] == "backup" else database.snapshots(self._folder)
+            self._stream.publish(Kept(words[0], str(where)))
             return True
         self._quiet_until = asyncio.get_running_loop().time() + AGAIN_S
         why = said.decode(errors="replace").strip().rpartition("\n")[2]

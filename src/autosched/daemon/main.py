@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
 from autosched.core.policy import Policy
-from autosched.daemon import database, entrance, ground, repair
+from autosched.daemon import database, entrance, ground, logs, repair
 from autosched.daemon.admission import Admission
 from autosched.daemon.audit import Audit
 from autosched.daemon.blobs import Blobs
@@ -45,7 +44,6 @@ log = logging.getLogger(__name__)
 
 HALT_S, STOP_S = 2.0, 2.5
 """A stop takes no longer than these: for the event that is being written, and for the good-byes."""
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = False) -> int:
@@ -54,11 +52,11 @@ def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = Fals
     A daemon that is started on demand, for one command, ends by itself when it has nothing to do. `accept_data_loss`:
     a damaged database is replaced by what is sound in it.
     """
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    logged = logs.begin(settings.log.format, settings.log.level)
     lock = ground.take_state_dir(settings.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, on_demand, accept_data_loss).serve())
+            return runner.run(Daemon(settings, logged, on_demand, accept_data_loss).serve())
     finally:
         os.close(lock)
 
@@ -81,8 +79,8 @@ def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
 class Daemon:
     """All parts, and how they are tied together."""
 
-    def __init__(self, settings: Config, on_demand: bool, accept_data_loss: bool = False) -> None:
-        self._settings = settings
+    def __init__(self, settings: Config, logged: logs.Logs, on_demand: bool, accept_data_loss: bool = False) -> None:
+        self._settings, self._logs = settings, logged
         self._accept_data_loss = accept_data_loss
         self._on_demand = on_demand
         self._folder = settings.state_dir
@@ -147,13 +145,14 @@ class Daemon:
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
         log.info("replayed %d events", recovered.replayed)
-        self._keeper = Keeper(journal, self._folder, self._settings.backup, recovered.replayed)
+        self._logs.follow(runtime.stream)
+        self._keeper = Keeper(journal, runtime.stream, self._folder, self._settings.backup, recovered.replayed)
         records = Store(journal)
-        past, trail = History(runtime, ledger), Audit(journal)
+        past, trail = History(runtime, ledger), Audit(journal, runtime.stream)
         runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        guard = Guard(records, ledger, lambda job, tags: self._clients.tag(job, tags), interval_s)
+        guard = Guard(records, ledger, runtime.stream, lambda job, tags: self._clients.tag(job, tags), interval_s)
 
         parts = Parts(runtime, records, past, blobs, ledger, guard)
 

@@ -13,16 +13,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
-
 from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
-from autosched.core.events import DeadlineReached, Event, PolicyChosen, ResourcesDeclared, RuleChosen
+from autosched.core.events import DeadlineReached, Event, PolicyChosen, ResourcesDeclared, RuleChosen, StepEnded
 from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
+from autosched.daemon import happenings
 from autosched.daemon.budget import Budget
 from autosched.daemon.journal import WAYS_OUT, Journal, Statement
 from autosched.daemon.store import span_rows
+from autosched.daemon.stream import Stream
 from autosched.daemon.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
@@ -74,6 +74,7 @@ class Runtime:
         self.journal = journal
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.stream = Stream(self.clock)
         self.performer: Performer | None = None
         self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
         """What to write, together with the event, of the steps that it ended."""
@@ -202,34 +203,39 @@ class Runtime:
         return actions
 
     def _perform(self, now: float, event: Event, actions: list[Action], ended: list[Span]) -> None:
-        log.info("%s", describe(event, now))
         self.timeline.close(ended)
+        self._tell_of(now, event, ended)
         changed = {span.job: None for span in ended}
         if (job := getattr(event, "job", None)) is not None:
             changed[job] = None
         assert self.performer is not None
         for action in actions:
-            log.log(logging.ERROR if isinstance(action, ReplacePolicy) else logging.INFO, "%s", describe(action, now))
             match action:
                 case ReplacePolicy():
+                    self.stream.publish(action, now)
                     continue
                 case StartStep(step=step):
-                    self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
+                    ready_at = self.state.jobs[step.job].tasks[step.task].ready_at
+                    self.timeline.open(step, ready_at)
+                    self.stream.publish(_started(step, ready_at), now)
                     changed[step.job] = None
-                case EndJob(job=job):
-                    changed[job] = None
-                    log.info("%s", self._how_estimates_are(job))
                 case _:
+                    self.stream.publish(action, now)
                     changed[action.job] = None
+                    if isinstance(action, EndJob):
+                        known = self.state.estimates.calibration()
+                        calibrated = happenings.Calibrated(action.job, known.steps, known.mape, known.coverage_p90)
+                        self.stream.publish(calibrated, now)
             self.performer.perform(action)
         for job in changed:
             self.performer.changed(job)
         self._arm()
 
-    def _how_estimates_are(self, job: JobId) -> str:
-        known = self.state.estimates.calibration()
-        mape, coverage = (f"{part:.3f}" if part is not None else "?" for part in (known.mape, known.coverage_p90))
-        return f"estimates after job {job}: steps={known.steps} mape={mape} coverage_p90={coverage}"
+    def _tell_of(self, now: float, event: Event, ended: list[Span]) -> None:
+        if not isinstance(event, StepEnded):
+            self.stream.publish(event, now)
+        for span in ended:
+            self.stream.publish(_ended(span, now, event.error if isinstance(event, StepEnded) else ""), now)
 
     # Looking ahead ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +260,8 @@ class Runtime:
             self._advice = None
             why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)
-            log.error("%s", describe(broken, self.state.now), exc_info=error)
+            log.error("%s", why, exc_info=error)
+            self.stream.publish(broken)
             self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, "the daemon", broken.reason))
         else:
             if said is not None:
@@ -285,17 +292,12 @@ class Runtime:
             log.critical("  %.6f %r", now, event)
 
 
-def describe(happening: Event | Action, now: float) -> str:
-    """One line for the log: what, when, and the words that matter."""
-    words = [type(happening).__name__, f"now_s={now:.3f}"]
-    step = getattr(happening, "step", None)
-    if isinstance(step, Step):
-        words.append(f"step={step.id} job={step.job} task={step.task} stage={step.stage} units={','.join(step.units)}")
-    else:
-        for name in ("job", "step", "outcome", "state", "policy", "goal", "rule", "instead", "reason", "error", "by"):
-            value = getattr(happening, name, None)
-            if value not in (None, ""):
-                text = str(value)
-                plain = text.isprintable() and " " not in text
-                words.append(f"{name}={text if plain else msgspec.json.encode(text).decode()}")
-    return " ".join(words)
+def _started(step: Step, ready_at: float) -> happenings.StepStarted:
+    waited_s = max(0.0, step.started_at - ready_at)
+    return happenings.StepStarted(step.id, step.job, step.task, step.stage, step.units, waited_s)
+
+
+def _ended(span: Span, now: float, error: str) -> happenings.StepEnded:
+    waited_s, held_s = max(0.0, span.started_at - span.queued_at), (span.ended_at or now) - span.started_at
+    step, job, task, stage, units, outcome = span.step, span.job, span.task, span.stage, span.units, span.outcome
+    return happenings.StepEnded(step, job, task, stage, units, outcome, waited_s, held_s, span.worked_s, error)

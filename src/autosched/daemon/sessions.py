@@ -22,6 +22,7 @@ from autosched.daemon.blobs import Blobs
 from autosched.daemon.clients import Clients
 from autosched.daemon.door import Admit
 from autosched.daemon.guard import Guard
+from autosched.daemon.happenings import SubmissionRefused
 from autosched.daemon.identity import Who
 from autosched.daemon.operations import operate
 from autosched.daemon.process import resident_bytes
@@ -29,7 +30,7 @@ from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store
 from autosched.daemon.views import calibration, job_view, unit_views
-from autosched.errors import NotFound, Refused, RequestError, StorageFull, WireError
+from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
 from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
@@ -260,6 +261,9 @@ class UserSession:
         try:
             async with asyncio.timeout(SUBMIT_S), self._services.admission.turn(self._who.name):
                 await self._runtime.post(submitted, droppable=True)
+        except Busy as error:
+            self._runtime.stream.publish(SubmissionRefused(self._who.name, str(error)))
+            raise
         except TimeoutError:
             given_up = True
             why = self._runtime.journal.stalled or "its disk is too slow"

@@ -12,6 +12,7 @@ from autosched.daemon import audit
 from autosched.daemon.audit import ABOUT_CHARS, UNANSWERED, Audit, about
 from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
+from autosched.daemon.stream import Stream
 from autosched.errors import NotFound
 from autosched.model import JobSpec
 from autosched.protocol import AuditEntry, CancelJob, ChoosePolicy, Done, Submit, Submitted
@@ -26,7 +27,7 @@ def kept(path: Path, work: Callable[[Audit], Awaitable[None]]) -> tuple[AuditEnt
     async def life() -> tuple[AuditEntry, ...]:
         journal = Journal(path, *audit.TABLES)
         list(journal.replay())
-        trail = Audit(journal)
+        trail = Audit(journal, Stream(lambda: 0.0))
         journal.start()
         try:
             await work(trail)

@@ -10,6 +10,7 @@ from autosched.core.state import Slot
 from autosched.daemon.guard import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
 from autosched.daemon.progress import Ledger
 from autosched.daemon.store import Store
+from autosched.daemon.stream import Stream
 from autosched.model import DeviceNote, JobId, Unit
 from autosched.protocol import TagRecords
 
@@ -142,7 +143,10 @@ class Kept:
 
 def test_each_job_is_told_of_its_own_records() -> None:
     kept, ledger, told = Kept(), Ledger(), dict[JobId, TagRecords]()
-    guard = Guard(cast(Store, kept), ledger, told.__setitem__, INTERVAL_S)
+    published: list[str] = []
+    stream = Stream(lambda: 0.0)
+    stream.attach(lambda happening: published.append(happening.name))
+    guard = Guard(cast(Store, kept), ledger, stream, told.__setitem__, INTERVAL_S)
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
         assert guard.begin(slot, INTERVAL_S * i)
@@ -151,10 +155,11 @@ def test_each_job_is_told_of_its_own_records() -> None:
     assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
     assert {job: tags.trials for job, tags in told.items()} == {1: (4,), 2: (5,)}
     assert ledger.of(2).disturbed == {5}
+    assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
 
 
 def test_only_devices_with_cores_are_watched() -> None:
-    guard = Guard(cast(Store, Kept()), Ledger(), lambda job, tags: None, INTERVAL_S)
+    guard = Guard(cast(Store, Kept()), Ledger(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S)
     lane, remote = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
     assert not guard.begin(lane, 0.0)
     assert not guard.begin(remote, 0.0)

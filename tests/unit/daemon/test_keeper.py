@@ -12,6 +12,7 @@ from autosched.daemon import backups, database, keeper
 from autosched.daemon.journal import Journal
 from autosched.daemon.keeper import Keeper
 from autosched.daemon.store import Store
+from autosched.daemon.stream import Stream
 from autosched.protocol import Artifact
 
 
@@ -36,7 +37,7 @@ def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0,
     async def run() -> str:
         journal = Journal(database.database(folder), *database.TABLES)
         await writing(journal)
-        work = asyncio.ensure_future(Keeper(journal, folder, settings, replayed).run())
+        work = asyncio.ensure_future(Keeper(journal, Stream(lambda: 0.0), folder, settings, replayed).run())
         async with asyncio.timeout(60):
             while True:
                 if there(journal):
@@ -72,7 +73,7 @@ def due(folder: Path, settings: BackupConfig, uptime_s: float, *, written: bool 
         journal = Journal(database.database(folder), *database.TABLES)
         if written:
             await writing(journal)
-        told = Keeper(journal, folder, settings, 0)._backup_is_due(uptime_s)
+        told = Keeper(journal, Stream(lambda: 0.0), folder, settings, 0)._backup_is_due(uptime_s)
         journal.close()
         return told
 

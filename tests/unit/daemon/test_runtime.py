@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import Action, RevokeStep, StartClient, StartStep
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
@@ -19,8 +19,10 @@ from autosched.core.events import (
     StepEnded,
 )
 from autosched.core.scheduler import Scheduler
+from autosched.daemon import happenings
+from autosched.daemon.happenings import Happening
 from autosched.daemon.journal import Journal
-from autosched.daemon.runtime import Runtime, describe, spawn
+from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.store import TABLES, Store
 from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
@@ -306,10 +308,33 @@ def test_a_crash_in_the_background_is_reported(caplog: pytest.LogCaptureFixture)
     assert "the name of the task crashed" in caplog.text
 
 
-def test_events_and_actions_are_said_in_one_line() -> None:
-    assert describe(ClientLost(3, "exit code 1\nand more"), 1.5) == (
-        r'ClientLost now_s=1.500 job=3 reason="exit code 1\nand more"'
-    )
-    assert describe(ClientLost(3, "a\nb"), 1.5) == r'ClientLost now_s=1.500 job=3 reason="a\nb"'
-    assert describe(EndJob(3, JobState.DONE), 1.5) == "EndJob now_s=1.500 job=3 state=done"
-    assert describe(StopClient(3, "done"), 0.0) == "StopClient now_s=0.000 job=3 reason=done"
+def test_everything_is_published_once_when_it_is_durable(tmp_path: Path) -> None:
+    published: list[Happening] = []
+    durable: list[int] = []
+
+    async def work(runtime: Runtime, _seen: Seen) -> None:
+        runtime.stream.attach(published.append)
+        runtime.stream.attach(lambda _: durable.append(runtime.journal.seq))
+        await a_running_step(runtime)
+        await happen(runtime, StepEnded(1, Outcome.FAILED, BUILD, "no compiler", 0.5))
+        await happen(runtime, ClientLost(1, "killed"))
+
+    live(tmp_path / "db", work)
+    assert [(one.name, one.job) for one in published] == [
+        ("JobSubmitted", 1),
+        ("StartClient", 1),
+        ("ClientAttached", 1),
+        ("StepStarted", 1),
+        ("StepEnded", 1),
+        ("StepStarted", 1),
+        ("ClientLost", 1),
+        ("StepEnded", 1),
+        ("StartClient", 1),
+    ]
+    assert durable == [2, 2, 3, 3, 4, 4, 5, 5, 5]
+    ends = [one.what for one in published if isinstance(one.what, happenings.StepEnded)]
+    assert [(end.step, end.outcome, end.error, end.worked_s) for end in ends] == [
+        (1, "failed", "no compiler", 0.5),
+        (2, "lost", "", None),
+    ]
+    assert all(one.units == ("host/0",) for one in published if one.name.startswith("Step"))
