@@ -1,6 +1,6 @@
 """One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and how long it took.
 
-``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME is one of ``python -m autosched.zoo``.
+``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import resnet18
 from against_stock import finish, own_state, stages_s
 
 from autosched import api, zoo
@@ -34,7 +35,10 @@ def main() -> None:
 
 async def measure(network: str, settings: api.Settings, folder: Path) -> dict[str, Any]:
     """With a daemon of its own."""
-    model = api.load_model(zoo.fetch(network), zoo.catalogue()[network].shapes)
+    if network == "resnet18":
+        model = api.load_model(resnet18.write(folder / "resnet18.onnx"))
+    else:
+        model = api.load_model(zoo.fetch(network), zoo.catalogue()[network].shapes)
     async with api.connected(None) as daemon:
         try:
             done = await finish(daemon, await api.submit(daemon, model, settings), folder / "out")

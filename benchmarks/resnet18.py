@@ -1,0 +1,73 @@
+"""ResNet-18 as a file (He et al., "Deep Residual Learning", 2016): no package that pip knows has it small and whole.
+
+Normalisations are folded into the convolutions, as exporters do it for inference. Weights are random: what a layer
+takes does not depend on them. Each block's last convolution is scaled down, so that the values stay of one size.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Filters and the stride of the first of the two blocks."""
+IMAGE, CLASSES = (1, 3, 224, 224), 1000
+
+
+class Drawing:
+    """The graph, node by node."""
+
+    def __init__(self, seed: int) -> None:
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self._generator = np.random.default_rng(seed)
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Add an operator; its output's name."""
+        name = f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def weight(self, scale: float, *shape: int) -> str:
+        """Add a constant of normal numbers; its name."""
+        name = f"weight{len(self.weights)}"
+        values = (scale * self._generator.standard_normal(shape)).astype("float32")
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def conv(self, data: str, channels: int, filters: int, kernel: int, stride: int, gain: float = 2.0) -> str:
+        """A convolution with bias; `gain`: of the variance."""
+        weight = self.weight((gain / (channels * kernel * kernel)) ** 0.5, filters, channels, kernel, kernel)
+        shape = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        return self.node("Conv", data, weight, self.weight(0.01, filters), **shape)
+
+
+def write(path: Path, seed: int = 0) -> Path:
+    """Write the model."""
+    draw = Drawing(seed)
+    data = draw.node("Relu", draw.conv("image", 3, 64, 7, 2))
+    data = draw.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels = 64
+    for filters, first_stride in STAGES:
+        for stride in (first_stride, 1):
+            inner = draw.node("Relu", draw.conv(data, channels, filters, 3, stride))
+            inner = draw.conv(inner, filters, filters, 3, 1, gain=0.2)
+            same = channels == filters and stride == 1
+            skip = data if same else draw.conv(data, channels, filters, 1, stride, gain=1.0)
+            data = draw.node("Relu", draw.node("Add", inner, skip))
+            channels = filters
+    data = draw.node("Flatten", draw.node("GlobalAveragePool", data))
+    data = draw.node("Gemm", data, draw.weight(channels**-0.5, channels, CLASSES), draw.weight(0.01, CLASSES))
+    graph = helper.make_graph(
+        draw.nodes,
+        "resnet18",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, IMAGE)],
+        [helper.make_tensor_value_info(data, TensorProto.FLOAT, (1, CLASSES))],
+        draw.weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+    return path
