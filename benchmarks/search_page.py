@@ -118,12 +118,17 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
         (task, *(_speed(runs, task, name, checkpoints[-1]) for name in names))
         for task in dict.fromkeys(run["task"] for run in runs)
     ]
+    shares = _shares(runs, names, checkpoints[-1], told.get("sgemm_gflops")) if checkpoints else iter(())
     costs: list[Sequence[str]] = [(name, *_costs([run for run in runs if run["method"] == name])) for name in names]
     return {
         "Ratios of the best latencies found": (head, compared),
         f"GFLOP/s after {checkpoints[-1] if checkpoints else 0} trials, median of the seeds": (
             ("task", *names),
             speeds,
+        ),
+        "Share of the speed of the best that any run found, geometric mean; what is missing is all there is to gain": (
+            ("task", "best GFLOP/s", "of sgemm", *names),
+            list(shares),
         ),
         "Seconds per 64 candidates, by stage": (
             ("method", "select", "build", "profile", "update", "failed", "trials used"),
@@ -136,6 +141,26 @@ def _speed(runs: Sequence[Run], task: str, method: str, trials: int) -> str:
     own = [run for run in runs if (run["task"], run["method"]) == (task, method)]
     found = [run["flops"] / best / 1e9 for run in own if (best := best_s(run, trials)) is not None]
     return f"{statistics.median(found):.1f}" if found else "-"
+
+
+def _shares(
+    runs: Sequence[Run], names: Sequence[str], trials: int, sgemm_gflops: float | None
+) -> Iterator[Sequence[str]]:
+    """By task, what the best known does, and how near each method comes to it."""
+    found = quality(runs, trials)
+    every: defaultdict[str, list[float]] = defaultdict(list)
+    for task in dict.fromkeys(task for task, _, _ in found):
+        best = min(value for (other, _, _), value in found.items() if other == task)
+        speed = next(run["flops"] for run in runs if run["task"] == task) / math.exp(best) / 1e9
+        of_sgemm = f"{speed / sgemm_gflops:.2f}" if sgemm_gflops else "-"
+        cells = []
+        for name in names:
+            own = [best - value for (other, method, _), value in found.items() if (other, method) == (task, name)]
+            every[name] += [statistics.mean(own)] if own else []
+            cells.append(f"{math.exp(statistics.mean(own)):.3f}" if own else "-")
+        yield (task, f"{speed:.1f}", of_sgemm, *cells)
+    means = [f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in names]
+    yield ("all", "", "", *means)
 
 
 def _costs(runs: Sequence[Run]) -> list[str]:

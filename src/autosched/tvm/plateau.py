@@ -3,21 +3,25 @@
 from collections.abc import Sequence
 from statistics import median
 
+PROGRESS = 0.02
+"""What is better by less is no reason to go on; small steps that add up to more are."""
+
 
 class Plateau:
-    """Counts trials since the best; a fold over what was measured."""
+    """Counts trials since the last progress; a fold over what was measured."""
 
     def __init__(self, patience: int) -> None:
-        """`patience`: trials without a better one; 0: it never ends."""
+        """`patience`: trials without progress; 0: it never ends."""
         self._patience = patience
         self._seen: set[bytes] = set()
-        self._best_s: float | None = None
+        self._mark_s: float | None = None
+        """The latency of the last progress."""
         self._since = 0
 
     @property
     def over(self) -> bool:
         """Whether the task has had its chance. One without a valid trial has not: its client gives it up."""
-        return 0 < self._patience <= self._since and self._best_s is not None
+        return 0 < self._patience <= self._since and self._mark_s is not None
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Candidates and their latencies in seconds, empty for a failure; a second measurement is no second trial."""
@@ -25,7 +29,7 @@ class Plateau:
             new = candidate not in self._seen
             self._seen.add(candidate)
             now_s = median(latency_s) if latency_s else None
-            if now_s is not None and (self._best_s is None or now_s < self._best_s):
-                self._best_s, self._since = now_s, 0
+            if now_s is not None and (self._mark_s is None or now_s < (1 - PROGRESS) * self._mark_s):
+                self._mark_s, self._since = now_s, 0
             elif new:
                 self._since += 1

@@ -70,6 +70,7 @@ def test_page_and_section(tmp_path: Path) -> None:
     lines = "\n".join(section(told))
     assert "| tc / tc random | <= 0.90 | 0.500" in lines
     assert "- Not possible: x, autotvm: no." in lines
+    assert "| conv | 0.5 | - | 1.000 | 0.500 |\n| all |  |  | 1.000 | 0.500 |" in lines
 
 
 def test_nothing_valid_draws_nothing() -> None:

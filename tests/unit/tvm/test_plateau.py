@@ -18,6 +18,8 @@ def after(patience: int, *latencies_s: float | None) -> Plateau:
         ((3.0, 3.0, 3.0), False),
         ((3.0, 3.0, 3.0, 3.0), True),
         ((3.0, 4.0, 4.0, 2.0, 4.0, 4.0), False),
+        ((3.0, 2.99, 2.98, 2.97), True),
+        ((3.0, 2.97, 2.95, 2.92, 2.9), False),
         ((3.0, None, None, None), True),
         ((None, None, None, None, None), False),
     ],
