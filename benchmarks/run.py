@@ -38,6 +38,7 @@ BENCHMARKS = {
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
     "thesis": ["thesis.py"],
+    "thesis_distortion": ["thesis.py", "--only-distortion", "--policies", "predictive", "--trials", "192"],
     "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
     "thesis_alone": [*FOUR_JOBS, "--trials", "192", "--policies", "predictive", "sequential"],
 }
@@ -306,6 +307,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "bit_flips": durability_page.flips,
     "search_quality": search_page.section,
     "thesis": thesis_page.section,
+    "thesis_distortion": thesis_page.distortion_section,
     "thesis_long": partial(thesis_page.short_section, "Four jobs with a budget that users have", "thesis_long"),
     "thesis_alone": partial(thesis_page.short_section, "Four jobs against the same jobs alone", "thesis_alone"),
 }

@@ -83,12 +83,16 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
     parser.add_argument("--goal", default="balanced", help="of predictive")
     parser.add_argument("--backend", default="ansor", help="that the jobs are tuned by")
-    parser.add_argument("--no-distortion", action="store_true")
+    distortion = parser.add_mutually_exclusive_group()
+    distortion.add_argument("--no-distortion", action="store_true")
+    distortion.add_argument("--only-distortion", action="store_true", help="none of the sets")
     parser.add_argument("--keep", type=Path, help="a folder that stays: what was measured there is not measured again")
     args = parser.parse_args()
     args.trials = args.trials or (16 if args.quick else 96)
     if args.quick:
         args.sets = ["2 unequal"]
+    if args.only_distortion:
+        args.sets = []
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
         print(json.dumps(measured(args, args.keep or Path(folder)), indent=1))
 
@@ -113,7 +117,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "sets": {name: [msgspec.to_builtins(job) for job in job_sets(args.trials)[name]] for name in args.sets},
         "runs": runs,
         "distortion": distortion,
-        "latency": latencies(args, modules) if ALONE in args.policies else {},
+        "latency": latencies(args, modules) if args.sets and ALONE in args.policies else {},
     }
 
 

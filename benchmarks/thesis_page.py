@@ -39,6 +39,16 @@ def short_section(title: str, name: str, told: Mapping[str, Any]) -> list[str]:
     return [f"## {title}", "", *_body(told, f"python benchmarks/run.py {name}")][:-1]
 
 
+def distortion_section(told: Mapping[str, Any]) -> list[str]:
+    """How far what else the daemon does disturbs measurements, for RESULTS.md."""
+    words = "--only-distortion --policies predictive"
+    lines = ["## What the rest of the daemon adds to a measurement", ""]
+    lines += [f"`python benchmarks/thesis.py {words} --trials {told['trials']}`.", "", *_bars(told), ""]
+    head, rows = _distortion(told)
+    lines += [f"{_distortion_title(told)}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
 def _body(told: Mapping[str, Any], *command: str) -> list[str]:
     lines = [*_how(told, *command), "", *_bars(told), ""]
     for title, (head, rows) in _tables(told).items():
@@ -108,11 +118,7 @@ def _tables(told: Mapping[str, Any]) -> dict[str, Table]:
         "Between two steps of which the second had been waiting, in milliseconds": _overheads(told),
     }
     if told["distortion"]:
-        number, jobs = len(told["distortion"]["candidates"]), told["distortion"]["jobs"]
-        tables[
-            f"Distortion: {number} candidates measured by the profile steps of {jobs} equal jobs, within the run and"
-            " with all other processes stopped, parts of a second apart"
-        ] = _distortion(told)
+        tables[_distortion_title(told)] = _distortion(told)
     if told["latency"]:
         tables["Latency of the tuned networks in microseconds, re-measured in turns on a quiet device"] = _latency(told)
     return tables
@@ -159,6 +165,14 @@ def _overheads(told: Mapping[str, Any]) -> Table:
                 (run["set"], run["policy"], unit, str(part["count"]), f"{part['p50']:.1f}", f"{part['p99']:.1f}")
             )
     return ("jobs", "policy", "resource", "steps", "p50", "p99"), rows
+
+
+def _distortion_title(told: Mapping[str, Any]) -> str:
+    number, jobs = len(told["distortion"]["candidates"]), told["distortion"]["jobs"]
+    return (
+        f"Distortion: {number} candidates measured by the profile steps of {jobs} equal jobs, within the run and"
+        " with all other processes stopped, parts of a second apart"
+    )
 
 
 def _distortion(told: Mapping[str, Any]) -> Table:

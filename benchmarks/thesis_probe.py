@@ -32,8 +32,6 @@ from autosched_backend_ansor import AnsorBackend
 
 NAME = "ansor-probed"
 OPTION = "probe"
-EVERY = 2
-"""So many candidates of the job, then one of the fixed set."""
 FIXED, PROBES, LOCK = "fixed.json", "probes.jsonl", "lock"
 ATTEMPTS = 10
 CALL_S = 60.0
@@ -101,15 +99,14 @@ class ProbedSession(TvmSession):
 
 
 class ProbedTuner(TvmTuner):
-    """Probes between the candidates of its own."""
+    """After each candidate of its own, one of the fixed set."""
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure each, and now and then one of the fixed set."""
+        """Measure each, and beside it one of the fixed set."""
         assert isinstance(self._session, ProbedSession)
-        for number, measured in enumerate(super().profile(built, lease)):
+        for measured in super().profile(built, lease):
             yield measured
-            if number % EVERY == 0:
-                self._session.probe(lease)
+            self._session.probe(lease)
 
 
 # In the worker that measures ------------------------------------------------------------------------------------------
