@@ -133,13 +133,18 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"daemon.listen is {self.daemon.listen!r}; write host:port, for example 127.0.0.1:0")
         if bool(self.daemon.tls_certificate) != bool(self.daemon.tls_key):
             raise ConfigError("daemon.tls_certificate and daemon.tls_key belong together; set both, or none")
-        if not loopback(host) and not self.daemon.tls_certificate:
-            raise ConfigError(
-                f"daemon.listen is {self.daemon.listen!r}, which other machines can reach; that needs TLS and keys:"
-                " set daemon.tls_certificate and daemon.tls_key (etc/autosched.toml has a command that makes them), and"
-                " make keys with: autosched key new ROLE. Or listen on 127.0.0.1, and use an SSH tunnel"
-            )
+        check_protected(self.daemon, host, f"daemon.listen is {self.daemon.listen!r}")
         return host, int(port)
+
+
+def check_protected(daemon: DaemonConfig, host: str, what: str) -> None:
+    """Raise ConfigError, which begins with `what`, when others could reach this address without TLS."""
+    if not loopback(host) and not daemon.tls_certificate:
+        raise ConfigError(
+            f"{what}, which other machines can reach; that needs TLS and keys: set"
+            " daemon.tls_certificate and daemon.tls_key (etc/autosched.toml has a command that makes them), and make"
+            " keys with: autosched key new ROLE. Or listen on 127.0.0.1, and use an SSH tunnel"
+        )
 
 
 def loopback(host: str) -> bool:

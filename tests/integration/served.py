@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import io
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +15,7 @@ from msgspec.structs import replace
 
 from autosched import config
 from autosched.backend import Network
-from autosched.daemon import ground
+from autosched.daemon import ground, logs
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
@@ -58,10 +60,15 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
         os.sched_setaffinity(0, cores)
 
 
+def made(settings: str, *, on_demand: bool = False) -> Served:
+    """A daemon with these settings, whose log nobody reads."""
+    return Served(config.parse(settings, "test"), logs.Logs(io.StringIO(), json=False, level=logging.INFO), on_demand)
+
+
 @asynccontextmanager
 async def serving(folder: Path, settings: str = "", *, on_demand: bool = False) -> AsyncIterator[Served]:
     """A daemon in this folder, until the block ends."""
-    served = Served(config.parse(f'[daemon]\nstate_dir = "{folder}"\n{settings}', "test"), on_demand)
+    served = made(f'[daemon]\nstate_dir = "{folder}"\n{settings}', on_demand=on_demand)
     os.close(ground.take_state_dir(folder))
     serving = asyncio.ensure_future(served.serve())
     address = f"unix:{folder}/api.sock"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from autosched import config
-from autosched.daemon.main import Daemon as Served
 from autosched.errors import ConfigError, DaemonUnreachable, Damaged, Refused
 from autosched.model import JobLoad, Outcome
 from autosched.protocol import (
@@ -30,6 +28,7 @@ from integration.served import (
     PROFILE,
     Puppet,
     attached,
+    made,
     record,
     run,
     serving,
@@ -162,7 +161,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_left_behind(tmp_path: Path
             address = served._addresses[1].removeprefix("tcp://")
             text = f'[daemon]\nstate_dir = "{tmp_path}/second"\nlisten = "{address}"'
             with pytest.raises(ConfigError, match=rf"daemon\.listen: {address} cannot be used"):
-                await Served(config.parse(text, "test"), False).serve()
+                await made(text).serve()
             assert not (tmp_path / "second" / "api.sock").exists()
             with pytest.raises(DaemonUnreachable):
                 await Daemon.connect(f"unix:{tmp_path}/second/api.sock")

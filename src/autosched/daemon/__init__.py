@@ -18,5 +18,6 @@ Files: main.py (wiring, start, stop), runtime.py (the loop), journal.py (the dat
 door.py (who is let in), entrance.py (where it listens), identity.py (what the kernel says of a peer), keyring.py and
 failures.py (keys, and wrong ones), sessions.py (what users may ask), admission.py (how many may submit at once),
 audit.py (who changed what), progress.py (how far each job is), timeline.py (steps as spans),
-guard.py (what disturbs measurements), views.py (what people see), ground.py (lock, sockets, service manager).
+guard.py (what disturbs measurements), views.py (what people see), headline.py (all of it in one line), ground.py (lock
+and sockets), service.py (what systemd is told, and gives).
 """

@@ -99,12 +99,13 @@ class Door:
         return len(self._visitors)
 
     async def _watch_keys(self) -> None:
-        """For ever: notice keys that come and go; who came with one that is gone has to leave."""
+        """For ever."""
         while True:
             await asyncio.sleep(KEYS_S)
-            self._look_at_keys()
+            self.look_at_keys()
 
-    def _look_at_keys(self) -> None:
+    def look_at_keys(self) -> None:
+        """Notice keys that have come or gone; who came with one that is gone has to leave."""
         if self.keys.refresh():
             self.changed(f"{len(self.keys)} keys are valid now")
             for visitor in list(self._visitors):
@@ -209,7 +210,7 @@ class Door:
     def _challenge(self, visitor: Visitor, method: Authenticate) -> Challenge:
         if visitor.key is not None:
             raise Refused("this connection has named its key already")
-        self._look_at_keys()
+        self.look_at_keys()
         if not len(self.keys):
             raise Refused("this daemon knows no keys: connect without one, or make one: autosched key new ROLE")
         # Whoever has a wrong id learns no more than whoever has a wrong secret, and pays the same.
@@ -263,7 +264,7 @@ class Door:
             return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
         if visitor.entrance.tls is None and hello.role == "client":
             return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
-        self._look_at_keys()
+        self.look_at_keys()
         if visitor.entrance.tls is not None or len(self.keys):
             raise Refused(
                 "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"

@@ -1,15 +1,18 @@
 """Where the daemon listens: the unix socket, and TCP on this machine; for others only with TLS and keys."""
 
+import contextlib
 import hashlib
 import os
 import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.config import Config, loopback
-from autosched.daemon import identity, keyring
+from autosched.address import UNIX
+from autosched.config import Config, check_protected, loopback
+from autosched.daemon import ground, identity, keyring
 from autosched.errors import ConfigError
 
 MAKE_CERTIFICATE = (
@@ -28,9 +31,33 @@ class Entrance(Struct, frozen=True, eq=False):
     channel: bytes = b""
     """SHA-256 of the certificate, to which proofs of keys are bound."""
 
+    @property
+    def address(self) -> str:
+        """How to reach it."""
+        if self.local:
+            return f"{UNIX}{self.listener.getsockname()}"
+        return ground.tcp_address(self.listener, tls=self.tls is not None)
+
+
+def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Entrance, ...]:
+    """The listeners that systemd has passed, and of a kind of which it has passed none, the daemon's own.
+
+    Unix sockets come first: clients on this machine use the first one. `held` closes them. Raises ConfigError, Refused.
+    """
+    for listener in passed:
+        held.enter_context(listener)
+    unix = [Entrance(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
+    tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
+    if not unix:
+        unix = [on_unix(held.enter_context(ground.bind_unix(config.socket)), config)]
+        held.callback(config.socket.unlink, missing_ok=True)
+    if not tcp:
+        tcp = [on_tcp(held.enter_context(ground.bind_tcp(config)), config)]
+    return (*unix, *tcp)
+
 
 def on_unix(listener: socket.socket, config: Config) -> Entrance:
-    """Serve this socket; the group that the settings name may use it too. Raises ConfigError."""
+    """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
     group = identity.group_id(config.daemon.group)
     if group is not None:
         try:
@@ -46,11 +73,12 @@ def on_unix(listener: socket.socket, config: Config) -> Entrance:
 
 def on_tcp(listener: socket.socket, config: Config) -> Entrance:
     """Serve this socket. Raises ConfigError for one that others can reach and that is not protected."""
-    host, _ = config.listen()
+    host = listener.getsockname()[0]
+    check_protected(config.daemon, host, f"the daemon listens on {host}")
     if config.daemon.tls_certificate:
         if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
             raise ConfigError(
-                f"daemon.listen is {config.daemon.listen!r}, which other machines can reach, but no key is in {folder}:"
+                f"the daemon listens on {host}, which other machines can reach, but no key is in {folder}:"
                 " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
             )
         context, channel = _tls(config)

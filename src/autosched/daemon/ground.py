@@ -1,6 +1,5 @@
-"""What the daemon stands on: its state folder and lock, its sockets, and the service manager."""
+"""What the daemon stands on: its state folder and lock, and its sockets."""
 
-import contextlib
 import fcntl
 import os
 import resource
@@ -148,21 +147,6 @@ def tcp_address(server: socket.socket, *, tls: bool = False) -> str:
     """How to reach it."""
     host, port = server.getsockname()[:2]
     return f"{TLS if tls else TCP}[{host}]:{port}" if ":" in host else f"{TLS if tls else TCP}{host}:{port}"
-
-
-def notify_manager(state: str) -> None:
-    """Tell systemd how we are (sd_notify): "READY=1", "STOPPING=1", "WATCHDOG=1"."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, contextlib.suppress(OSError):
-        manager.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
-
-
-def watchdog_s() -> float | None:
-    """How often systemd wants to hear from us: half of its limit."""
-    limit_us = os.environ.get("WATCHDOG_USEC", "")
-    return int(limit_us) / 2e6 if limit_us.isdecimal() and int(limit_us) > 0 else None
 
 
 def stay_off_devices(pools: Iterable[Pool]) -> None:

@@ -88,6 +88,8 @@ class Journal:
         """Number of the last durable event."""
         self.written = 0
         """Writes of this life."""
+        self.turns = 0
+        """How often the writer went round, with success or without: it is alive while this grows."""
         try:
             self._db = open_beside(path) if beside else _connect(path, tables)
             self.commits = commits_of(self._db)
@@ -212,6 +214,7 @@ class Journal:
         open_ = True
         while open_ or batch:
             batch, open_ = self._gather(batch, open_)
+            self.turns += 1
             try:
                 self._commit(batch)
             except FAULTS as error:

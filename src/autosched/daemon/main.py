@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
 from autosched.core.policy import Policy
-from autosched.daemon import database, entrance, ground, logs, repair
+from autosched.daemon import database, entrance, ground, logs, repair, service
 from autosched.daemon.admission import Admission
 from autosched.daemon.audit import Audit
 from autosched.daemon.blobs import Blobs
@@ -25,6 +26,7 @@ from autosched.daemon.clients import Client, Clients
 from autosched.daemon.door import Door
 from autosched.daemon.entrance import Entrance
 from autosched.daemon.guard import Guard
+from autosched.daemon.headline import Headline
 from autosched.daemon.history import History
 from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
@@ -53,6 +55,7 @@ def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = Fals
     a damaged database is replaced by what is sound in it.
     """
     logged = logs.begin(settings.log.format, settings.log.level)
+    faulthandler.enable()  # a watchdog ends a daemon that hangs by SIGABRT: then its log says where it hung
     lock = ground.take_state_dir(settings.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -89,6 +92,7 @@ class Daemon:
         self._comes_back = False
         self._exit_code = 0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._manager = service.Manager()
 
     async def serve(self) -> int:
         """Start, serve, stop."""
@@ -99,27 +103,25 @@ class Daemon:
         ground.stay_off_devices(resources.pools)
         ground.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
-            unix = held.enter_context(ground.bind_unix(self._settings.socket))
-            held.callback(self._settings.socket.unlink, missing_ok=True)
-            tcp = held.enter_context(ground.bind_tcp(self._settings))
-            entrances = (entrance.on_unix(unix, self._settings), entrance.on_tcp(tcp, self._settings))
-            addresses = (f"unix:{self._settings.socket}", ground.tcp_address(tcp, tls=entrances[1].tls is not None))
-            repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
-            path = database.database(self._folder)
-            journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
-            self._wire(journal, resources, addresses)
+            passed = service.passed_listeners()
+            entrances = entrance.open_all(self._settings, passed[service.WIRE], held)
+            with self._manager.starting("reads what it has written"):
+                repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
+                path = database.database(self._folder)
+                journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
+                self._wire(journal, resources, tuple(one.address for one in entrances))
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
-            self._listen(entrances)
+            self._listen(entrances, journal)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
-            ground.notify_manager("STOPPING=1")
+            self._manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
             self._runtime.halt()
             await asyncio.wait({loop}, timeout=HALT_S)
             loop.cancel()
@@ -199,26 +201,31 @@ class Daemon:
             self._exit_code = 70
             self.stop("the scheduler is broken", comes_back=not self._on_demand)
 
-    def _listen(self, entrances: tuple[Entrance, ...]) -> None:
+    def _listen(self, entrances: tuple[Entrance, ...], journal: Journal) -> None:
         loop = asyncio.get_running_loop()
         for one in entrances:
             self._door.listen(one)
         comes_back = not self._on_demand  # nobody starts such a daemon again but who needs one
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         ground.tell_whereabouts(
             self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at())
         )
         log.info("READY %s pid=%d state_dir=%s", " ".join(self._addresses), os.getpid(), self._folder)
-        ground.notify_manager("READY=1")
-        if (period_s := ground.watchdog_s()) is not None:
-            spawn(self._pat_watchdog(period_s), "watchdog")
+        self._manager.tell("READY=1")
+        spawn(self._manager.feed(journal), "watchdog")
+        spawn(self._manager.report(self._say(Headline(), journal)), "status line")
         self._look_busy()
 
-    async def _pat_watchdog(self, period_s: float) -> None:
-        while True:
-            ground.notify_manager("WATCHDOG=1")
-            await asyncio.sleep(period_s)
+    def _say(self, headline: Headline, journal: Journal) -> Callable[[], str]:
+        runtime = self._runtime
+        return lambda: headline.words(runtime.state, runtime.timeline, runtime.clock(), journal.stalled)
+
+    def reload(self) -> None:
+        """SIGHUP: look at the keys again."""
+        with self._manager.reloading():
+            self._door.look_at_keys()
 
     # Stop -------------------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,11 @@ class Timeline:
                 for unit in span.units:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at
 
+    def busy_s(self, unit: UnitName, now: float) -> float:
+        """For so long the unit was leased in this life of the daemon."""
+        under_way = sum(now - span.started_at for span in self.running.values() if unit in span.units)
+        return self._busy_s.get(unit, 0.0) + under_way
+
     def busy_ratio(self, unit: UnitName, now: float) -> float:
         """Share of this life of the daemon in which the unit was leased."""
-        under_way = sum(now - span.started_at for span in self.running.values() if unit in span.units)
-        return min(1.0, (self._busy_s.get(unit, 0.0) + under_way) / max(now - self.began_at, 1e-9))
+        return min(1.0, self.busy_s(unit, now) / max(now - self.began_at, 1e-9))

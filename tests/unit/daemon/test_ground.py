@@ -102,24 +102,6 @@ def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
         ground.bind_tcp(Config(daemon=DaemonConfig(listen=address.removeprefix("tcp://"))))
 
 
-def test_the_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ground.notify_manager("READY=1")  # nobody is there: nothing happens
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        ground.notify_manager("READY=1")
-        assert manager.recv(100) == b"READY=1"
-    ground.notify_manager("STOPPING=1")  # it is gone: that is no reason to fail
-
-
-@pytest.mark.parametrize(("limit_us", "every_s"), [("30000000", 15.0), ("0", None), ("soon", None)])
-def test_the_watchdog_is_fed_twice_in_its_time(
-    monkeypatch: pytest.MonkeyPatch, limit_us: str, every_s: float | None
-) -> None:
-    monkeypatch.setenv("WATCHDOG_USEC", limit_us)
-    assert ground.watchdog_s() == every_s
-
-
 def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
     before = os.sched_getaffinity(0)
     try:

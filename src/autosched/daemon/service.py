@@ -1,0 +1,137 @@
+"""What the daemon tells the service manager (systemd), and the listeners that it gets from it.
+
+A manager's variables are taken out of the environment, so that no client believes to be the service. Without a manager
+nothing is told, and the daemon opens all its listeners itself.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+
+from autosched.daemon.journal import Journal
+from autosched.errors import ConfigError
+
+WIRE, CONSOLE, HTTP = "wire", "console", "http"
+"""Names of listeners, as FileDescriptorName= says them."""
+LISTENERS = (WIRE, CONSOLE, HTTP)
+LISTEN_FDS_START = 3
+EXTEND_EVERY_S, EXTEND_S = 5.0, 30.0
+STARTING_MAX_S = 3_600.0
+"""A daemon that has not read its past by then is not given more time."""
+REPORT_EVERY_S = 5.0
+
+
+class Manager:
+    """The service manager that has started this process, if there is one."""
+
+    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        address = environment.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        limit_us, whom = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        watches = limit_us.isdecimal() and int(limit_us) > 0 and whom in ("", str(os.getpid()))
+        self.feed_s = int(limit_us) / 2e6 if watches else None
+        """So often it wants to hear from us: half of its limit; None: it does not watch."""
+
+    def __bool__(self) -> bool:
+        return bool(self._address)
+
+    def tell(self, *lines: str) -> None:
+        """Say how we are (sd_notify): "READY=1", "STATUS=..."."""
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out, contextlib.suppress(OSError):
+            out.setblocking(False)
+            out.sendto("\n".join(lines).encode(), self._address)
+
+    @contextlib.contextmanager
+    def starting(self, what: str) -> Iterator[None]:
+        """Ask for more time while the daemon is busy reading its past, and hears nothing."""
+        over = threading.Event()
+
+        def extend() -> None:
+            until = time.monotonic() + STARTING_MAX_S
+            while time.monotonic() < until:
+                self.tell(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1e6:.0f}", f"STATUS={what}")
+                if over.wait(EXTEND_EVERY_S):
+                    return
+
+        thread = threading.Thread(target=extend, name="asks for time", daemon=True)
+        if self:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if self:
+                thread.join()
+
+    @contextlib.contextmanager
+    def reloading(self) -> Iterator[None]:
+        """While settings are read again."""
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
+        try:
+            yield
+        finally:
+            self.tell("READY=1")
+
+    async def feed(self, journal: Journal) -> None:
+        """Say for ever that this loop runs, unless the journal's writer has not moved since the last time.
+
+        A writer that waits for room on the disk moves; one that hangs in the middle of a commit does not.
+        """
+        if self.feed_s is None:
+            return
+        turns = -1
+        while True:
+            if journal.turns != turns:
+                self.tell("WATCHDOG=1")
+            turns = journal.turns
+            journal.write()  # however little there is to write, the writer goes round once because of it
+            await asyncio.sleep(self.feed_s)
+
+    async def report(self, line: Callable[[], str]) -> None:
+        """Keep the line that `systemctl status` shows up to date, for ever."""
+        said = ""
+        while self:
+            if (words := line()) != said:
+                said = words
+                self.tell(f"STATUS={words}")
+            await asyncio.sleep(REPORT_EVERY_S)
+
+
+def passed_listeners(environment: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
+    """The listeners that systemd opened for this process (sd_listen_fds), by name. Raises ConfigError."""
+    whom, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
+    names = environment.pop("LISTEN_FDNAMES", "").split(":")
+    passed: dict[str, list[socket.socket]] = {name: [] for name in LISTENERS}
+    if whom != str(os.getpid()) or not count.isdecimal():
+        return passed
+    for at in range(int(count)):
+        name = names[at] if at < len(names) else ""
+        if name not in passed:
+            raise ConfigError(
+                f"systemd hands over a listener named {name!r}; write FileDescriptorName= with one of"
+                f" {', '.join(LISTENERS)} into its socket unit"
+            )
+        passed[name].append(_listener(LISTEN_FDS_START + at, name))
+    return passed
+
+
+def _listener(descriptor: int, name: str) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        sock = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ConfigError(
+            f"the listener {name!r}, which systemd is to hand over, is none ({error.strerror}); look at its socket unit"
+        ) from None
+    if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        sock.close()
+        raise ConfigError(
+            f"the listener {name!r} of systemd takes no connections; its socket unit needs ListenStream= and Accept=no"
+        )
+    return sock

@@ -1,0 +1,110 @@
+"""The daemon as a service of systemd: its sockets are there before it, and it says how it is."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.errors import DaemonUnreachable
+from autosched.protocol import DaemonInfo
+from autosched.remote import Daemon
+
+DEADLINE_S = 30.0
+HAND_OVER = """
+import os, sys
+*fds, names = sys.argv[1].split(",")
+for at, fd in enumerate(map(int, fds)):
+    os.dup2(fd, 3 + at)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": names}
+os.execv(sys.executable, [sys.executable, "-m", "autosched", "serve", "-c", sys.argv[2]])
+"""
+"""What systemd does between fork and exec."""
+
+
+class Service:
+    """A daemon with a service manager: its listeners, and what it says of itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notify.bind(str(folder / "notify"))
+        self.notify.settimeout(DEADLINE_S)
+        self.unix, self.tcp = socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))
+        self.unix.bind(str(folder / "wire.sock"))
+        self.unix.listen()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        settings = self.folder / "autosched.toml"
+        settings.write_text(f'[daemon]\nstate_dir = "{self.folder}/state"\n')
+        listeners = [self.unix.fileno(), self.tcp.fileno()]
+        words = f"{listeners[0]},{listeners[1]},wire:wire"
+        with (self.folder / "daemon.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", HAND_OVER, words, str(settings)],
+                pass_fds=listeners,
+                stderr=log,
+                env={**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify"), "WATCHDOG_USEC": "200000"},
+            )
+
+    def hears(self, *wanted: str) -> list[str]:
+        """All lines up to the message after which all of these were said."""
+        seen: list[str] = []
+        while not set(wanted) <= set(seen):
+            seen += self.notify.recv(4_096).decode().split("\n")
+        return seen
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    made.start()
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.end(signal.SIGKILL)
+    for one in (made.notify, made.unix, made.tcp):
+        one.close()
+
+
+def info(address: str) -> DaemonInfo:
+    async def ask() -> DaemonInfo:
+        daemon = await Daemon.connect(address, timeout_s=DEADLINE_S)
+        try:
+            return await daemon.info()
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
+    seen = service.hears("READY=1")
+    assert seen[0].startswith("EXTEND_TIMEOUT_USEC=")  # it asked for time to read its past, before all else
+    service.hears("WATCHDOG=1", "STATUS=0 running, 0 waiting; host 0%, devices 1/1 up, 1 free")
+    unix, tcp = f"unix:{service.folder}/wire.sock", f"tcp://127.0.0.1:{service.tcp.getsockname()[1]}"
+    assert info(unix).address == unix
+    assert info(tcp).address == unix  # where clients on this machine come to
+
+    assert service.process is not None
+    service.process.send_signal(signal.SIGHUP)
+    seen = service.hears("READY=1")
+    assert any(line.startswith("MONOTONIC_USEC=") for line in seen)
+
+    assert service.end() == 0
+    service.hears("STOPPING=1", "STATUS=stops: SIGTERM")
+    assert (service.folder / "wire.sock").exists()  # it is systemd's
+    with pytest.raises(DaemonUnreachable, match=r"not answer|in time"):  # nobody is refused: he waits
+        asyncio.run(Daemon.connect(unix, timeout_s=0.05))
+    service.start()
+    assert info(unix).jobs_total == 0
