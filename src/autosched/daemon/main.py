@@ -59,7 +59,7 @@ def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = Fals
     lock = ground.take_state_dir(settings.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, logged, on_demand, accept_data_loss).serve())
+            return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
     finally:
         os.close(lock)
 
@@ -82,7 +82,9 @@ def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
 class Daemon:
     """All parts, and how they are tied together."""
 
-    def __init__(self, settings: Config, logged: logs.Logs, on_demand: bool, accept_data_loss: bool = False) -> None:
+    def __init__(
+        self, settings: Config, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
+    ) -> None:
         self._settings, self._logs = settings, logged
         self._accept_data_loss = accept_data_loss
         self._on_demand = on_demand
@@ -147,7 +149,8 @@ class Daemon:
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
         log.info("replayed %d events", recovered.replayed)
-        self._logs.follow(runtime.stream)
+        if self._logs is not None:
+            self._logs.follow(runtime.stream)
         self._keeper = Keeper(journal, runtime.stream, self._folder, self._settings.backup, recovered.replayed)
         records = Store(journal)
         past, trail = History(runtime, ledger), Audit(journal, runtime.stream)
