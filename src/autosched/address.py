@@ -12,11 +12,20 @@ if TYPE_CHECKING:
 
 UNIX, TCP, TLS = "unix:", "tcp://", "tls://"
 VARIABLE = "AUTOSCHED_HOST"
+SERVICE = "/run/autosched/api.sock"
+"""The socket of the daemon that serves this machine's users (systemd/autosched.socket)."""
+
+
+def own() -> str:
+    """The unix socket of this user's daemon."""
+    return f"{UNIX}{Config().socket}"
 
 
 def default() -> str:
-    """The unix socket of this user's daemon."""
-    return f"{UNIX}{Config().socket}"
+    """This user's daemon; where there is none, the machine's, if its socket lets this user in."""
+    if not Config().socket.exists() and os.access(SERVICE, os.W_OK):
+        return f"{UNIX}{SERVICE}"
+    return own()
 
 
 def named(host: str | None) -> str | None:

@@ -408,8 +408,8 @@ async def connected(
         if chosen is not None or not start:
             raise
         if told is not None:
-            told(f"No daemon at {address.default()}: starting a private one; it ends when it has nothing to do.")
-        connection = await remote.start_on_demand(address.default(), Config().state_dir, serve)
+            told(f"No daemon at {address.own()}: starting a private one; it ends when it has nothing to do.")
+        connection = await remote.start_on_demand(address.own(), Config().state_dir, serve)
     try:
         yield connection
     finally:

@@ -1,7 +1,9 @@
 """The daemon as a service of systemd: its sockets are there before it, and it says how it is."""
 
 import asyncio
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
+from integration.lab import MODEL, Lab, command_line, lab
 
 DEADLINE_S = 30.0
 HAND_OVER = """
@@ -108,3 +111,36 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
         asyncio.run(Daemon.connect(unix, timeout_s=0.05))
     service.start()
     assert info(unix).jobs_total == 0
+
+
+# The agent ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    with lab(tmp_path) as running:
+        yield running
+
+
+def test_the_agents_command_hosts_a_job(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = command_line(there, tmp_path, monkeypatch, capsys)
+    (tmp_path / "net.onnx").write_bytes(MODEL)
+    code, out, err = cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--external")
+    assert code == 0
+    assert "AUTOSCHED_TOKEN=TOKEN python -m autosched.client" in err
+    job, token = out.split()[-2:]
+    unit = (Path(__file__).parents[2] / "systemd/autosched-agent@.service").read_text()
+    (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+    known = {"/opt/autosched/bin/python": sys.executable, "${AUTOSCHED_HOST}": there.address, "%i": job}
+    for what, instead in (known | {"%S": str(tmp_path)}).items():
+        line = line.replace(what, instead)
+    agent = subprocess.Popen(line.split(), env={**os.environ, "AUTOSCHED_TOKEN": token}, start_new_session=True)
+    try:
+        assert there.wait(int(job)).state == "done"
+        assert agent.wait(DEADLINE_S) == 0  # systemd does not start it again
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(agent.pid, signal.SIGKILL)
+    assert (tmp_path / f"autosched-agent/{job}").is_dir()

@@ -35,6 +35,19 @@ def test_the_default_is_this_users_socket(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert address.default() == f"unix:{tmp_path}/autosched/api.sock"
 
 
+def test_without_a_daemon_of_his_own_a_user_is_served_by_the_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    service = tmp_path / "service.sock"
+    monkeypatch.setattr(address, "SERVICE", str(service))
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
+    assert address.default() == address.own() == f"unix:{tmp_path}/api.sock"
+    service.touch()
+    assert address.default() == f"unix:{service}"
+    (tmp_path / "api.sock").touch()
+    assert address.default() == address.own()
+
+
 def test_brackets_are_no_part_of_a_host() -> None:
     assert address.tcp("tcp://[::1]:80") == ("::1", 80)
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "audit": "audit:audit",
     "key": "key:key",
     "serve": "serve:serve",
+    "install-systemd": "systemd:install",
     "db": "db:db",
     "run": "module:run",
     "evaluate": "module:evaluate",

@@ -11,13 +11,13 @@ import msgspec
 from autosched import api, results, units
 from autosched.api import Option, Settings, connected
 from autosched.cli.outcome import outcome
-from autosched.cli.output import data, document, format_option, say
+from autosched.cli.output import data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import progress
 from autosched.cli.selectors import select_one, up_to
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
-from autosched.protocol import JobList, JobView, ListJobs
+from autosched.protocol import JobList, JobView, ListJobs, Submitted
 from autosched.remote import Daemon, off_devices
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -180,27 +180,38 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."
 )
+@click.option("--external", is_flag=True, help="You start the jobs' clients, on another machine; prints their tokens.")
 @format_option
 @click.pass_obj
-def submit(host: str | None, /, models: tuple[Path, ...], output: Path | None, style: str, **words: Any) -> None:
+def submit(
+    host: str | None, /, models: tuple[Path, ...], output: Path | None, external: bool, style: str, **words: Any
+) -> None:
     """Hand over one or more models to be tuned at the same time, and return at once."""
     shapes, options = words.pop("shapes"), with_layout(words.pop("options"), words.pop("layout"))
     nets = [api.load_model(model, shapes) for model in models]
     parent = (output or Path()).absolute()
 
-    async def hand_over() -> list[JobId]:
+    async def hand_over() -> list[Submitted]:
         async with connected(host, start=False) as daemon:
             accepted = []
             for net in nets:
                 settings = Settings(options=options, output=parent / f"{net.name}-tuned", **words)
-                accepted.append(await api.submit(daemon, net, settings, _uploading()))
+                spec = settings.spec(net, await daemon.upload(net.path, _uploading()))
+                accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))
                 if style == "id":
-                    data(str(accepted[-1]))
+                    data(str(accepted[-1].job))
             return accepted
 
-    jobs = asyncio.run(hand_over())
+    accepted = asyncio.run(hand_over())
+    jobs = [one.job for one in accepted]
     if style == "json":
-        return document("jobs", [{"job": job, "name": net.name} for job, net in zip(jobs, nets, strict=True)])
+        secrets = [{"token": one.token} if external else {} for one in accepted]
+        named = [{"job": job, "name": net.name} for job, net in zip(jobs, nets, strict=True)]
+        return document("jobs", [one | secret for one, secret in zip(named, secrets, strict=True)])
+    if style == "table" and external:
+        data(table(("JOB", "TOKEN"), [(str(one.job), one.token) for one in accepted], right=(0,)))
+        say(" Where one is to run:  AUTOSCHED_TOKEN=TOKEN python -m autosched.client --connect ADDRESS --job JOB")
+        return None
     if style == "table":
         span = str(jobs[0]) if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
         data(f" {'job' if len(jobs) == 1 else 'jobs'} {span} accepted ({len(jobs)})")

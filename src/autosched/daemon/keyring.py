@@ -1,7 +1,8 @@
 """The keys that the daemon knows: one file each in a folder, read again whenever the folder changes.
 
 Several keys of one role are valid at the same time, so that a new one can be handed out before the old one is
-withdrawn. The folder is what systemd's LoadCredential= makes, where there is one, or `keys` in the state folder.
+withdrawn. A service reads the copies that systemd's LoadCredential= makes, of files that only root can read; without
+them it is the folder that the settings name, or `keys` in the state folder.
 """
 
 import logging
@@ -35,11 +36,11 @@ class Kept(Struct, frozen=True):
 
 def folder_of(config: Config) -> Path:
     """Where the keys of a daemon with these settings are."""
-    if config.daemon.keys:
-        return Path(config.daemon.keys).expanduser().absolute()
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     if credentials and any(Path(credentials).glob(NAMES)):
         return Path(credentials)
+    if config.daemon.keys:
+        return Path(config.daemon.keys).expanduser().absolute()
     return config.state_dir / "keys"
 
 

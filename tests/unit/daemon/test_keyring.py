@@ -70,7 +70,10 @@ def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert keyring.folder_of(settings) == tmp_path / "keys"
     (tmp_path / "credentials/keys_user-3f2a91bc.key").touch()
     assert keyring.folder_of(settings) == tmp_path / "credentials"
-    assert keyring.folder_of(config.parse('[daemon]\nkeys = "/etc/keys"', "x")) == Path("/etc/keys")
+    named = config.parse('[daemon]\nkeys = "/etc/keys"', "x")
+    assert keyring.folder_of(named) == tmp_path / "credentials"  # copies of /etc/keys, which the daemon cannot read
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    assert keyring.folder_of(named) == Path("/etc/keys")
 
 
 def test_what_systemd_hands_over_may_look_open_to_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,120 @@
+"""`autosched install-systemd`: write the units that make the daemon a service of this machine."""
+
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from autosched.address import SERVICE
+from autosched.cli.output import data, say
+from autosched.errors import ConfigError
+
+PLACES = {
+    "autosched.service": "etc/systemd/system/autosched.service",
+    "autosched.socket": "etc/systemd/system/autosched.socket",
+    "autosched-agent@.service": "etc/systemd/system/autosched-agent@.service",
+    "sysusers.conf": "etc/sysusers.d/autosched.conf",
+    "tmpfiles.conf": "etc/tmpfiles.d/autosched.conf",
+}
+SETTINGS = "etc/autosched/autosched.toml"
+SHIPPED_BIN = "/opt/autosched/bin"
+GROUP = "autosched-users"
+OF_THE_SERVICE = {
+    "state_dir": "/var/lib/autosched",
+    "socket": SERVICE,
+    "group": GROUP,
+    "keys": "/etc/autosched/keys",
+}
+"""Settings of the service that differ from the defaults, which suit one user."""
+HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))
+"""What ProtectHome= and PrivateTmp= keep from the service."""
+
+
+class Change(Struct, frozen=True):
+    """One file to be installed."""
+
+    path: Path
+    text: str
+
+    @property
+    def word(self) -> str:
+        """What becomes of the file."""
+        if not self.path.exists():
+            return "new"
+        if self.path.name == Path(SETTINGS).name:
+            return "kept"  # its operator has changed it, or will
+        return "same" if self.path.read_text() == self.text else "changed"
+
+
+def shipped(name: str) -> str:
+    """A file that comes with autosched: in the package, or in the tree from which it runs."""
+    tree = Path(__file__).parents[3]
+    for path in (Path(str(files("autosched"))) / "systemd" / name, tree / "systemd" / name, tree / "etc" / name):
+        if path.is_file():
+            return path.read_text()
+    raise ConfigError(f"this installation of autosched lacks its file {name}; install it again")
+
+
+def settings() -> str:
+    """All settings with their comments, as the service wants them."""
+    text = shipped("autosched.toml")
+    for name, value in OF_THE_SERVICE.items():
+        text = text.replace(f'\n{name} = ""\n', f'\n{name} = "{value}"\n')
+    return text
+
+
+def changes(root: Path, bin: Path) -> Iterator[Change]:
+    """All files below `root`, for the autosched in the folder `bin`."""
+    for name, place in PLACES.items():
+        yield Change(root / place, shipped(name).replace(SHIPPED_BIN, str(bin)))
+    yield Change(root / SETTINGS, settings())
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option(
+    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("/"), metavar="DIR",
+    help="Write below this folder, to look at it or to make a package.",
+)  # fmt: skip
+def install(dry_run: bool, root: Path) -> None:
+    """Make the daemon a service of this machine: units for systemd, its account, its settings.
+
+    Writes files and starts nothing. Settings that are there stay as they are.
+    """
+    bin = Path(sys.executable).absolute().parent
+    if not (bin / "autosched").exists():
+        raise ConfigError(
+            f"there is no autosched in {bin}, beside this Python; install it there: pip install autosched"
+        )
+    for change in changes(root, bin):
+        word = change.word
+        data(f" {word:<8}{change.path}")
+        if word in ("new", "changed") and not dry_run:
+            _write(change)
+    if any(bin.is_relative_to(folder) for folder in HIDDEN):
+        say(f" ! {bin} is hidden from services (ProtectHome=, PrivateTmp=): install autosched below /opt, then again")
+    for line in ["Nothing was written."] if dry_run else _next_steps():
+        say(line)
+
+
+def _write(change: Change) -> None:
+    try:
+        change.path.parent.mkdir(parents=True, exist_ok=True)
+        change.path.write_text(change.text)
+    except OSError as error:
+        raise ConfigError(
+            f"{change.path} cannot be written ({error.strerror}); be root, or choose another place: --root DIR"
+        ) from None
+
+
+def _next_steps() -> list[str]:
+    return [
+        "Next:",
+        "  systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload",
+        "  systemctl enable --now autosched.socket autosched.service",
+        f"  usermod -aG {GROUP} NAME      # lets NAME use it; counts from his next login",
+        "  systemctl status autosched && autosched doctor",
+    ]

@@ -1,0 +1,138 @@
+"""The units: systemd takes them as they are installed, they keep jobs in, and name what exists."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from autosched import config
+from autosched.cli import systemd
+from autosched.cli.app import run
+from autosched.daemon import service
+
+ROOT = Path(__file__).parents[3]
+UNITS = sorted(name for name in systemd.PLACES if not name.endswith(".conf"))
+EXPOSURE_MAX = 15
+"""In tenths, as systemd-analyze counts."""
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
+)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A machine's root after the command."""
+    bin = tmp_path / "opt/autosched/bin"
+    bin.mkdir(parents=True)
+    for name in ("autosched", "python"):
+        (bin / name).symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(bin / "python"))
+    assert run(["install-systemd", "--root", str(tmp_path)]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def analyze(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemd-analyze", *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+@needs_systemd
+def test_systemd_understands_the_units(installed: Path) -> None:
+    units = [installed / systemd.PLACES[name] for name in UNITS]
+    done = analyze("verify", "--man=no", "--recursive-errors=no", *[str(u).replace("@.", "@7.") for u in units])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_jobs_are_kept_in(installed: Path, name: str) -> None:
+    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", installed / systemd.PLACES[name])
+    assert done.returncode == 0, done.stdout[-200:]
+
+
+def sections(name: str) -> configparser.RawConfigParser:
+    """A unit; of what is named several times, the last one."""
+    parser = configparser.RawConfigParser(strict=False, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(systemd.shipped(name))
+    return parser
+
+
+def test_the_command_is_that_of_this_installation_and_there_is_such_a_command(installed: Path) -> None:
+    text = (installed / systemd.PLACES["autosched.service"]).read_text()
+    assert f"ExecStart={installed}/opt/autosched/bin/autosched serve -c /etc/autosched/autosched.toml" in text
+    assert run(["serve", "--help"]) == 0
+
+
+def test_sockets_have_names_that_the_daemon_knows_and_the_address_that_users_try() -> None:
+    for name in UNITS:
+        if name.endswith(".socket"):
+            assert sections(name)["Socket"]["FileDescriptorName"] in service.LISTENERS
+    assert sections("autosched.socket")["Socket"]["ListenStream"] == systemd.OF_THE_SERVICE["socket"]
+    assert sections("autosched.socket")["Socket"]["SocketGroup"] == systemd.OF_THE_SERVICE["group"]
+
+
+def test_the_settings_of_the_service_are_all_settings_with_some_changed(installed: Path) -> None:
+    path = installed / systemd.SETTINGS
+    ours = tomllib.loads(path.read_text())
+    theirs = tomllib.loads((ROOT / "etc/autosched.toml").read_text())
+    assert ours["daemon"] == theirs["daemon"] | systemd.OF_THE_SERVICE
+    assert config.load(path).state_dir == Path("/var/lib/autosched")
+
+
+def test_folders_that_units_name_are_made() -> None:
+    made = set(re.findall(r"^d (\S+)", systemd.shipped("tmpfiles.conf"), re.MULTILINE))
+    named = {
+        path
+        for name in UNITS
+        for path in re.findall(r"^(?:LoadCredential=\w+:|EnvironmentFile=)(\S+)", systemd.shipped(name), re.MULTILINE)
+    }
+    assert named
+    assert not [path for path in named if path not in made and str(Path(path).parent) not in made]
+    assert str(Path(systemd.OF_THE_SERVICE["socket"]).parent) in made
+    assert systemd.OF_THE_SERVICE["keys"] in named
+
+
+def test_accounts_that_units_name_are_made() -> None:
+    made = dict(re.findall(r"^([ug]) (\S+)", systemd.shipped("sysusers.conf"), re.MULTILINE))
+    assert made == {"g": systemd.GROUP, "u": sections("autosched.service")["Service"]["User"]}
+
+
+def test_a_second_time_changes_nothing_and_keeps_the_settings(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (installed / systemd.SETTINGS).write_text("# mine\n")
+    unit = installed / systemd.PLACES["autosched.socket"]
+    unit.write_text("# old\n")
+    assert run(["install-systemd", "--dry-run", "--root", str(installed)]) == 0
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["same", "changed", "same", "same", "same", "kept"]
+    assert "Nothing was written" in said.err
+    assert unit.read_text() == "# old\n"
+    assert run(["install-systemd", "--root", str(installed)]) == 0
+    assert unit.read_text() != "# old\n"
+    assert (installed / systemd.SETTINGS).read_text() == "# mine\n"
+    said = capsys.readouterr()
+    assert "systemctl enable --now autosched.socket autosched.service" in said.err
+    assert "is hidden from services" in said.err  # the tests' folder is in /tmp
+
+
+def test_where_it_may_not_write_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "etc").write_text("a file")
+    assert run(["install-systemd", "--root", str(tmp_path)]) == 2
+    assert "be root, or choose another place: --root DIR" in capsys.readouterr().err
+
+
+def test_the_wheel_has_them() -> None:
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert included["force-include"] == {
+        "systemd": "autosched/systemd",
+        "etc/autosched.toml": "autosched/systemd/autosched.toml",
+    }
+    for name in (*systemd.PLACES, "autosched.toml"):
+        assert systemd.shipped(name)
