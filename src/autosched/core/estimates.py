@@ -2,8 +2,9 @@
 
 A stage of a task is expected to take the mean of its own times, in which the next more general knowledge counts as one
 more observation: the history of the same workload, target and stage; the times of the same stage in the job; in all
-jobs; and last the client's own word. Quantiles come from the recent ratios of what was measured to what was expected,
-whatever their distribution is (split conformal prediction: Vovk et al., Algorithmic Learning in a Random World, 2005).
+jobs; and last the client's own word. Typical estimates stand on geometric means, which one giant hardly moves.
+Quantiles come from the recent ratios of what was measured to what was expected, whatever their distribution is (split
+conformal prediction: Vovk et al., Algorithmic Learning in a Random World, 2005).
 """
 
 import math
@@ -27,6 +28,8 @@ RARE = 0.99
 OVERRUN = 10.0
 STEP_TIMEOUT_LEAST_S = 60.0
 """A step is killed when it takes so many times longer than all but one in a hundred do, but never before this."""
+LEAST_S = 1e-3
+"""Shorter steps count as so long where logarithms are taken."""
 SURE_COUNT = 4.0
 """Observations after which an estimate is held to what it says."""
 PAIRS_MIN = 8
@@ -47,11 +50,13 @@ class Mean:
         self.count = min(self.count + 1.0, MEMORY)
         self.mean_s += (value - self.mean_s) / self.count
 
-    def shrunk_to(self, prior_s: float | None) -> float | None:
-        """With the prior as one more observation; None when nothing is known."""
-        if not self.count:
-            return prior_s
-        return self.mean_s if prior_s is None else (self.count * self.mean_s + prior_s) / (self.count + 1.0)
+    def shrunk_to(self, prior_s: float | None, *, typical: bool = False) -> float | None:
+        """With the prior as one more observation, on a logarithmic scale if `typical`; None when nothing is known."""
+        if not self.count or prior_s is None:
+            return self.mean_s if self.count else prior_s
+        if typical:
+            return prior_s * math.pow(self.mean_s / prior_s, self.count / (self.count + 1.0)) if prior_s else 0.0
+        return (self.count * self.mean_s + prior_s) / (self.count + 1.0)
 
 
 def _means() -> "defaultdict[Any, Mean]":
@@ -69,6 +74,9 @@ class JobTimes:
     """The history, by stage alone."""
     errors: defaultdict[str, Mean] = field(default_factory=_means)
     """Log of measured over expected, by stage: what is left of it in the mean is no noise."""
+
+
+_UNSEEN = JobTimes()
 
 
 @dataclass(slots=True)
@@ -110,6 +118,8 @@ class Estimates:
 
     jobs: defaultdict[JobId, JobTimes] = field(default_factory=lambda: defaultdict(JobTimes))
     stages: defaultdict[str, Mean] = field(default_factory=_means)
+    logs: defaultdict[str, Mean] = field(default_factory=_means)
+    """Of the logarithms of the same seconds."""
     ratios: defaultdict[str, Ratios] = field(default_factory=lambda: defaultdict(Ratios))
     forecasts: dict[StepId, tuple[float, float | None, bool]] = field(default_factory=dict)
     """Running steps: expected seconds, their 90 % quantile, and whether that was more than a guess."""
@@ -147,9 +157,7 @@ class Estimates:
     def begin(self, step: StepId, expected_s: float | None, stage: str, *, sure: bool) -> None:
         """Note what is expected of a step that starts."""
         if expected_s is not None and expected_s > 0:
-            ratios = self.ratios.get(stage)
-            ratio = ratios.quantile(0.9) if ratios is not None else None
-            self.forecasts[step] = (expected_s, None if ratio is None else expected_s * ratio, sure)
+            self.forecasts[step] = (expected_s, self.quantile_s(expected_s, stage, 0.9), sure)
 
     def drop(self, step: StepId) -> None:
         """A step ended otherwise than done: its time says nothing."""
@@ -169,6 +177,7 @@ class Estimates:
                 self._judge(job, stage, math.log(seconds / expected_s))
         times = self.jobs[job]
         self.stages[stage].add(seconds)
+        self.logs[stage].add(math.log(max(seconds, LEAST_S)))
         times.stages[stage].add(seconds)
         times.tasks[task, stage].add(seconds)
 
@@ -183,37 +192,33 @@ class Estimates:
 
     # What it comes to -----------------------------------------------------------------------------------------------
 
-    def of_job(self, job: JobId, stage: str) -> tuple[float | None, float]:
+    def of_job(self, job: JobId, stage: str, *, typical: bool = False) -> tuple[float | None, float]:
         """Expected seconds of a stage in a job, whichever task it is of, and on how many observations that rests."""
-        return self.of_stages(job, (stage,))[0]
+        return self.of_stages(job, (stage,), typical=typical)[0]
 
-    def of_stages(self, job: JobId, stages: Sequence[str]) -> list[tuple[float | None, float]]:
+    def of_stages(self, job: JobId, stages: Sequence[str], *, typical: bool) -> list[tuple[float | None, float]]:
         """The same of several stages at once."""
-        times = self.jobs.get(job)
+        times = self.jobs.get(job, _UNSEEN)
         found: list[tuple[float | None, float]] = []
         for stage in stages:
-            overall = self.stages.get(stage)
-            prior_s, count = (overall.mean_s if overall is not None else None), 0.0
-            if times is not None:
-                if (recalled := times.recalled.get(stage)) is not None:
-                    prior_s, count = recalled.mean_s, 1.0
-                if (own := times.stages.get(stage)) is not None:
-                    prior_s, count = own.shrunk_to(prior_s), count + own.count
+            prior_s, count = None, 0.0
+            if (overall := self.stages.get(stage)) is not None:
+                prior_s = math.exp(self.logs[stage].mean_s) if typical else overall.mean_s
+            if (recalled := times.recalled.get(stage)) is not None:
+                prior_s, count = recalled.mean_s, 1.0
+            if (own := times.stages.get(stage)) is not None:
+                prior_s, count = own.shrunk_to(prior_s, typical=typical), count + own.count
             found.append((prior_s, count))
         return found
 
-    def of_task(self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None) -> float | None:
+    def of_task(
+        self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None, *, typical: bool = False
+    ) -> float | None:
         """Expected seconds of a stage of a task; None when nobody knows anything."""
-        prior_s, _ = self.of_job(job, stage)
-        if prior_s is None:
-            prior_s = claim_s
-        times = self.jobs.get(job)
-        if times is None:
-            return prior_s
-        past = times.history.get((task, stage))
-        own = times.tasks.get((task, stage))
-        if past is not None:
-            prior_s = past.mean_s
+        job_s, _ = self.of_job(job, stage, typical=typical)
+        times = self.jobs.get(job, _UNSEEN)
+        past, own = times.history.get((task, stage)), times.tasks.get((task, stage))
+        prior_s = past.mean_s if past is not None else claim_s if job_s is None else job_s
         return own.shrunk_to(prior_s) if own is not None else prior_s
 
     def quantile_s(self, expected_s: float, stage: str, share: float) -> float | None:

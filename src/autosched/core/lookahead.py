@@ -5,7 +5,7 @@ do better (local search). The chance in it is a number sequence of its own, so e
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import truediv
 
@@ -47,11 +47,6 @@ class Snapshot:
     units: list[int]
     """Per pool."""
     chains: list[Chain] = field(default_factory=list)
-
-    @property
-    def operations(self) -> int:
-        """How many steps are played."""
-        return sum(len(chain.operations) for chain in self.chains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +112,7 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         pools = task.queued_in if task.ticket else job.places.get(task.at, task.queued_in)
         names = [(task.at, pools), *outlook.rest_of_round(cycle, task.at)]
         operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
-        own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s)
+        own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s, typical=state.typical)
         if own_s is not None:
             operations[0] = (operations[0][0], own_s, operations[0][2])
     if task.step is not None and operations:
@@ -128,13 +123,9 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
     return Chain(number, operations, task.ready_at, running_until)
 
 
-def _operation(
-    state: State, job: Job, stage: str, pools: Sequence[PoolName], numbers: dict[PoolName, int]
-) -> Operation:
-    seconds, _ = state.estimates.of_job(job.id, stage)
-    if seconds is None:
-        seconds = state.estimates.of_job(job.id, outlook.HOME)[0] or outlook.UNKNOWN_S
-    return (numbers[pools[0]], seconds, rank(stage))
+def _operation(state: State, job: Job, stage: str, pools: outlook.Pools, numbers: dict[PoolName, int]) -> Operation:
+    (own_s, _), (home_s, _) = state.estimates.of_stages(job.id, (stage, outlook.HOME), typical=state.typical)
+    return (numbers[pools[0]], own_s if own_s is not None else home_s or outlook.UNKNOWN_S, rank(stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:

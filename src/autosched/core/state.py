@@ -146,6 +146,11 @@ class State:
     last_step: StepId = 0
     last_ticket: int = 0
 
+    @property
+    def typical(self) -> bool:
+        """Whether stages are taken to be as most are; for the makespan a giant among them counts in full."""
+        return self.goal is not Goal.MAKESPAN
+
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources by these; only the steps that run are leased, nobody waits."""
         self.slots, self.queues, self.starting, self.shares_units = {}, {}, {}, False

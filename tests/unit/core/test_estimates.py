@@ -102,6 +102,29 @@ def test_a_job_that_has_ended_is_forgotten_but_for_what_it_says_of_the_stage() -
     estimates.forget(1)
 
 
+# Typical ones -------------------------------------------------------------------------------------------------------
+
+
+def test_a_giant_hardly_moves_what_is_typical_and_counts_in_full_otherwise() -> None:
+    estimates = learned(*[1.0] * 9)
+    learned(1_000.0, job=2, into=estimates)
+    assert estimates.of_job(3, BUILD) == (pytest.approx(100.9), 0.0)
+    assert estimates.of_job(3, BUILD, typical=True) == (pytest.approx(1_000 ** (1 / 10)), 0.0)
+
+
+@pytest.mark.parametrize("own_s", [0.01, 100.0])
+def test_a_typical_estimate_stands_in_the_geometric_middle_of_the_prior_and_the_first_time(own_s: float) -> None:
+    estimates = learned(*[1.0] * 29)
+    learned(own_s, job=2, into=estimates)
+    prior_s, _ = estimates.of_job(3, BUILD, typical=True)
+    assert prior_s is not None
+    assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(math.sqrt(prior_s * own_s))
+
+
+def test_steps_that_take_no_time_are_estimates_too() -> None:
+    assert learned(0.0, 0.0).of_job(1, BUILD, typical=True)[0] == 0.0
+
+
 # Quantiles ----------------------------------------------------------------------------------------------------------
 
 
