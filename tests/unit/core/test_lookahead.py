@@ -158,7 +158,6 @@ def test_a_simulation_is_bounded_however_much_is_to_be_done(rounds_left: float) 
     shot = snapshot(crowded(1, rounds_left=rounds_left))
     own = sum(1 for chain in shot.chains for _ in range(len(rules.RANKS) + 2))
     assert 0 < sum(len(chain.operations) for chain in shot.chains) <= OPERATIONS_MAX + own
-    assert shot.operations == sum(len(chain.operations) for chain in shot.chains)
 
 
 def test_thinning_takes_from_all_alike() -> None:
