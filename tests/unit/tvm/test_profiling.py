@@ -1,6 +1,7 @@
 """What counts as an output of a kernel, and how far it may be off."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,32 @@ def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, m
 def test_what_is_hopelessly_slow_is_not_measured_on(
     first_s: float, warm_s: float, best_s: float | None, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sample(_module: Any, _buffers: Any, _number: int, repeat: int) -> tuple[float, ...]:
-        return (warm_s,) * repeat
-
     module = object()
     monkeypatch.setattr(profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
     monkeypatch.setattr(profiling, "_checked", lambda *_: first_s)
-    monkeypatch.setattr(profiling, "sample", sample)
+    monkeypatch.setattr(Bench, "sample", lambda *_: warm_s)
     monkeypatch.setattr(profiling.tvm.runtime, "load_module", lambda _: module)
     found = profiling.profile("task", "reference", "artifact", profiling.Plan(best_s=best_s))
     assert len(found) == samples
     assert found[0] == (first_s if first_s > 0.02 else warm_s)
+
+
+class Timed:
+    """Stands for a compiled kernel, and keeps how it was to be timed."""
+
+    def time_evaluator(self, _name: str, _device: Any, **plan: Any) -> Any:
+        self.plan = plan
+        return lambda *_: SimpleNamespace(results=(1.0, 2.0, 6.0))
+
+
+@pytest.mark.parametrize(("weights", "cold"), [((512, 511), False), ((512, 512), True)])
+def test_what_has_large_weights_is_timed_with_cold_ones(
+    weights: tuple[int, ...], cold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, large = Timed(), ((1024, 1024), "float32")
+    bench = made(monkeypatch, [large, (weights, "float32"), large], 1)
+    assert bench.sample(kernel, 3) == 3.0, "the mean"
+    assert ("f_preproc" in kernel.plan) is cold
+    if cold:
+        assert (kernel.plan["number"], kernel.plan["repeat"]) == (1, 3), "before each call"
+        assert profiling.tvm.get_global_func(kernel.plan["f_preproc"], allow_missing=True) is not None
