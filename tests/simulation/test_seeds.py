@@ -30,6 +30,8 @@ CHUNK = 50
 def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
     """By brute force, from what the state says of itself without its indices."""
     state = scheduler.state
+    if state.paused:
+        return
     queues = {
         name: sorted(entry for entry in queue.heap if state.is_live(*entry[1:])) for name, queue in state.queues.items()
     }

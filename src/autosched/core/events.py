@@ -64,6 +64,23 @@ class JobCancelRequested(Struct, frozen=True, tag=True):
     by: str
 
 
+class JobAltered(Struct, frozen=True, tag=True):
+    """From now on the job is wanted so; while it is held, for a reason, none of its steps start."""
+
+    job: JobId
+    by: str
+    priority: int
+    deadline_s: float | None
+    held: str = ""
+
+
+class Paused(Struct, frozen=True, tag=True):
+    """From now on no steps start at all; without a reason: they start again."""
+
+    by: str
+    reason: str = ""
+
+
 class PolicyChosen(Struct, frozen=True, tag=True):
     """From now on this policy decides: an operator wants it, or the policy before it is broken."""
 
@@ -85,6 +102,8 @@ class UnitDrained(Struct, frozen=True, tag=True):
     unit: UnitName
     reason: str
     by: str
+    deadline_s: float | None = None
+    """So long the step may go on, if the unit is not returned before."""
 
 
 class UnitReturned(Struct, frozen=True, tag=True):
@@ -113,6 +132,8 @@ Event = (
     | ClientLost
     | StepEnded
     | JobCancelRequested
+    | JobAltered
+    | Paused
     | PolicyChosen
     | RuleChosen
     | UnitDrained

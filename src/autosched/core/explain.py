@@ -6,7 +6,6 @@ is remembered for the sake of explaining. O(n log n) in the waiting tasks: for p
 """
 
 from collections.abc import Iterator, Sequence
-from enum import Enum
 
 from msgspec import Struct
 
@@ -16,16 +15,6 @@ from autosched.units import count, duration, failed_steps
 
 TASKS_NAMED = 8
 """Tasks that wait for the same are named up to here; the others are counted."""
-
-
-class Standing(Enum):
-    """Where a task stands."""
-
-    RUNNING = "running"
-    STOPPING = "stopping"  # told to stop, not known to be dead: its units are still held
-    WAITING = "waiting"
-    IDLE = "idle"  # its client names nothing to do
-    COMPLETE = "complete"
 
 
 class WhyStep(Struct, frozen=True, kw_only=True):
@@ -62,16 +51,13 @@ class WhyPool(Struct, frozen=True, kw_only=True):
 
 
 class WhyTask(Struct, frozen=True, kw_only=True):
-    """Where one task stands, and what is in its way."""
+    """For what a task waits, and what is in its way."""
 
-    job: JobId
     task: TaskIndex
-    standing: Standing
     stage: str
-    """What runs, or what would run next."""
-    waited_s: float = 0.0
-    step: WhyStep | None = None
-    pools: tuple[WhyPool, ...] = ()
+    """What would run next."""
+    waited_s: float
+    pools: tuple[WhyPool, ...]
 
 
 def why_step(state: State, step_id: StepId, now: float | None = None) -> WhyStep | None:
@@ -81,26 +67,13 @@ def why_step(state: State, step_id: StepId, now: float | None = None) -> WhyStep
 
 
 def why_task(state: State, job: JobId, index: TaskIndex, now: float | None = None) -> WhyTask | None:
-    """Where a task stands; None when the job has no such task now."""
+    """For what a task waits; None when it does not, or there is none."""
     now = state.now if now is None else now
     task = state.jobs[job].tasks.get(index) if job in state.jobs else None
-    if task is None:
+    if task is None or not task.ticket:
         return None
-    if task.step is not None:
-        running = _running(state, state.steps[task.step], now)
-        standing = Standing.STOPPING if running.stopping else Standing.RUNNING
-        return WhyTask(job=job, task=index, standing=standing, stage=running.stage, step=running)
-    if task.ticket:
-        return WhyTask(
-            job=job,
-            task=index,
-            standing=Standing.WAITING,
-            stage=task.load.stage_next,
-            waited_s=now - task.ready_at,
-            pools=tuple(_blocked(state, state.queues[pool], task, now) for pool in task.queued_in),
-        )
-    standing = Standing.COMPLETE if task.load.complete else Standing.IDLE
-    return WhyTask(job=job, task=index, standing=standing, stage=task.load.stage_next)
+    pools = tuple(_blocked(state, state.queues[pool], task, now) for pool in task.queued_in)
+    return WhyTask(task=index, stage=task.load.stage_next, waited_s=now - task.ready_at, pools=pools)
 
 
 def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now: float | None = None) -> list[str]:
@@ -111,11 +84,13 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
         return list(_ended(state, it, now))
     if it.state is JobState.STARTING:
         return [_starting(it, now)]
+    halted = [f"no steps start, all jobs wait: {state.paused}"] if state.paused else []
+    halted += [f"job {job} is held and starts no steps: {it.held}"] if it.held else []
     lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
-            lines.extend(_waits(first, group, now, policy_name))
-    lines = lines or [_nothing_to_do(it, now)]
+            lines.extend(_waits(first, group, now, "" if halted else policy_name))
+    lines = halted + (lines or ([] if it.waiting else [_nothing_to_do(it, now)]))
     return [*lines, failed_steps(it.failed_steps, it.last_error)] if it.failed_steps else lines
 
 
@@ -158,8 +133,8 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
         free=tuple(name for name, step in held_by.items() if step is None and name not in state.drained),
         drained=tuple((name, state.drained[name]) for name in held_by if name in state.drained),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
-        ahead=next(place for place, entry in enumerate(line) if entry[1] == task.ticket),
-        first=(line[0][2], line[0][3]),
+        ahead=next((place for place, entry in enumerate(line) if entry[1] == task.ticket), len(line)),
+        first=(line[0][2], line[0][3]) if line else (task.job, task.index),
     )
 
 
@@ -200,7 +175,7 @@ def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) 
             yield f"    {name} is drained and gets no steps: {reason}"
         for holder in pool.holders:
             yield f"    {', '.join(holder.units)} held by job {holder.job}, task {holder.task}: {_spoken(holder)}"
-    if all(pool.free and pool.ahead == 0 for pool in first.pools):
+    if policy_name and all(pool.free and pool.ahead == 0 for pool in first.pools):
         yield f"  what it needs is free, but the policy {policy_name} holds it back for other jobs"
 
 

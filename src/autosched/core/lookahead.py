@@ -66,7 +66,7 @@ Score = Callable[[Forecast, Forecast], float]
 def snapshot(state: State) -> Snapshot:
     """The state as a job shop. Pools that share a unit count as one; of several pools a step is played on the first."""
     numbers, units = _pools(state)
-    jobs = list(state.active)
+    jobs = [job for job in state.active if not state.jobs[job].held]
     total = sum(outlook.rounds_left(state.jobs[job]) * len(outlook.ROUND) for job in jobs)
     thin = min(1.0, OPERATIONS_MAX / total) if total else 1.0
     shot = Snapshot(

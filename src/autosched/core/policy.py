@@ -39,7 +39,7 @@ def _in_order_of_jobs(state: State, task: Task) -> Key:
 
 
 def _if_of_first_job(state: State, task: Task) -> bool:
-    return task.job == next(iter(state.active))
+    return task.job == next(job for job in state.active if not state.jobs[job].held)
 
 
 LOCKSTEP = {
@@ -58,7 +58,7 @@ def _if_all_in_step(state: State, task: Task) -> bool:
 
     A job that has done nothing yet holds nobody up: it joins the others when they come round to its stage. O(tasks).
     """
-    jobs = [state.jobs[job_id] for job_id in state.active]
+    jobs = [job for job_id in state.active if not (job := state.jobs[job_id]).held]
     running = [state.steps[step] for job in jobs for step in job.steps]
     if running:
         return all(step.stage == task.load.stage_next and step.started_at == state.now for step in running)

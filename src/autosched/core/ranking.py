@@ -158,7 +158,8 @@ class Ranking:
         return (
             self.policy.name not in POLICIES
             and not state.steps
-            and any(queue.waiting for queue in state.queues.values())
+            and not state.paused
+            and any(state.first_free(p) and any(state.is_live(*e[1:]) for e in q.heap) for p, q in state.queues.items())
             and all(state.jobs[job].attached for job in state.active)
         )
 

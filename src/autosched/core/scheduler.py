@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from autosched.core import leases, lookahead, outlook
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
@@ -13,8 +15,10 @@ from autosched.core.events import (
     DeadlineReached,
     Event,
     HistoryRecalled,
+    JobAltered,
     JobCancelRequested,
     JobSubmitted,
+    Paused,
     PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
@@ -170,8 +174,17 @@ class Scheduler:
                 yield from self._lose_client(self.state.jobs[job_id], event)
             case JobCancelRequested(job=job_id, by=by):
                 yield from self._cancel(self.state.jobs[job_id], by)
-            case UnitDrained(unit=unit, reason=reason):
+            case JobAltered(job=job_id, priority=priority, deadline_s=deadline_s, held=held):
+                job, self._planned_for = self.state.jobs[job_id], (0, 0)
+                job.spec, job.held = replace(job.spec, priority=priority, deadline_s=deadline_s), held
+                self._ranking.reorder()
+            case Paused(reason=reason):
+                self.state.paused = reason
+                self._ranking.dirty.update(dict.fromkeys(self.state.queues))
+            case UnitDrained(unit=unit, reason=reason, deadline_s=left_s):
                 self.state.drained[unit] = reason
+                if left_s is not None and unit in self.state.slots and (step := self.state.slots[unit].holder):
+                    heapq.heappush(self.state.alarms, (self.state.now + left_s, step, self.state.steps[step].job))
             case UnitReturned(unit=unit):
                 self.state.drained.pop(unit, None)
                 leases.offer(self.state, self._ranking, unit)
@@ -187,7 +200,10 @@ class Scheduler:
             if step in self.state.revoked:
                 yield StopClient(job=job_id, reason=f"step {step} was not killed within {REVOKE_GRACE_S:.0f} s")
             elif step:
-                reason = f"deadline passed after {at - self.state.steps[step].started_at:.0f} s"
+                run = self.state.steps[step]
+                if at < run.deadline_at and not any(unit in self.state.drained for unit in run.units):
+                    continue  # its unit has returned in time
+                reason = f"deadline passed after {at - run.started_at:.0f} s"
                 self.state.revoked[step] = reason
                 heapq.heappush(self.state.alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
                 yield RevokeStep(step=step, job=job_id, reason=reason)
@@ -369,6 +385,9 @@ class Scheduler:
         makes the queues that the task leaves dirty again, since somebody else is first there now.
         """
         queues, ranking = self.state.queues, self._ranking
+        if self.state.paused:
+            ranking.dirty.clear()
+            return
         if self.policy.admits is not None:  # what it held back for others may go now, wherever they are
             ranking.dirty.update(dict.fromkeys(queues))
         heads: dict[PoolName, Task] = {}

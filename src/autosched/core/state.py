@@ -58,6 +58,8 @@ class Job:
     failure: JobFailure | None = None
     ended_at: float | None = None
     attached: bool = False
+    held: str = ""
+    """Why none of its steps start; empty when they do."""
     speak_deadline_at: float | None = None
     """Set while only the client can bring the job on: until it connects, and while it names nothing to run."""
     losses: int = 0
@@ -132,6 +134,8 @@ class State:
     """Told to stop, and why; not known to be dead."""
     drained: dict[UnitName, str] = field(default_factory=dict)
     """Units that get no steps, and why; also those that this life of the daemon does not have."""
+    paused: str = ""
+    """The same for all jobs."""
     shares_units: bool = False
     """Whether a policy that lets steps share units has decided since the resources were declared."""
     goal: Goal = Goal.BALANCED
@@ -189,9 +193,9 @@ class State:
         return next((step.id for step in self.steps.values() if unit in step.units), None)
 
     def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
-        """Whether a queue entry is still what its task waits for."""
+        """Whether a queue entry is still what its task waits for. Those of a held job are made anew on its release."""
         task = self.jobs[job].tasks.get(index)
-        return task is not None and task.ticket == ticket
+        return task is not None and task.ticket == ticket and not self.jobs[job].held
 
     def impossible(self, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
@@ -228,8 +232,10 @@ class State:
                 assert slot.holder in self.steps, f"{name} is held by step {slot.holder}, which does not run"
                 assert name in self.steps[slot.holder].units, f"{name} is held by a step that does not name it"
         for queue in self.queues.values():
-            live = sum(1 for _, *entry in queue.heap if self.is_live(*entry))
-            assert live == queue.waiting, f"{queue.pool.name}: {queue.waiting} counted, {live} waiting"
+            name, live = queue.pool.name, sum(1 for _, *entry in queue.heap if self.is_live(*entry))
+            held = (task for job in self.jobs.values() if job.held for task in job.tasks.values() if task.ticket)
+            live += sum(1 for task in held if name in task.queued_in)
+            assert live == queue.waiting, f"{name}: {queue.waiting} counted, {live} waiting"
             for index, member in enumerate(queue.pool.units):
                 free = self.slots[member.name].holder is None and member.name not in self.drained
                 assert not free or queue.listed[index], f"{member.name} is free and {queue.pool.name} does not know"

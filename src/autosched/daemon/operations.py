@@ -1,36 +1,73 @@
-"""What operators do to units: drain one, give it steps again, say that nothing runs on it."""
+"""What users and operators change of what goes on: jobs are hurried and held, units drained, everything paused."""
 
-from autosched.core.events import Event, UnitDrained, UnitReturned
-from autosched.core.state import Slot
+from autosched.core.events import Event, JobAltered, Paused, UnitDrained, UnitReturned
+from autosched.core.state import Job, Slot
 from autosched.daemon.clients import Clients
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
 from autosched.model import UnitName
-from autosched.protocol import Done, DrainUnit, FreeUnit, ReturnUnit
+from autosched.protocol import Done, DrainUnit, FreeUnit, HoldJob, Pause, ReleaseJob, Resume, ReturnUnit, SetJob, Wishes
 
 
-async def operate(method: DrainUnit | ReturnUnit | FreeUnit, by: str, runtime: Runtime, clients: Clients) -> Done:
+async def operate(
+    method: DrainUnit | ReturnUnit | FreeUnit | Pause | Resume, by: str, runtime: Runtime, clients: Clients
+) -> Done:
     """Do it; returns when it is durable. Raises NotFound or Refused."""
-    unit = method.unit
 
     def changed() -> Event | None:
-        reason = runtime.state.drained.get(unit)
         match method:
-            case DrainUnit():
+            case DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s):
                 _slot(runtime, unit)
-                wanted = f"{method.reason} ({by})"
-                return UnitDrained(unit, wanted, by) if reason != wanted else None
-            case ReturnUnit() if reason is None:
-                _slot(runtime, unit)
-                raise Refused(f"{unit} is not drained: it gets steps")
-            case ReturnUnit():
+                wanted = f"{reason} ({by})"
+                same = deadline_s is None and runtime.state.drained.get(unit) == wanted
+                return None if same else UnitDrained(unit, wanted, by, deadline_s)
+            case ReturnUnit(unit=unit):
+                if unit not in runtime.state.drained:
+                    _slot(runtime, unit)
+                    raise Refused(f"{unit} is not drained: it gets steps. See:  autosched devices")
                 return UnitReturned(unit, by)
-            case FreeUnit():
+            case FreeUnit(unit=unit):
                 _give_up(runtime, clients, unit, by)
+            case Pause(reason=reason):
+                return Paused(by, f"{reason or 'paused'} ({by})")
+            case Resume():
+                if not runtime.state.paused:
+                    raise Refused("nothing is paused: steps start. See:  autosched status")
+                return Paused(by)
         return None
 
     await runtime.post(changed)
     return Done()
+
+
+async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtime: Runtime) -> Wishes | Done:
+    """Do it; returns when it is durable. The answer to SetJob is what was wanted before. Raises Refused."""
+    before: Wishes | None = None
+
+    def changed() -> Event | None:
+        nonlocal before
+        spec, held = job.spec, job.held
+        if job.state.ended:
+            raise Refused(f"job {job.id} has ended already: {job.state.value}. See:  autosched job {job.id}")
+        priority, deadline_s = spec.priority, spec.deadline_s
+        before = Wishes(priority, None if deadline_s is None else job.submitted_at + deadline_s, held)
+        match method:
+            case HoldJob(reason=reason):
+                held = f"{reason or 'held'} ({by})"
+            case ReleaseJob():
+                if not held:
+                    raise Refused(f"job {job.id} is not held. Why it waits:  autosched explain {job.id}")
+                held = ""
+            case SetJob():
+                if method.deadline_s is not None:
+                    deadline_s = runtime.clock() - job.submitted_at + method.deadline_s if method.deadline_s else None
+                priority = priority if method.priority is None else method.priority
+        same = (priority, deadline_s, held) == (spec.priority, spec.deadline_s, job.held)
+        return None if same else JobAltered(job.id, by, priority, deadline_s, held)
+
+    await runtime.post(changed)
+    assert before is not None
+    return before if isinstance(method, SetJob) else Done()
 
 
 def _slot(runtime: Runtime, unit: UnitName) -> Slot:

@@ -24,7 +24,7 @@ from autosched.daemon.door import Admit
 from autosched.daemon.guard import Guard
 from autosched.daemon.happenings import SubmissionRefused
 from autosched.daemon.identity import Who
-from autosched.daemon.operations import operate
+from autosched.daemon.operations import alter, operate
 from autosched.daemon.process import resident_bytes
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
@@ -53,6 +53,7 @@ from autosched.protocol import (
     GetRecords,
     Heartbeat,
     Hello,
+    HoldJob,
     Info,
     JobList,
     JobView,
@@ -62,9 +63,13 @@ from autosched.protocol import (
     ListJobs,
     ListSpans,
     Method,
+    Pause,
     PolicyView,
     PutBlob,
+    ReleaseJob,
+    Resume,
     ReturnUnit,
+    SetJob,
     Shutdown,
     SpanList,
     Submit,
@@ -155,6 +160,8 @@ class UserSession:
                 return await self._get_job(method)
             case CancelJob(job=job):
                 return await self._cancel(self._job(job))
+            case SetJob() | HoldJob() | ReleaseJob():
+                return await alter(method, self._who.name, self._job(method.job), self._runtime)
             case ExplainJob(job=job):
                 return self._explain(self._job(job))
             case GetPolicy():
@@ -164,7 +171,7 @@ class UserSession:
             case ListDevices():
                 runtime, health = self._runtime, self._services.guard.health
                 return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
-            case DrainUnit() | ReturnUnit() | FreeUnit():
+            case DrainUnit() | ReturnUnit() | FreeUnit() | Pause() | Resume():
                 return await operate(method, self._who.name, self._runtime, self._services.clients)
             case ListSpans(after=after):
                 return await self._spans(after)
@@ -208,6 +215,7 @@ class UserSession:
             warnings=(*services.warnings, *troubles),
             goal=state.goal.value,
             calibration=calibration(state),
+            paused=state.paused,
         )
 
     def _policy(self) -> PolicyView:

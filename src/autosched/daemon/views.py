@@ -41,7 +41,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         last_error=job.last_error[:LAST_ERROR_CHARS],
         estimate_s=progress.estimate_s,
         first_estimate_s=progress.first_estimate_s,
-        eta_s=None if job.state.ended else progress.eta_s(now),
+        eta_s=None if job.state.ended or job.held or state.paused else progress.eta_s(now),
         submitted_at=job.submitted_at,
         ended_at=job.ended_at,
         now=now,
@@ -53,7 +53,18 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         spec=job.spec if whole else None,
         priority=job.spec.priority,
         deadline_at=None if job.spec.deadline_s is None else job.submitted_at + job.spec.deadline_s,
+        held=job.held,
+        doing=doing(state, job),
     )
+
+
+def doing(state: State, job: Job) -> str:
+    """What a job does, in one word."""
+    if job.state.ended or job.state is JobState.STARTING:
+        return job.state.value
+    if job.steps:
+        return state.steps[next(iter(job.steps))].stage or job.state.value
+    return "held" if job.held else "paused" if state.paused else "waiting"
 
 
 def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> list[TaskView]:
@@ -88,6 +99,8 @@ def reason(state: State, job: Job, progress: JobProgress) -> str:
         return f"{ended} (still stopping)" if job.steps else ended
     if job.state is JobState.STARTING:
         return "waits for its client, which its user starts" if job.spec.external else "its client starts"
+    if (job.held or state.paused) and not job.steps:
+        return f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}"
     if job.steps:
         words = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
         more = len(job.steps) - len(words)
@@ -146,9 +159,16 @@ def unit_views(
                 busy_ratio=timeline.busy_ratio(name, now),
                 health=health(slot, now),
                 drained=state.drained.get(name, ""),
+                eta_s=_eta_s(state, step, now) if step is not None else None,
             )
         )
     return tuple(views)
+
+
+def _eta_s(state: State, step: Step, now: float) -> float | None:
+    """Until the step should end; a step that takes longer than foreseen may end at any moment."""
+    expected_s = state.estimates.forecasts.get(step.id, (None,))[0]
+    return None if expected_s is None else max(0.0, step.started_at + expected_s - now)
 
 
 def _standing(state: State, name: UnitName, step: Step | None) -> str:

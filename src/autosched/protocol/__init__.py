@@ -21,8 +21,9 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 
 
 USER_METHODS = _table(
-    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, ExplainJob, GetPolicy, ChoosePolicy,
-    ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListSpans, ListArtifacts, ListAudit, Heartbeat, Shutdown,
+    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
+    GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListSpans, ListArtifacts,
+    ListAudit, Heartbeat, Shutdown,
 )  # fmt: skip
 """What a user may ask of the daemon."""
 

@@ -87,6 +87,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
     client_bytes: int = 0
     """Memory of its client, where that runs on the daemon's machine."""
+    held: str = ""
+    """Why none of its steps start; empty when they do."""
+    doing: str = ""
+    """The stage of its first running step, or "waiting", "held", "paused"; of an ended job its state."""
 
 
 class JobList(Struct, frozen=True):
@@ -113,6 +117,40 @@ class GetJob(Method, frozen=True):
 
 class CancelJob(Method, frozen=True):
     """Stop a job; its records are kept."""
+
+    result = Done
+    job: JobId
+
+
+class Wishes(Struct, frozen=True):
+    """What is wanted of a job, apart from the job itself."""
+
+    priority: int
+    deadline_at: float | None
+    """Scheduler clock, seconds."""
+    held: str = ""
+
+
+class SetJob(Method, frozen=True):
+    """Want a job sooner or later; the answer says how it was wanted before. What is not named stays."""
+
+    result = Wishes
+    job: JobId
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    """From now; 0: there is none any more."""
+
+
+class HoldJob(Method, frozen=True):
+    """Start no more steps of a job; those that run go on. It stays so over restarts."""
+
+    result = Done
+    job: JobId
+    reason: Annotated[str, Meta(max_length=500)] = ""
+
+
+class ReleaseJob(Method, frozen=True):
+    """Let a held job go on."""
 
     result = Done
     job: JobId

@@ -36,6 +36,8 @@ class DaemonInfo(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     goal: str = ""
     calibration: Calibration | None = None
+    paused: str = ""
+    """Why no steps start; empty when they do."""
 
 
 class Info(Method, frozen=True):
@@ -93,6 +95,8 @@ class UnitView(Struct, frozen=True):
     """Of a device: whether its measurements can be trusted, and why not."""
     drained: str = ""
     """Why it gets no steps; empty when it does."""
+    eta_s: float | None = None
+    """Until its step should end; None when nobody knows."""
 
 
 class UnitList(Struct, frozen=True):
@@ -113,6 +117,8 @@ class DrainUnit(Method, frozen=True):
     result = Done
     unit: Name
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
+    deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    """The step that runs on it is killed after this, unless the unit is returned before; None: it ends by itself."""
 
 
 class ReturnUnit(Method, frozen=True):
@@ -128,6 +134,19 @@ class FreeUnit(Method, frozen=True):
 
     result = Done
     unit: Name
+
+
+class Pause(Method, frozen=True):
+    """Start no steps of any job; those that run go on. It stays so over restarts."""
+
+    result = Done
+    reason: Annotated[str, Meta(max_length=500)] = ""
+
+
+class Resume(Method, frozen=True):
+    """Start steps again."""
+
+    result = Done
 
 
 class Span(Struct, frozen=True):

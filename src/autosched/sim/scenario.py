@@ -6,7 +6,7 @@ from random import Random
 from msgspec import Struct
 
 from autosched.core.policy import POLICIES
-from autosched.model import Goal, Pool, PoolName, TaskIndex, Unit, UnitName
+from autosched.model import Goal, JobId, Pool, PoolName, TaskIndex, Unit, UnitName
 
 HOST = "host"
 DEVICE = "device:cpu"
@@ -89,6 +89,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     attach_timeout_s: float = 60.0
     choices: tuple[tuple[float, str, Goal], ...] = ()
     """When an operator chooses which policy and goal."""
+    halts: tuple[tuple[float, JobId, float], ...] = ()
+    """From when until when which job is held; 0: everything is paused."""
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -142,7 +144,13 @@ def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
         step_timeout_s=40.0,
         attach_timeout_s=5.0,
         choices=tuple(_random_choice(rng) for _ in range(rng.choice((0, 0, 0, 1, 2)))),
+        halts=tuple(_random_halt(rng, len(jobs)) for _ in range(rng.choice((0, 0, 1, 3)))) if faults is None else (),
     )
+
+
+def _random_halt(rng: Random, jobs: int) -> tuple[float, JobId, float]:
+    at = rng.randint(1, 200) / 2
+    return at, rng.randint(0, jobs), at + rng.randint(1, 60)
 
 
 def _random_choice(rng: Random) -> tuple[float, str, Goal]:

@@ -15,8 +15,10 @@ from autosched.core.events import (
     ClientLost,
     DeadlineReached,
     Event,
+    JobAltered,
     JobCancelRequested,
     JobSubmitted,
+    Paused,
     PolicyChosen,
     ResourcesDeclared,
     StepEnded,
@@ -134,6 +136,9 @@ class World:
         for at, unit, until in self.scenario.faults.drains:
             self._later(at, 0, partial(self._is_drained, unit))
             self._later(until, 0, partial(UnitReturned, unit, "its operator"))
+        for at, job, until in self.scenario.halts:
+            self._later(at, job, partial(self._is_halted, job, "it is looked at"))
+            self._later(until, job, partial(self._is_halted, job, ""))
         for event in self._events():
             more = bool(self._heap) and self._heap[0][0] <= self.now
             self._handle(event, more=more)
@@ -227,7 +232,16 @@ class World:
         return self._ended(step, outcome) if process.life == life and step.id in process.running else None
 
     def _is_drained(self, unit: UnitName) -> Event:
-        return UnitDrained(unit, "it is cleaned", "its operator")
+        return UnitDrained(unit, "it is cleaned", "its operator", 5.0 if self.scenario.seed % 2 else None)
+
+    def _is_halted(self, job: JobId, reason: str) -> Event | None:
+        """Job 0: all of them."""
+        if not job:
+            return Paused("its operator", reason)
+        known = self.scheduler.state.jobs.get(job)
+        if known is None:
+            return None
+        return JobAltered(job, "its user", known.spec.priority, known.spec.deadline_s, reason)
 
     def _arrives(self, job: JobId) -> Event:
         self.arrived_at[job] = self.now

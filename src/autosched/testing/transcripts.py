@@ -19,8 +19,9 @@ An event is its time, its name, its job or step, then words, then what each task
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
 `ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientAttached JOB holds=STEP,STEP`
-what it still has. `UnitDrained UNIT BY REASON`, `UnitReturned UNIT BY`, `PolicyChosen NAME GOAL BY [REASON]`,
-`RuleChosen [RULE]` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
+what it still has. `UnitDrained UNIT BY [deadline=S] REASON`, `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N]
+[deadline=S] [held=WHY]`, `Paused BY [REASON]`, `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and
+`HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
 """
 
@@ -35,8 +36,10 @@ from autosched.core.events import (
     DeadlineReached,
     Event,
     HistoryRecalled,
+    JobAltered,
     JobCancelRequested,
     JobSubmitted,
+    Paused,
     PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
@@ -138,6 +141,14 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return ClientAttached(int(job), _load(says))
         case ["ClientAttached", job, held] if held.startswith("holds="):
             return ClientAttached(int(job), _load(says), _ids(held.removeprefix("holds=")))
+        case ["JobAltered", job, by, *kind]:
+            settings = dict(word.split("=", 1) for word in kind)
+            within_s = float(settings["deadline"]) if "deadline" in settings else None
+            return JobAltered(int(job), by, int(settings.get("priority", "0")), within_s, settings.get("held", ""))
+        case ["Paused", by, *reason]:
+            return Paused(by, " ".join(reason))
+        case ["UnitDrained", unit, by, within, *reason] if within.startswith("deadline="):
+            return UnitDrained(unit, " ".join(reason), by, float(within.removeprefix("deadline=")))
         case ["UnitDrained", unit, by, *reason]:
             return UnitDrained(unit, " ".join(reason), by)
         case ["UnitReturned", unit, by]:
