@@ -1,27 +1,161 @@
-"""What operators do to lanes and devices: drain, undrain, free."""
+"""What is changed of what goes on: set, hold and release jobs; pause, resume; drain, undrain and free units."""
+
+from collections.abc import Callable
 
 import click
 
 from autosched import units
-from autosched.cli.listings import caller
+from autosched.blocking import Caller
+from autosched.cli.listings import caller, job_ids
 from autosched.cli.output import say
-from autosched.protocol import Done, DrainUnit, FreeUnit, ListDevices, ReturnUnit, UnitList
+from autosched.cli.selectors import select
+from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.model import JobState
+from autosched.protocol import (
+    Done,
+    DrainUnit,
+    FreeUnit,
+    GetJob,
+    HoldJob,
+    JobView,
+    ListDevices,
+    Pause,
+    ReleaseJob,
+    Resume,
+    ReturnUnit,
+    SetJob,
+    UnitList,
+    Wishes,
+)
 
 NEEDS_FORCE = 5
+MANY = "JOB is a number, a range 12-15, a list 12,14, or one of last and all."
+
+
+def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    """ "30m" becomes 1800.0, "none" 0.0."""
+    try:
+        return None if value is None else 0.0 if value == "none" else units.seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobView], str], *, dry_run: bool) -> int:
+    """Change all active jobs that are named, and say what was done; the exit code is that of the last refusal."""
+    code, chosen = 0, select(which, lambda: job_ids(daemon))
+    for job in chosen:
+        try:
+            view = daemon.call(GetJob(job=job), JobView)
+            if JobState(view.state).ended and len(chosen) > 1:
+                continue
+            say(f"job {job} ({view.name}) would be changed" if dry_run else change(daemon, view))
+        except AutoschedError as error:
+            if isinstance(error, DaemonUnreachable):
+                raise
+            say(f"autosched: {error}")
+            code = error.exit_code
+    return code
+
+
+@click.command(epilog=MANY)
+@click.argument("which", metavar="JOB...", nargs=-1, required=True)
+@click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher goes first, -100 to 100.")
+@click.option(
+    "--deadline",
+    "deadline_s",
+    callback=seconds_of,
+    metavar="TIME",
+    help="Be done within 45s, 30m, 2h from now; or none.",
+)
+@dry_run_option
+@click.pass_obj
+def set(host: str | None, which: tuple[str, ...], priority: int | None, deadline_s: float | None, dry_run: bool) -> int:
+    """Want jobs sooner or later than they were wanted when they were submitted."""
+    if priority is None and deadline_s is None:
+        raise click.UsageError("nothing to set. Give --priority N or --deadline TIME, for example --priority 5")
+
+    def change(daemon: Caller, view: JobView) -> str:
+        was = daemon.call(SetJob(job=view.job, priority=priority, deadline_s=deadline_s), Wishes)
+        parts = [] if priority is None else [f"priority {priority}, was {was.priority}"]
+        if deadline_s is not None:
+            now = f"is wanted within {units.duration(deadline_s)}" if deadline_s else "has no deadline any more"
+            left = "" if was.deadline_at is None else f", was {units.duration(was.deadline_at - view.now)}"
+            parts.append(now + left)
+        return f"job {view.job}: {'; '.join(parts)}"
+
+    with caller(host) as daemon:
+        return each(daemon, which, change, dry_run=dry_run)
+
+
+@click.command(epilog=MANY)
+@click.argument("which", metavar="JOB...", nargs=-1, required=True)
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
+@dry_run_option
+@click.pass_obj
+def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -> int:
+    """Start no more steps of jobs. What runs of them goes on; they stay held over restarts."""
+
+    def change(daemon: Caller, view: JobView) -> str:
+        daemon.call(HoldJob(job=view.job, reason=reason), Done)
+        return f"job {view.job} starts no more steps. Let it go on:  autosched release {view.job}"
+
+    with caller(host) as daemon:
+        return each(daemon, which, change, dry_run=dry_run)
+
+
+@click.command(epilog=MANY)
+@click.argument("which", metavar="JOB...", nargs=-1, required=True)
+@dry_run_option
+@click.pass_obj
+def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
+    """Let held jobs go on."""
+
+    def change(daemon: Caller, view: JobView) -> str:
+        daemon.call(ReleaseJob(job=view.job), Done)
+        return f"job {view.job} goes on. See:  autosched job {view.job}"
+
+    with caller(host) as daemon:
+        return each(daemon, which, change, dry_run=dry_run)
+
+
+@click.command()
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who waits.")
+@click.pass_obj
+def pause(host: str | None, reason: str) -> None:
+    """Start no steps of any job. What runs goes on and ends; it stays so over restarts."""
+    with caller(host) as daemon:
+        daemon.call(Pause(reason=reason), Done)
+    say("No new steps start; those that run finish. Start steps again:  autosched resume")
+
+
+@click.command()
+@click.pass_obj
+def resume(host: str | None) -> None:
+    """Start steps again after a pause."""
+    with caller(host) as daemon:
+        daemon.call(Resume(), Done)
+    say("Steps start again. See:  autosched jobs")
 
 
 @click.command()
 @click.argument("unit", metavar="UNIT")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; shown to everybody who waits for it.")
+@click.option(
+    "--deadline", "deadline_s", callback=seconds_of, metavar="TIME", help="Kill what then still runs on it: 45s, 10m."
+)
 @click.pass_obj
-def drain(host: str | None, unit: str, reason: str) -> None:
+def drain(host: str | None, unit: str, reason: str, deadline_s: float | None) -> None:
     """Give a lane or device no more steps. What runs on it goes on; it stays drained over restarts."""
     with caller(host) as daemon:
-        daemon.call(DrainUnit(unit=unit, reason=reason), Done)
+        daemon.call(DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s), Done)
         held = next(
             (u for u in daemon.call(ListDevices(), UnitList).units if u.unit == unit and u.job is not None), None
         )
-    still = f"; job {held.job} {held.stage} runs on it for {units.duration(held.left_s)} at most" if held else ""
+    left_s = 0.0 if held is None else min(held.left_s, held.left_s if deadline_s is None else deadline_s)
+    still = f"; job {held.job} {held.stage} runs on it for {units.duration(left_s)} at most" if held else ""
     say(f"{unit} gets no more steps{still}. Give it steps again:  autosched undrain {unit}")
 
 
