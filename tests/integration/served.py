@@ -62,7 +62,9 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 def made(settings: str, *, on_demand: bool = False) -> Served:
     """A daemon with these settings, whose log nobody reads."""
-    return Served(config.parse(settings, "test"), logs.Logs(io.StringIO(), json=False, level=logging.INFO), on_demand)
+    return Served(
+        config.parse(settings, "test"), on_demand, False, logs.Logs(io.StringIO(), json=False, level=logging.INFO)
+    )
 
 
 @asynccontextmanager
