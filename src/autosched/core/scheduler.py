@@ -107,11 +107,6 @@ class Scheduler:
             state.check_step(event.step)
         return actions
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether the next event may start something for which `more` was waited."""
-        return bool(self._ranking.dirty)
-
     def _replaced(self) -> Iterator[Action]:
         """A policy was found broken while it was asked; what it held back may start now."""
         if self._ranking.stuck():

@@ -219,8 +219,8 @@ class Clients:
 
     def start_step(self, step: Step) -> None:
         """Tell the client to run a step."""
-        client = self._of.get(step.job)
-        if client is not None and client.link is not None:  # else it comes back without the step, or is lost
+        client = self._of.get(step.job)  # one that came back did not name the step; else it is lost, or comes back
+        if client is not None and client.link is not None and step.id in self._runtime.state.steps:
             spawn(self._order(client, client.link, step), f"order step {step.id}")
 
     def revoke_step(self, action: RevokeStep) -> None:

@@ -27,7 +27,7 @@ import msgspec
 from autosched.core.events import Event
 from autosched.daemon import schema
 from autosched.daemon.acknowledged import Acknowledged, Mark
-from autosched.errors import AutoschedError, ConfigError, Damaged, StorageFull
+from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,6 @@ Row = tuple[float, bytes, bytes]
 class _Entry:
     statements: tuple[Statement, ...]
     row: Row | None
-    droppable: bool
     lazy: bool
     done: asyncio.Future[None]
 
@@ -82,6 +81,8 @@ class Journal:
         self.path = path
         self.stalled = ""
         """Why nothing can be written now; empty when all is well."""
+        self.stalls = asyncio.Event()
+        """Set while nothing can be written."""
         self.worry = ""
         """What else is wrong with it: nothing is lost, but something is not as it should be."""
         self.seq = 0
@@ -97,6 +98,8 @@ class Journal:
             raise unreadable(path, error) from None
         self._acknowledged = Acknowledged(path)
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._torn: Exception | None = None
+        """Why an event could not be written: what came after it was decided on what the disk does not know."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader = ThreadPoolExecutor(1, "reader")
@@ -170,26 +173,22 @@ class Journal:
         event: Event,
         started: Decided = (),
         also: tuple[Statement, ...] = (),
-        *,
-        droppable: bool = False,
     ) -> asyncio.Future[None]:
-        """Write an event, the steps started on it and what belongs to them; done when durable. A droppable one is
-        Refused when the disk is full, any other waits until it is not."""
-        return self._put(also, (now, msgspec.msgpack.encode(event), msgspec.msgpack.encode(started)), droppable)
+        """Write an event, the steps started on it and what belongs to them; done when durable. While the disk is full
+        it waits. One that cannot be written for another reason takes all later ones with it."""
+        return self._put(also, (now, msgspec.msgpack.encode(event), msgspec.msgpack.encode(started)))
 
     def write(self, *statements: Statement, lazy: bool = False) -> asyncio.Future[None]:
         """Write in one transaction; done when durable. Without statements: when everything before is durable.
 
         A lazy write is for what only has to be durable together with the next event.
         """
-        return self._put(statements, None, False, lazy)
+        return self._put(statements, None, lazy)
 
-    def _put(
-        self, statements: tuple[Statement, ...], row: Row | None, droppable: bool, lazy: bool = False
-    ) -> asyncio.Future[None]:
+    def _put(self, statements: tuple[Statement, ...], row: Row | None, lazy: bool = False) -> asyncio.Future[None]:
         assert self._loop is not None, "the journal is not started"
         done = self._loop.create_future()
-        self._queue.put(_Entry(statements, row, droppable, lazy, done))
+        self._queue.put(_Entry(statements, row, lazy, done))
         return done
 
     def close(self) -> None:
@@ -253,6 +252,8 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             for entry in batch:
                 if entry.row is not None:
+                    if self._torn is not None:
+                        raise self._torn
                     seq += 1
                     now, event, started = entry.row
                     crc = schema.journal_crc(seq, now, event, started)
@@ -271,20 +272,19 @@ class Journal:
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
         """Returns what is to be tried again."""
         if may_pass(error):
-            why = f"{self.path} cannot be written ({error}); free some space on its disk"
-            refused = StorageFull(f"the daemon cannot store anything now: {why}, then try again")
-            self._settle([(entry, refused) for entry in batch if entry.droppable], why)
-            return [entry for entry in batch if not entry.droppable]
-        if len(batch) > 1:  # find out whose fault it is
-            for entry in batch:
-                try:
-                    self._commit([entry])
-                except FAULTS as its_own:
-                    self._settle([(entry, its_own)], "")
-                else:
-                    self._settle([(entry, None)], "")
-        else:
-            self._settle([(batch[0], error)], "")
+            self._settle([], f"{self.path} cannot be written ({error}); free some space on its disk")
+            return batch
+        for number, entry in enumerate(batch):  # find out whose fault it is
+            try:
+                self._commit([entry])
+            except FAULTS as its_own:
+                if may_pass(its_own):
+                    return batch[number:]
+                if entry.row is not None:
+                    self._torn = its_own
+                self._settle([(entry, its_own)], "")
+            else:
+                self._settle([(entry, None)], "")
         return []
 
     def _settle(self, entries: list[tuple[_Entry, Exception | None]], stalled: str) -> None:
@@ -298,6 +298,10 @@ class Journal:
         if stalled != self.stalled:
             log.log(logging.ERROR if stalled else logging.WARNING, "%s", stalled or "storing works again")
             self.stalled = stalled
+            if stalled:
+                self.stalls.set()
+            else:
+                self.stalls.clear()
         for entry, error in entries:
             if entry.done.done():
                 continue

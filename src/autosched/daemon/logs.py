@@ -12,9 +12,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
-from autosched.daemon.happenings import TEXT_CHARS, Happening, Said
+from autosched.daemon.happenings import TEXT_CHARS, Happening, Said, StepEnded, StepStarted
 from autosched.daemon.stream import Stream
+from autosched.model import Outcome
 
+ROUTINE = logging.INFO - logging.DEBUG
+"""By so much steps that go well matter less to the log: thousands may do so in a second, and the timeline has them."""
 Form = Literal["auto", "text", "json"]
 
 
@@ -35,7 +38,11 @@ class Logs(logging.Handler):
         stream.attach(self._take)
 
     def _take(self, happening: Happening) -> None:
-        if happening.level >= self._least and not isinstance(happening.what, Said):  # that is written already
+        what = happening.what
+        least = self._least
+        if isinstance(what, StepStarted) or (isinstance(what, StepEnded) and what.outcome == Outcome.DONE):
+            least += ROUTINE
+        if happening.level >= least and not isinstance(what, Said):  # that is written already
             self._put(self._write(happening, ""))
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,12 +1,14 @@
-"""The loop: the core decides on an event, both are journalled, then the actions are performed; then comes the next one.
+"""The loop: the core decides on an event, both are journalled, then the actions are performed, in this order.
 
-The journal holds decisions and not only events, so that a replay asks no policy. What can be refused for lack of disk
-is journalled before it is decided: it starts no step. Between deciding and journalling the state is ahead of the disk
-for a moment: who looks at it then may see what a crash would undo, but nobody was told that it is done.
+The journal holds decisions and not only events, so that a replay asks no policy. The loop does not wait for the disk
+before it takes the next event: what was decided meanwhile shares one commit, and is performed and answered after it, in
+order. So the state is ahead of the disk for a moment: who looks at it then may see what a crash would undo, but nobody
+was told that it is done, and nothing of it was begun.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 HISTORY = 40
 """Events that are logged when an invariant breaks."""
 TIMER_SLACK_S = 0.002
+AHEAD_MAX = 256
+"""Decisions that may wait for the disk; then the next event waits too."""
+AT_ONCE = 16
+"""Decisions in one turn of the loop."""
 _tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -62,9 +68,17 @@ class Performer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
+    """What was posted, and what became of it."""
+
     prepare: Callable[[], Event | None]
-    droppable: bool
-    done: asyncio.Future[None] | None
+    done: asyncio.Future[None] | None = None
+    refused: AutoschedError | None = None
+    now: float = 0.0
+    event: Event | None = None
+    actions: Sequence[Action] = ()
+    ended: Sequence[Span] = ()
+    stored: asyncio.Future[None] | None = None
+    """None: there is nothing to store."""
 
 
 class Runtime:
@@ -86,8 +100,12 @@ class Runtime:
         self._advice: Iterator[RuleChosen | None] | None = None
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
+        self._ahead: deque[_Entry] = deque()
+        """Decided, and not performed or answered before all of it up to there is durable."""
+        self._fault: BaseException | None = None
         self._history: deque[tuple[float, Event]] = deque(maxlen=HISTORY)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._halted = False
         self._began_at = self._loop.time()
         self._epoch_s = 0.0
@@ -120,79 +138,110 @@ class Runtime:
 
     # Events in --------------------------------------------------------------------------------------------------------
 
-    async def post(self, prepare: Callable[[], Event | None], *, droppable: bool = False) -> None:
+    async def post(self, prepare: Callable[[], Event | None]) -> None:
         """Let something happen; returns when it is durable and its actions are begun.
 
         `prepare` is called when the event's turn comes: what it checks still holds when the event is handled. It may
-        raise what this then raises, or return None when there is nothing to say any more. A droppable event is
-        Refused when it cannot be stored.
+        raise what this then raises, or return None when there is nothing to say any more; both are answered when
+        everything before is durable.
         """
         done = self._loop.create_future()
-        self._inbox.put_nowait(_Entry(prepare, droppable, done))
-        await asyncio.shield(done)
+        self._inbox.put_nowait(_Entry(prepare, done))
+        await done
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
         """As post, without waiting."""
-        self._inbox.put_nowait(_Entry(prepare, False, None))
+        self._inbox.put_nowait(_Entry(prepare))
 
     async def run(self) -> None:
         """Handle events until `halt`. Raises what breaks the core: then nothing may go on."""
+        taken = 0
         while not self._halted:
             entry = await self._inbox.get()
+            while len(self._ahead) >= AHEAD_MAX and self._fault is None:
+                await self._oldest()
+            if self._fault is not None:
+                raise self._fault
             if self._halted:
-                return
+                break
             try:
-                event = entry.prepare()
-                if event is not None:
-                    await self._happen(event, entry.droppable)
-            except AutoschedError as error:
-                if entry.done is not None and not entry.done.done():
-                    entry.done.set_exception(error)
-                    entry.done.exception()  # whoever posted it may be gone: that is no crash
+                self._take(entry)
             except Exception as error:
                 if entry.done is not None and not entry.done.done():
                     entry.done.set_exception(AutoschedError(f"the daemon is broken and ends, see its log: {error!r}"))
                 raise
-            else:
-                if entry.done is not None and not entry.done.done():
-                    entry.done.set_result(None)
+            taken += 1
+            if taken % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        while self._ahead and self._fault is None:
+            await self._oldest()
+
+    async def _oldest(self) -> None:
+        """Wait for the first of what is not durable yet."""
+        stored = self._ahead[0].stored
+        assert stored is not None, "what has nothing to store waits for nobody"
+        await asyncio.wait({stored})
 
     def halt(self) -> None:
-        """Handle no event any more after the present one: nobody was told yet that the others have happened."""
+        """Handle no event any more: nobody was told yet that those that wait have happened."""
         self._halted = True
         self.tell(lambda: None)
 
-    async def _happen(self, event: Event, droppable: bool = False) -> None:
-        now = max(self.clock(), self.state.now)
-        ended = self.timeline.ended_by(event, self.state, now)
-        if droppable:
-            await self.journal.append(now, event, (), self.remember(ended), droppable=True)
+    def _take(self, entry: _Entry) -> None:
+        """Its turn has come."""
         try:
-            actions = self._decide(now, event, more=droppable)
+            entry.event = event = entry.prepare()
+        except AutoschedError as refused:
+            entry.refused, event = refused, None
+        if event is not None:
+            self._happen(entry, event)
+        self._ahead.append(entry)
+        if entry.stored is not None:
+            entry.stored.add_done_callback(self._go_on)
+        elif len(self._ahead) == 1:
+            self._go_on()
+        for action in entry.actions:
+            if isinstance(action, ReplacePolicy):
+                chosen = PolicyChosen(action.instead, self.state.goal, "the daemon", action.reason)
+                self._take(_Entry(lambda chosen=chosen: chosen))  # type: ignore[misc]
+
+    def _happen(self, entry: _Entry, event: Event) -> None:
+        entry.now = now = max(self.clock(), self.state.now)
+        entry.ended = ended = self.timeline.ended_by(event, self.state, now)
+        try:
+            entry.actions = actions = self._decide(now, event)
         except Exception:
             self._report_history(f"{type(event).__name__} breaks the scheduler")
             raise
-        started = tuple(action.step for action in actions if isinstance(action, StartStep))
-        if droppable:
-            assert not started, f"{type(event).__name__} is journalled already, and starts steps {started}"
-        else:
-            await self.journal.append(now, event, started, self.remember(ended))
-        self._perform(now, event, actions, ended)
-        if droppable and self.scheduler.unsettled:
-            self.tell(DeadlineReached)  # what it lets start has a row of its own
-        for action in actions:
-            if isinstance(action, ReplacePolicy):
-                await self._happen(PolicyChosen(action.instead, self.state.goal, "the daemon", action.reason))
-        self._look_ahead(event)
+        started = tuple([action.step for action in actions if isinstance(action, StartStep)])
+        for step in started:
+            self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
+        entry.stored = self.journal.append(now, event, started, self.remember(ended))
 
-    def _decide(
-        self, now: float, event: Event, started: tuple[Step, ...] | None = None, *, more: bool = False
-    ) -> list[Action]:
+    def _go_on(self, _: object = None) -> None:
+        """Something is durable: perform and answer what waited for nothing else."""
+        ahead = self._ahead
+        while ahead and self._fault is None and ((stored := ahead[0].stored) is None or stored.done()):
+            entry = ahead.popleft()
+            if stored is not None and (fault := stored.exception()) is not None:
+                self._fault = fault  # the state knows what the disk does not: nothing may go on
+                self.tell(lambda: None)
+                return
+            if entry.event is not None:
+                self._perform(entry.now, entry.event, entry.actions, entry.ended)
+            if entry.done is None or entry.done.done():
+                continue
+            if entry.refused is None:
+                entry.done.set_result(None)
+            else:
+                entry.done.set_exception(entry.refused)
+
+    def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
         """Let the core handle an event; with `started`, repeat what was decided then."""
         self._history.append((now, event))
         if self._budget is not None:
             self._budget.renewed()
-        actions = self.scheduler.handle(now, event, started, more=more)
+        actions = self.scheduler.handle(now, event, started)
         if self.scheduler.policy.shares_units:
             self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
         match event:
@@ -202,7 +251,7 @@ class Runtime:
                 self.replaced = f"{event.reason}; {event.policy} decides instead"
         return actions
 
-    def _perform(self, now: float, event: Event, actions: list[Action], ended: list[Span]) -> None:
+    def _perform(self, now: float, event: Event, actions: Sequence[Action], ended: Sequence[Span]) -> None:
         self.timeline.close(ended)
         self._tell_of(now, event, ended)
         changed = {span.job: None for span in ended}
@@ -215,9 +264,7 @@ class Runtime:
                     self.stream.publish(action, now)
                     continue
                 case StartStep(step=step):
-                    ready_at = self.state.jobs[step.job].tasks[step.task].ready_at
-                    self.timeline.open(step, ready_at)
-                    self.stream.publish(_started(step, ready_at), now)
+                    self.stream.publish(_started(step, self.timeline.running[step.id].queued_at), now)
                     changed[step.job] = None
                 case _:
                     self.stream.publish(action, now)
@@ -230,8 +277,9 @@ class Runtime:
         for job in changed:
             self.performer.changed(job)
         self._arm()
+        self._look_ahead(event)
 
-    def _tell_of(self, now: float, event: Event, ended: list[Span]) -> None:
+    def _tell_of(self, now: float, event: Event, ended: Sequence[Span]) -> None:
         if not isinstance(event, StepEnded):
             self.stream.publish(event, now)
         for span in ended:
@@ -271,13 +319,19 @@ class Runtime:
     # The timer --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
+        """A timer that goes off too early is cheaper than one that is set anew at each event."""
+        deadline_at = self.scheduler.deadline()
+        if deadline_at is None or deadline_at >= self._timer_at:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        deadline_at = self.scheduler.deadline()
-        if deadline_at is not None:
-            delay_s = max(0.0, deadline_at - self.clock()) + TIMER_SLACK_S
-            self._timer = self._loop.call_later(delay_s, self.tell, self._when_due)
+        self._timer_at = deadline_at
+        delay_s = max(0.0, deadline_at - self.clock()) + TIMER_SLACK_S
+        self._timer = self._loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self.tell(self._when_due)
 
     def _when_due(self) -> Event | None:
         deadline_at = self.scheduler.deadline()

@@ -5,8 +5,9 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import islice
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -88,6 +89,7 @@ VIEWS_PER_TURN = 25
 """So many jobs are put together in one turn of the loop."""
 SUBMIT_S = 15.0
 """A submit that cannot be stored by then is refused rather than kept in the dark."""
+UNSTORED = "the daemon, which could not store it in time and has told its user so"
 
 
 class Services(Struct, frozen=True):
@@ -266,16 +268,24 @@ class UserSession:
             job = state.last_job + 1
             return JobSubmitted(job, spec)
 
+        def withdrawn() -> Event | None:
+            return None if self._runtime.state.jobs[job].state.ended else JobCancelRequested(job, UNSTORED)
+
+        stored = False
         try:
             async with asyncio.timeout(SUBMIT_S), self._services.admission.turn(self._who.name):
-                await self._runtime.post(submitted, droppable=True)
+                stored = await _before(self._runtime.journal.stalls, self._runtime.post(submitted))
         except Busy as error:
             self._runtime.stream.publish(SubmissionRefused(self._who.name, str(error)))
             raise
         except TimeoutError:
+            pass
+        if not stored:
             given_up = True
+            if job:
+                self._runtime.tell(withdrawn)
             why = self._runtime.journal.stalled or "its disk is too slow"
-            raise StorageFull(f"the daemon cannot store the job now: {why}") from None
+            raise StorageFull(f"the daemon cannot store the job now: {why}, then submit again")
         return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
 
     def _check(self, spec: JobSpec) -> None:
@@ -343,6 +353,19 @@ class UserSession:
                 by_step.setdefault(step, span)
         ordered = tuple(by_step[step] for step in sorted(by_step))
         return SpanList(ordered, self._runtime.clock(), more)
+
+
+async def _before(sign: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work was done before the sign came; raises what it raises."""
+    both = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(sign.wait())
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for one in both:
+            one.cancel()
 
 
 def _check_target(target: str) -> None:

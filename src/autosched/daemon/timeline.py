@@ -1,5 +1,7 @@
 """Steps as spans of time, for people who look at the past, and how busy each unit was in this life of the daemon."""
 
+from collections.abc import Sequence
+
 from autosched.core.events import ClientAttached, ClientLost, Event, ResourcesDeclared, StepEnded
 from autosched.core.state import State
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
@@ -64,7 +66,7 @@ class Timeline:
             worked_s,
         )
 
-    def close(self, spans: list[Span]) -> None:
+    def close(self, spans: Sequence[Span]) -> None:
         """These have ended."""
         for span in spans:
             self.ended[span.step] = span.job, span.outcome

@@ -18,7 +18,7 @@ import pytest
 from autosched.core.events import ClientLost, Event, StepEnded
 from autosched.daemon import journal as journal_module
 from autosched.daemon.journal import LAZY_MAX, Journal
-from autosched.errors import ConfigError, Damaged, Refused
+from autosched.errors import ConfigError, Damaged
 from autosched.model import Outcome, Step
 
 STEP = Step(id=3, job=1, task=2, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
@@ -155,11 +155,27 @@ def test_what_belongs_to_an_event_is_written_with_it_or_not_at_all(tmp_path: Pat
         await journal.append(1.0, event(1), (), (note,))
         with pytest.raises(sqlite3.Error):
             await journal.append(2.0, event(2), (), (note, ("INSERT INTO nowhere VALUES (1)", ())))
-        await journal.append(3.0, event(3))
         assert await journal.read("SELECT body FROM notes") == [("kept",)]
 
     with_journal(tmp_path / "db", work)
-    assert [now for now, _ in replayed(tmp_path / "db")] == [1.0, 3.0]
+    assert [now for now, _ in replayed(tmp_path / "db")] == [1.0]
+
+
+def test_an_event_that_cannot_be_written_takes_all_later_ones_with_it_and_nothing_else(tmp_path: Path) -> None:
+    async def work(journal: Journal) -> None:
+        before = journal.append(1.0, event(1))
+        torn = journal.append(2.0, event(2), (), (("INSERT INTO nowhere VALUES (1)", ()),))
+        after = [journal.append(3.0, event(3)), journal.append(4.0, event(4))]
+        beside = journal.write(("INSERT INTO notes VALUES (?)", ("kept",)))
+        for lost in (torn, *after):
+            with pytest.raises(sqlite3.Error, match="no such table"):
+                await lost
+        with pytest.raises(sqlite3.Error, match="no such table"):
+            await journal.append(5.0, event(5))
+        await asyncio.gather(before, beside)
+
+    with_journal(tmp_path / "db", work)
+    assert [now for now, _ in replayed(tmp_path / "db")] == [1.0]
 
 
 def test_a_faulty_write_hurts_only_itself(tmp_path: Path) -> None:
@@ -291,15 +307,15 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
         await journal.append(0.0, event(0))
         fill(journal)
         waiting = [journal.append(1.0, BIG), journal.append(2.0, event(2))]
-        with pytest.raises(Refused, match="cannot store anything now"):
-            await journal.append(3.0, BIG, droppable=True)
+        await journal.stalls.wait()
         assert "free some space" in journal.stalled
         assert not any(write.done() for write in waiting)
         assert await journal.read("SELECT count(*) FROM journal") == [(1,)]
         free(journal)
         await asyncio.gather(*waiting)
         assert journal.stalled == ""
-        await journal.append(4.0, event(4), droppable=True)
+        assert not journal.stalls.is_set()
+        await journal.append(4.0, event(4))
 
     with_journal(tmp_path / "db", work)
     assert [now for now, _ in replayed(tmp_path / "db")] == [0.0, 1.0, 2.0, 4.0]
@@ -309,8 +325,7 @@ def test_a_full_disk_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> Non
     async def work(journal: Journal) -> None:
         fill(journal)
         outstanding = journal.append(1.0, BIG)
-        with pytest.raises(Refused):
-            await journal.append(1.0, BIG, droppable=True)
+        await journal.stalls.wait()
         assert not outstanding.done()
 
     with_journal(tmp_path / "db", work)
@@ -324,7 +339,6 @@ import asyncio, resource, sys
 from pathlib import Path
 from autosched.core.events import ClientLost
 from autosched.daemon.journal import Journal
-from autosched.errors import Damaged, Refused
 async def main():
     journal = Journal(Path(sys.argv[1]))
     list(journal.replay())
@@ -332,12 +346,11 @@ async def main():
     await journal.append(0.0, ClientLost(1, "small"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
-    try:
-        await journal.append(1.0, ClientLost(1, "x" * 1_000_000), droppable=True)
-    except Refused as error:
-        print("refused", error)
+    waits = journal.append(1.0, ClientLost(1, "x" * 1_000_000))
+    await journal.stalls.wait()
+    print(journal.stalled)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await journal.append(2.0, ClientLost(1, "x" * 1_000_000))
+    await waits
     journal.close()
 asyncio.run(main())
 """
@@ -345,8 +358,8 @@ asyncio.run(main())
         [sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.startswith("refused the daemon cannot store anything now")
-    assert [now for now, _ in replayed(tmp_path / "db")] == [0.0, 2.0]
+    assert "free some space" in answer.stdout
+    assert [now for now, _ in replayed(tmp_path / "db")] == [0.0, 1.0]
 
 
 # Sudden death --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""The loop: journalled before performed, one event at a time, on a clock that only goes forward."""
+"""The loop: journalled before performed, answered in order, on a clock that only goes forward."""
 
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon import happenings
+from autosched.daemon import runtime as runtime_module
 from autosched.daemon.happenings import Happening
 from autosched.daemon.journal import Journal
 from autosched.daemon.runtime import Runtime, spawn
@@ -80,6 +82,12 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
     asyncio.run(run())
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """What is in the way takes its turns meanwhile."""
+    while not holds():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
 async def happen(runtime: Runtime, event: Event) -> None:
     await runtime.post(lambda: event)
 
@@ -113,20 +121,99 @@ def test_a_decision_is_durable_with_its_event(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_can_be_refused_is_durable_before_it_is_decided(tmp_path: Path) -> None:
-    async def work(runtime: Runtime, seen: Seen) -> None:
-        full = sqlite3.connect(tmp_path / "db", isolation_level=None)
-        full.execute("BEGIN IMMEDIATE")  # as good as a full disk: nothing can be written
-        posted = asyncio.ensure_future(runtime.post(lambda: JobSubmitted(1, SPEC), droppable=True))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert runtime.state.jobs == {}
+@contextmanager
+def a_full_disk(path: Path) -> Iterator[None]:
+    """Nothing can be written inside the block."""
+    full = sqlite3.connect(path, isolation_level=None)
+    full.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
         full.execute("ROLLBACK")
         full.close()
-        await posted
-        assert list(runtime.state.jobs) == [1]
+
+
+def test_events_do_not_wait_for_the_disk_but_their_actions_and_answers_do_in_order(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        answered: list[str] = []
+
+        async def post(name: str, prepare: Callable[[], Event | None]) -> None:
+            try:
+                await runtime.post(prepare)
+            except Refused:
+                answered.append(f"{name} refused")
+            else:
+                answered.append(name)
+
+        def refuse() -> Event:
+            assert 1 in runtime.state.jobs, "it is decided when the next event is looked at"
+            raise Refused("job 1 is there")
+
+        with a_full_disk(tmp_path / "db"):
+            posted = [
+                asyncio.ensure_future(post("submit", lambda: JobSubmitted(1, SPEC))),
+                asyncio.ensure_future(post("nothing", lambda: None)),
+                asyncio.ensure_future(post("check", refuse)),
+                asyncio.ensure_future(post("attach", lambda: ClientAttached(1, BUILD))),
+            ]
+            await until(lambda: bool(runtime.state.steps))
+            assert (seen.actions, answered) == ([], [])
+        await asyncio.gather(*posted)
+        assert answered == ["submit", "nothing", "check refused", "attach"]
+        assert [type(action) for action in seen.actions] == [StartClient, StartStep]
 
     live(tmp_path / "db", work)
+
+
+def test_a_step_that_ends_before_its_start_is_durable_is_remembered_whole(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await happen(runtime, JobSubmitted(1, SPEC))
+        with a_full_disk(tmp_path / "db"):
+            both = asyncio.gather(
+                happen(runtime, ClientAttached(1, BUILD)), happen(runtime, ClientLost(1, "killed at once"))
+            )
+            await until(lambda: runtime.state.last_step == 1 and not runtime.state.steps)
+        await both
+        (span,), _ = await Store(runtime.journal).spans(0)
+        assert (span.step, span.outcome, runtime.timeline.running) == (1, "lost", {})
+
+    live(tmp_path / "db", work)
+
+
+def test_only_so_much_is_decided_ahead_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "AHEAD_MAX", 3)
+
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        with a_full_disk(tmp_path / "db"):
+            posted = [asyncio.ensure_future(happen(runtime, JobSubmitted(job, SPEC))) for job in range(1, 9)]
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert list(runtime.state.jobs) == [1, 2, 3]
+        await asyncio.gather(*posted)
+        assert len(runtime.state.jobs) == 8
+
+    live(tmp_path / "db", work)
+
+
+def test_a_decision_that_cannot_be_written_ends_the_loop(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path / "db", *TABLES)
+        runtime = Runtime(journal, Scheduler())
+        journal.start()
+        runtime.performer = seen = Seen(journal)
+        runtime.remember = lambda spans: (("INSERT INTO nowhere VALUES (1)", ()),)
+        posted = asyncio.ensure_future(happen(runtime, JobSubmitted(1, SPEC)))
+        try:
+            with pytest.raises(sqlite3.OperationalError, match="no such table"):
+                await runtime.run()
+            assert not posted.done()
+            assert seen.actions == []
+        finally:
+            posted.cancel()
+            journal.close()
+
+    asyncio.run(run())
+    live(tmp_path / "db", a_start)
 
 
 class Thoughtful(Scheduler):
