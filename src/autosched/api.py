@@ -116,10 +116,9 @@ class Settings:
     seed: int = 0
     options: Mapping[str, Option] = field(default_factory=dict)
     output: Path | None = None
-    priority: int = 0
-    """-100 to 100; higher goes first."""
-    deadline_s: float | None = None
-    """The job should be done so long after its submission."""
+    priority: int = 0  # -100 to 100; higher goes first
+    deadline_s: float | None = None  # the job should be done so long after its submission
+    step_timeout_s: float | None = None  # no step is killed before it has taken so long
 
     def spec(self, model: "Model", sha256: str) -> JobSpec:
         """The job to submit."""
@@ -127,6 +126,7 @@ class Settings:
             name=model.name, file=model.file, model=sha256, shapes=dict(model.shapes), target=self.target,
             device=self.device, backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
             output=str(self.output or ""), priority=self.priority, deadline_s=self.deadline_s,
+            step_timeout_s=self.step_timeout_s,
         )  # fmt: skip
 
 
@@ -426,18 +426,17 @@ def _settings(words: Mapping[str, Any]) -> Settings:
     try:
         settings = Settings(**words)
     except TypeError:
-        known = ", ".join(Settings.__dataclass_fields__)
-        unknown = ", ".join(sorted(set(words) - set(Settings.__dataclass_fields__)))
-        raise RequestError(f"there is no setting {unknown}; there are: {known}") from None
+        known = Settings.__dataclass_fields__
+        unknown = ", ".join(sorted(set(words) - set(known)))
+        raise RequestError(f"there is no setting {unknown}; there are: {', '.join(known)}") from None
     if settings.trials is not None and settings.trials < 1:
         raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
     if not -100 <= settings.priority <= 100:
         raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
-    if settings.deadline_s is not None and settings.deadline_s <= 0:
-        raise RequestError(f"deadline_s is {settings.deadline_s}: it counts from now, so it must be more than 0")
-    if settings.output is not None:
-        settings = Settings(**{**words, "output": Path(settings.output)})
-    return settings
+    for name in ("deadline_s", "step_timeout_s"):
+        if (seconds := getattr(settings, name)) is not None and seconds <= 0:
+            raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")
+    return settings if settings.output is None else Settings(**{**words, "output": Path(settings.output)})
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:

@@ -49,8 +49,9 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
     units: Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=1_000)]
 
 
-class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user submits: one model to tune for one target."""
+class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a user submits: one model to tune for one target. What nobody has set is not said, so that a version that
+    does not know it yet can read it."""
 
     name: Name
     model: Sha256
@@ -78,6 +79,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Higher goes first; whoever waits rises, so that nothing starves."""
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """The user wants the job done so long after its submission; it is hurried when that becomes tight."""
+    step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,7 +194,7 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gain: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     """Seconds of network latency that the next round of this task is expected to save."""
     timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    """The step is killed after this long; None: the daemon's default."""
+    """The step is killed after this long, until such steps have been seen; None: the daemon's default."""
 
 
 class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):

@@ -70,7 +70,7 @@ def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if seconds == 0:
-        raise click.BadParameter("a deadline counts from now, so it must be more than 0")
+        raise click.BadParameter("it counts from now, so it must be more than 0")
     return seconds
 
 
@@ -113,6 +113,10 @@ _SETTINGS = (
     click.option(
         "--deadline", "deadline_s", callback=seconds_of, metavar="TIME",
         help="Be done within 45s, 30m, 2h: the job is hurried when that becomes tight.",
+    ),
+    click.option(
+        "--step-timeout", "step_timeout_s", callback=seconds_of, metavar="TIME",
+        help="Kill no step before it has taken so long: 90s, 10m. Default: what is learned, or the daemon's.",
     ),
 )  # fmt: skip
 

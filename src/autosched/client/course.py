@@ -34,6 +34,10 @@ FINALS_MAX = 2
 """Finals that were disturbed, or failed, are held once more."""
 NETWORK_STAGES = ("import", "compile", "evaluate")
 NETWORK_TIMEOUT_S = 1800.0
+CANDIDATE_TIMEOUT_S = 20.0
+"""A step with many candidates may take so long for each of them: as long as backends let a slow one build and run."""
+BATCH_USUAL, DAY_S = 30, 86_400.0
+"""Up to so many what the daemon gives any step is enough; and nobody may ask for more than a day."""
 """Importing and compiling a large model, or timing a slow one, takes minutes."""
 
 
@@ -380,8 +384,13 @@ class Course:
             stage_next=stage,
             expected_s=median(past) if past else None,
             gain=share.gain_s(leading(self.shares.values())) if share is not None else None,
-            timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else None,
+            timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else self._timeout_s(),
         )
+
+    def _timeout_s(self) -> float | None:
+        """Until it is known how long such steps take; None: whatever the daemon's default is."""
+        batch = self.network.batch if self.network is not None else 0
+        return min(CANDIDATE_TIMEOUT_S * batch, DAY_S) if batch > BATCH_USUAL else None
 
     def _resources(self, stage: str) -> tuple[str, ...]:
         """The pools of which a stage needs one unit each; none for no stage."""

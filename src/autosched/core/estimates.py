@@ -25,9 +25,10 @@ RATIOS = 200
 RATIOS_MIN = 20
 """Fewer say nothing of the rare."""
 RARE = 0.99
-OVERRUN = 10.0
-STEP_TIMEOUT_LEAST_S = 60.0
-"""A step is killed when it takes so many times longer than all but one in a hundred do, but never before this."""
+OVERRUN = 5.0
+STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S = 60.0, 86_400.0
+"""A step is killed when it takes so many times longer than all but one in a hundred do, but not before the first of
+these, and not after the second."""
 LEAST_S = 1e-3
 """Shorter steps count as so long where logarithms are taken."""
 SURE_COUNT = 4.0
@@ -227,10 +228,13 @@ class Estimates:
         ratio = ratios.quantile(share) if ratios is not None else None
         return None if ratio is None else expected_s * ratio
 
-    def timeout_s(self, limit_s: float, expected_s: float | None, stage: str) -> float:
-        """When such a step is surely overdue: at the limit, earlier where enough was seen."""
+    def timeout_s(self, unseen_s: float, asked_s: float | None, expected_s: float | None, stage: str) -> float:
+        """When such a step is surely overdue: far beyond what was seen, and not before the time that its user asked
+        for. `unseen_s`: where too few were seen and nobody asked."""
         rare_s = None if expected_s is None else self.quantile_s(expected_s, stage, RARE)
-        return limit_s if rare_s is None else min(limit_s, max(STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s))
+        if rare_s is None:
+            return asked_s or unseen_s
+        return min(max(asked_s or STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s), STEP_TIMEOUT_MOST_S)
 
     def calibration(self) -> Calibration:
         """How good the estimates were so far."""

@@ -23,8 +23,8 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
     return one_of_each([state.free_units(pool, len(pools)) for pool in pools])
 
 
-def grant(state: State, task: Task, units: tuple[UnitName, ...]) -> Step:
-    """Lease these units to the task's next step."""
+def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:
+    """Lease these units to the task's next step. `until`: its deadline, where that was decided before."""
     state.last_step += 1
     stage, claim_s = task.load.stage_next, task.load.expected_s
     if state.oracle is None:
@@ -33,7 +33,9 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...]) -> Step:
     else:
         expected_s, sure = state.oracle(task.job, task.index)[0][2], True
     state.estimates.begin(state.last_step, expected_s, stage, sure=sure)
-    limit_s = task.load.timeout_s or state.step_timeout_s
+    if until is None:
+        unseen_s, asked_s = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec.step_timeout_s
+        until = state.now + state.estimates.timeout_s(unseen_s, asked_s, expected_s, stage)
     step = Step(
         id=state.last_step,
         job=task.job,
@@ -41,7 +43,7 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...]) -> Step:
         stage=stage,
         units=units,
         started_at=state.now,
-        deadline_at=state.now + state.estimates.timeout_s(limit_s, expected_s, stage),
+        deadline_at=until,
     )
     state.steps[step.id] = step
     state.jobs[task.job].steps[step.id] = None

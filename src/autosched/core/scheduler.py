@@ -407,13 +407,13 @@ class Scheduler:
         for step in steps:
             task = self.state.jobs[step.job].tasks[step.task]
             assert task.ticket, f"step {step.id} was started for a task that does not wait"
-            again = self._lease(task, step.units)
+            again = self._lease(task, step.units, step.deadline_at)
             assert again.id == step.id, f"step {step.id} was started, and is now step {again.id}"
             yield StartStep(again)
 
-    def _lease(self, task: Task, units: tuple[UnitName, ...]) -> Step:
+    def _lease(self, task: Task, units: tuple[UnitName, ...], until: float | None = None) -> Step:
         self._ranking.leave(task)
-        step = leases.grant(self.state, task, units)
+        step = leases.grant(self.state, task, units, until)
         heapq.heappush(self.state.alarms, (step.deadline_at, step.id, step.job))
         return step
 

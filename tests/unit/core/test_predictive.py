@@ -2,11 +2,11 @@
 
 import pytest
 
-from autosched.core.estimates import STEP_TIMEOUT_LEAST_S
+from autosched.core.estimates import STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S
 from autosched.core.events import ClientAttached, HistoryRecalled, JobSubmitted, RuleChosen, StepEnded
 from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
 from autosched.core.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
-from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory
+from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory, Step
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
 from autosched.sim.world import World
@@ -62,8 +62,9 @@ def after(story: Story, steps: int, seconds: float) -> float:
     ("seconds", "timeout_s"),
     [
         (1.0, STEP_TIMEOUT_LEAST_S),  # never less, since a machine may be busy
-        (15.0, 150.0),
-        (500.0, 600.0),  # never more than was configured
+        (30.0, 150.0),
+        (500.0, 2_500.0),  # also longer than was configured: such steps are known to end
+        (50_000.0, STEP_TIMEOUT_MOST_S),
     ],
 )
 def test_a_step_is_overdue_when_it_takes_much_longer_than_nearly_all_before(seconds: float, timeout_s: float) -> None:
@@ -73,13 +74,36 @@ def test_a_step_is_overdue_when_it_takes_much_longer_than_nearly_all_before(seco
     assert after(story, 60, seconds) == pytest.approx(timeout_s, rel=0.1)
 
 
-def test_the_clients_word_is_the_limit() -> None:
+def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
     story = Story((pool(HOST, "a"),), PREDICTIVE)
     story.running(wants(1, timeout_s=70.0))
-    assert after(story, 60, 50.0) > 70.0
-    story.end(story.state.last_step, wants(1, timeout_s=70.0), at=story.now + 50.0)
     step = story.state.steps[story.state.last_step]
     assert step.deadline_at - step.started_at == 70.0
+    after(story, 60, 50.0)
+    story.end(story.state.last_step, wants(1, timeout_s=70.0), at=story.now + 50.0)
+    step = story.state.steps[story.state.last_step]
+    assert step.deadline_at - step.started_at == pytest.approx(250.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("asked_s", "early_s", "late_s"), [(10.0, 10.0, 250.0), (1_000.0, 1_000.0, 1_000.0)])
+def test_no_step_is_killed_before_its_user_wants_it_or_while_others_took_as_long(
+    asked_s: float, early_s: float, late_s: float
+) -> None:
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+    story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64, step_timeout_s=asked_s)))
+    story.attach(1, wants(1))
+    step = story.state.steps[story.state.last_step]
+    assert step.deadline_at - step.started_at == early_s
+    assert after(story, 60, 50.0) == pytest.approx(late_s, rel=0.1)
+
+
+def test_a_replay_keeps_the_deadline_that_was_given() -> None:
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+    story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64)))
+    step = Step(id=1, job=1, task=1, stage="build", units=("a",), started_at=3.0, deadline_at=45.0)
+    story.core.handle(3.0, ClientAttached(1, JobLoad(tasks=(wants(1),))), (step,))
+    assert story.state.steps[1] == step
+    assert story.core.deadline() == 45.0
 
 
 # Deadlines ------------------------------------------------------------------------------------------------------------
