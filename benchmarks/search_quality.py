@@ -12,6 +12,7 @@ A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -97,11 +98,19 @@ def main() -> None:
 
 
 def sgemm_gflops() -> float:
-    """Of the core that was measured on, which is the only one left to this process."""
+    """Of the core that was measured on, which is the only one left to this process.
+
+    The better of two: numpy's OpenBLAS takes AVX2 kernels for processors with AVX-512 that it does not know.
+    """
     script = "import yardstick; print(max(yardstick.sgemm_gflops() for _ in range(yardstick.LAST_REPEAT)))"
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=True, timeout=SGEMM_TIMEOUT_S)
-    return float(done.stdout)
+    found = []
+    for kernels in ({}, {"OPENBLAS_CORETYPE": "SkylakeX"}):
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=Path(__file__).parent, env={**os.environ, **kernels},
+            capture_output=True, check=False, timeout=SGEMM_TIMEOUT_S,
+        )  # fmt: skip
+        found += [float(done.stdout)] if done.returncode == 0 else []
+    return max(found)
 
 
 def chosen(names: Sequence[str]) -> list[Layer]:

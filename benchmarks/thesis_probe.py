@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from autosched.backend import Built, Lease, Measured, Session
 from autosched.model import JobSpec, TaskInfo
+from autosched.tvm import options
 from autosched.tvm.orders import Plan
 from autosched.tvm.session import TvmSession
 from autosched.tvm.tuner import TvmTuner
@@ -73,18 +74,17 @@ class ProbedBackend:
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
         """As `ansor`; the option `probe` names the folder of the fixed set."""
-        options = dict(job.options)
-        folder = Path(str(options.pop(OPTION)))
-        return ProbedSession(
-            folder, msgspec.structs.replace(job, options=options), model, workdir, outdir, device_cores
-        )
+        given = dict(job.options)
+        folder = Path(str(given.pop(OPTION)))
+        return ProbedSession(folder, msgspec.structs.replace(job, options=given), model, workdir, outdir, device_cores)
 
 
 class ProbedSession(TvmSession):
     """One job that also measures the fixed set."""
 
-    def __init__(self, folder: Path, *rest: Any) -> None:
-        super().__init__(*rest)
+    def __init__(self, folder: Path, job: JobSpec, *rest: Any) -> None:
+        given = options.read("ansor", AnsorBackend.options, job.options)
+        super().__init__(job, *rest, given, lambda threads: AnsorBackend().method(given, threads))
         self._folder = folder
         self._turns = itertools.count(os.getpid())  # jobs begin at different places of the set
 
