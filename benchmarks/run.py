@@ -38,7 +38,7 @@ BENCHMARKS = {
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
     "thesis": ["thesis.py"],
-    "thesis_distortion": ["thesis.py", "--only-distortion", "--policies", "predictive", "--trials", "192"],
+    "thesis_distortion": ["thesis.py", "--only-distortion", "--policies", "predictive", "--trials", "120"],
     "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
     "thesis_alone": [*FOUR_JOBS, "--trials", "192", "--policies", "predictive", "sequential"],
 }

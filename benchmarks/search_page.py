@@ -19,6 +19,8 @@ from autosched.units import latency
 
 Run = Mapping[str, Any]
 CHECKPOINTS = (64, 256)
+NEARLY = 0.01
+"""A method is nearly as good as another that is better by this share."""
 PAIRS = (
     ("tc", "tc random", 0.90), ("tc compat", "tc random", None), ("ansor", "stock", 1.00), ("tc", "ansor", None),
     ("autotvm xgb", "autotvm random", 0.85), ("autotvm ga", "autotvm random", None), ("autotvm xgb", "ansor", 1.10),
@@ -80,16 +82,26 @@ def ratio(runs: Sequence[Run], method: str, against: str, trials: int) -> tuple[
     return math.exp(statistics.mean(means)), math.exp(error), len(means)
 
 
-def equalled(runs: Sequence[Run], method: str, against: str, trials: int) -> int | None:
-    """Trials after which a method is on average as good as another is in the end; None if it never is."""
+def equalled(runs: Sequence[Run], method: str, against: str, trials: int, slack: float = 0.0) -> int | None:
+    """Trials after which a method is on average as good as another is in the end, or worse by a share of `slack` at
+    most; None if it never is.
+    """
     own = {(run["task"], run["seed"]): run for run in runs if run["method"] == method and run["trials"] >= trials}
     other = {(run["task"], run["seed"]): run for run in runs if run["method"] == against and run["trials"] >= trials}
     both = [(own[key], other[key]) for key in own.keys() & other.keys() if other[key]["curve"]]
-    wanted = sum(math.log(_known(run, trials)) for _, run in both)
+    wanted = sum(math.log((1 + slack) * _known(run, trials)) for _, run in both)
     for number in range(1, trials + 1) if both else ():
         if sum(math.log(_known(run, number)) for run, _ in both) <= wanted:
             return number
     return None
+
+
+def _told(found: tuple[float, float, int], runs: Sequence[Run], method: str, against: str, trials: int) -> str:
+    """A ratio and when it was reached, as a cell of a table."""
+    mean, error, tasks = found
+    after, nearly = (equalled(runs, method, against, trials, slack) for slack in (0.0, NEARLY))
+    ends = f"as good after {after or 'no'} trials, nearly after {nearly or 'no'}"
+    return f"{mean:.3f} (x/: {error:.3f}, {tasks} tasks), {ends}"
 
 
 def _known(run: Run, trials: int) -> float:
@@ -106,10 +118,9 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
     for method, against, bar in PAIRS:
         cells = [ratio(runs, method, against, trials) for trials in checkpoints]
         if any(cells):
-            equal = [equalled(runs, method, against, trials) for trials in checkpoints]
             texts = [
-                "-" if c is None else f"{c[0]:.3f} (x/: {c[1]:.3f}, {c[2]} tasks), equal after {after or 'no'} trials"
-                for c, after in zip(cells, equal, strict=True)
+                "-" if c is None else _told(c, runs, method, against, n)
+                for c, n in zip(cells, checkpoints, strict=True)
             ]
             compared.append((f"{method} / {against}", "-" if bar is None else f"<= {bar:.2f}", *texts))
     head = ("latency, geometric mean", "bar", *(f"{trials} trials" for trials in checkpoints))
@@ -177,7 +188,7 @@ def section(told: Mapping[str, Any]) -> list[str]:
         "## Search methods on single tasks",
         "",
         f"`make bench-search`: equal trials, up to {seeds} seeds, one core that is measured on. Candidates are",
-        "measured once each, whichever runs ask for them, and the best of each run once more.",
+        "measured once each, whichever runs ask for them, and the best of each run once more. Nearly: within 1 %.",
     ]
     for title, (head, rows) in tables(told).items():
         lines += ["", f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]

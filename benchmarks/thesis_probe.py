@@ -82,9 +82,9 @@ class ProbedBackend:
 class ProbedSession(TvmSession):
     """One job that also measures the fixed set."""
 
-    def __init__(self, folder: Path, job: JobSpec, *rest: Any) -> None:
-        given = options.read("ansor", AnsorBackend.options, job.options)
-        super().__init__(job, *rest, given, lambda threads: AnsorBackend().method(given, threads))
+    def __init__(self, folder: Path, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> None:
+        given, ansor = options.read("ansor", AnsorBackend.options, job.options), AnsorBackend()
+        super().__init__(job, model, workdir, outdir, device_cores, given, lambda threads: ansor.method(given, threads))
         self._folder = folder
         self._turns = itertools.count(os.getpid())  # jobs begin at different places of the set
 

@@ -51,6 +51,8 @@ def test_how_many_trials_equal_what_another_method_ends_with() -> None:
     assert equalled(runs, "tc", "tc random", 64) == 2
     assert equalled(runs, "tc random", "tc", 64) is None
     assert equalled(runs, "tc", "ansor", 64) is None
+    slow = [run("tc", 9.0, 1.005), run("tc random", 1.0)]
+    assert (equalled(slow, "tc", "tc random", 64), equalled(slow, "tc", "tc random", 64, 0.01)) == (None, 2)
 
 
 def test_the_median_curve_begins_when_all_seeds_have_something() -> None:
