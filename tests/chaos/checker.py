@@ -1,0 +1,168 @@
+"""What must be true after a run, whatever went wrong in it. Each rule reads the evidence and yields what breaks it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from autosched.model import NETWORK_TASK, JobState, Purpose
+from autosched.protocol import Span
+from chaos.evidence import Evidence, Life, LoggedStep
+
+CANCEL_S = 5.0
+"""A step that was ordered before its job was cancelled begins no later than this."""
+Rule = Callable[[Evidence], Iterator[str]]
+
+
+def submits(evidence: Evidence) -> Iterator[str]:
+    """Every acknowledged submit is there, as it was submitted."""
+    for line in _told(evidence, "submitted"):
+        there = evidence.jobs.get(line["job"])
+        if there is None or there.name != line["name"]:
+            yield f"job {line['job']} ({line['name']}) was accepted, and is {there and there.name!r} in the database"
+
+
+def cancels(evidence: Evidence) -> Iterator[str]:
+    """Every acknowledged cancel holds: the job has ended, and nothing of it begins any more."""
+    for line in _told(evidence, "cancelled"):
+        job = line["job"]
+        if job not in evidence.jobs:
+            continue  # told above
+        if job in evidence.cancels and evidence.ends.get(job) != [JobState.CANCELLED]:
+            yield f"job {job} was cancelled, and its ends are {evidence.ends.get(job)}"
+        late = [s for life in evidence.of(job) for s in life.steps if s.began_at > line["at"] + CANCEL_S]
+        if late:
+            yield f"job {job} was cancelled at {line['at']:.3f}, and began {_name(late[0])} at {late[0].began_at:.3f}"
+
+
+def ends(evidence: Evidence) -> Iterator[str]:
+    """Every job ends, once, and as its user was told."""
+    for job, spec in evidence.jobs.items():
+        if len(evidence.ends.get(job, [])) != 1:
+            yield f"job {job} ({spec.name}) has these ends: {evidence.ends.get(job, [])}"
+    for line in _told(evidence, "ended"):
+        if [line["state"]] != evidence.ends.get(line["job"]):
+            yield f"of job {line['job']} its user heard {line['state']}; it has {evidence.ends.get(line['job'])}"
+
+
+def completions(evidence: Evidence) -> Iterator[str]:
+    """Every step of which its client knows that it is counted is counted, once; and nothing that no client has made."""
+    for job in evidence.jobs:
+        lives = evidence.of(job)
+        for task in {step.task for life in lives for step in life.steps} | {t for j, t in evidence.spans if j == job}:
+            counted = [span for span in evidence.spans.get((job, task), []) if span.outcome != "lost"]
+            if not _fits(lives, task, counted, evidence.ends.get(job) == [JobState.DONE]):
+                yield (
+                    f"task {task} of job {job}: its clients made"
+                    f" {[s.stage for life in lives for s in life.steps if s.task == task]},"
+                    f" counted are {[span.stage for span in counted]}"
+                )
+
+
+def _fits(lives: list[Life], task: int, counted: list[Span], done: bool) -> bool:
+    """Whether what was counted is what was made, but for last steps of which a client that died did not hear."""
+    reached = {0}
+    for life in lives:
+        of_task = [step for step in life.steps if step.task == task]
+        for step in of_task:
+            further = {n + 1 for n in reached if n < len(counted) and _is(step, counted[n])}
+            unheard = step is of_task[-1] and not (done and life is lives[-1])
+            reached = further | (reached if unheard else set())
+    return len(counted) in reached
+
+
+def _is(step: LoggedStep, span: Span) -> bool:
+    return (
+        step.ended_at is not None
+        and (step.stage, step.units) == (span.stage, span.units)
+        and step.ok == (span.outcome == "done")
+    )
+
+
+def repetitions(evidence: Evidence) -> Iterator[str]:
+    """A client makes no step twice: only its own death may cost work."""
+    for lives in evidence.lives.values():
+        for life in lives:
+            for task in {step.task for step in life.steps}:
+                for before, after in pairwise(step for step in life.steps if step.task == task):
+                    if before.stage == after.stage and (before.ok or before.ended_at is None):
+                        yield f"{_name(before)} was made again by the same client"
+
+
+def overlaps(evidence: Evidence) -> Iterator[str]:
+    """No two steps are on one unit at one moment."""
+    by_unit: dict[str, list[LoggedStep]] = {}
+    for step in evidence.steps:
+        if step.others:
+            yield f"{_name(step)} began on {step.units} while process {step.others} was there"
+        for unit in step.units:
+            by_unit.setdefault(unit, []).append(step)
+    for unit, steps in by_unit.items():
+        done = sorted((s for s in steps if s.ended_at is not None), key=lambda step: step.began_at)
+        for before, after in pairwise(done):
+            if (before.ended_at or 0.0) > after.began_at:
+                yield f"{_name(before)} and {_name(after)} overlap on {unit}"
+
+
+def trials(evidence: Evidence) -> Iterator[str]:
+    """Every trial counts once, was measured as it is stored, and is stored if its client knows so."""
+    for job, spec in evidence.jobs.items():
+        records = evidence.records.get(job, [])
+        numbers = Counter(record.trial for record in records)
+        yield from (f"record {number} of job {job} is there {n} times" for number, n in numbers.items() if n > 1)
+        plain = Counter((r.task, r.candidate.hex()) for r in records if r.purpose is Purpose.TRIAL)
+        yield from (f"candidate {name} of job {job} counts {n} times" for name, n in plain.items() if n > 1)
+        budget = spec.trials
+        if budget is not None and plain.total() > budget:
+            yield f"job {job} has {plain.total()} trials, and asked for {budget}"
+        if budget is not None and evidence.ends.get(job) == [JobState.DONE] and plain.total() < budget:
+            yield f"job {job} is done with {plain.total()} trials of {budget}"
+        stored = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records)
+        steps = [(life, step) for life in evidence.of(job) for step in life.steps]
+        measured = Counter((s.task, *one) for _, s in steps for one in s.measured)
+        yield from (f"record {one} of job {job} was never measured" for one in stored - measured)
+        for life in evidence.of(job):
+            acknowledged = {(s.task, *one) for s in life.acknowledged() for one in s.measured}
+            yield from (f"{one} of job {job} was acknowledged, and is not stored" for one in acknowledged - set(stored))
+
+
+RULES: tuple[Rule, ...] = (submits, cancels, ends, completions, repetitions, overlaps, trials)
+
+
+def violations(evidence: Evidence) -> list[str]:
+    """What is wrong; empty, as it should be, when nothing is."""
+    return [f"{rule.__name__}: {found}" for rule in RULES for found in rule(evidence)]
+
+
+def counts(evidence: Evidence) -> dict[str, int]:
+    """How much there was to check, and what the deaths of clients cost."""
+    dead = [life for lives in evidence.lives.values() for life in lives[:-1]]
+    again = [_products(life) for life in dead]
+    measured = Counter((s.job, s.task, one[0]) for s in evidence.steps if s.stage == "profile" for one in s.measured)
+    stored = sum(map(len, evidence.records.values()))
+    return {
+        "jobs": len(evidence.jobs),
+        "clients": sum(map(len, evidence.lives.values())),
+        "clients_that_died": len(dead),
+        "submits_acknowledged": len(_told(evidence, "submitted")),
+        "cancels_acknowledged": len(_told(evidence, "cancelled")),
+        "steps_made": len(evidence.steps),
+        "steps_acknowledged": sum(len(life.acknowledged()) for lives in evidence.lives.values() for life in lives),
+        "steps_running_at_a_death": sum(step.ended_at is None for life in dead for step in life.steps),
+        "steps_to_make_again_max": max(again, default=0),
+        "records": stored,
+        "measured": measured.total(),
+    }
+
+
+def _products(life: Life) -> int:
+    """Steps whose product dies with their client: selected and built candidates of which none is a record yet."""
+    last = {step.task: step for step in life.acknowledged() if step.task != NETWORK_TASK}
+    return sum({"select": 1, "build": 2}.get(step.stage, 0) for step in last.values())
+
+
+def _told(evidence: Evidence, event: str) -> list[dict[str, object]]:
+    return [line for line in evidence.told if line["event"] == event]
+
+
+def _name(step: LoggedStep) -> str:
+    return f"{step.stage} of task {step.task} of {step.job} (process {step.pid})"

@@ -1,0 +1,141 @@
+"""What is known after a run: the clients' own logs, what their user was told, and the database. Nothing else."""
+
+import json
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autosched import policies
+from autosched.core.actions import EndJob
+from autosched.core.events import JobCancelRequested, JobSubmitted
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.database import DATABASE
+from autosched.daemon.journal import EVENT, STEPS
+from autosched.model import JobId, JobSpec, JobState, Record, TaskIndex
+from autosched.protocol import Span
+
+USER = "user.jsonl"
+LOGS = "logs"
+
+
+@dataclass
+class LoggedStep:
+    """One step, as its client wrote it down."""
+
+    job: str
+    pid: int
+    task: TaskIndex
+    stage: str
+    units: tuple[str, ...]
+    others: tuple[str, ...]
+    """Processes that were on one of its units when it began: there must be none."""
+    began_at: float
+    ended_at: float | None = None
+    """None: its client died before."""
+    ok: bool = False
+    measured: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
+    """Candidates and their latencies."""
+
+
+@dataclass
+class Life:
+    """One client of a job, from its birth to its death."""
+
+    pid: int
+    steps: list[LoggedStep] = field(default_factory=list)
+
+    def acknowledged(self) -> list[LoggedStep]:
+        """Steps of which the client knows that their end is stored: it was told to go on with their task."""
+        last = {step.task: id(step) for step in self.steps}
+        return [step for step in self.steps if id(step) != last[step.task]]
+
+
+@dataclass
+class Evidence:
+    """All of it."""
+
+    lives: dict[str, list[Life]] = field(default_factory=dict)
+    """By the job's name."""
+    told: list[dict[str, Any]] = field(default_factory=list)
+    """What the user was told, in order."""
+    jobs: dict[JobId, JobSpec] = field(default_factory=dict)
+    cancels: set[JobId] = field(default_factory=set)
+    ends: dict[JobId, list[JobState]] = field(default_factory=dict)
+    spans: dict[tuple[JobId, TaskIndex], list[Span]] = field(default_factory=dict)
+    """Steps that have ended, by their ids."""
+    records: dict[JobId, list[Record]] = field(default_factory=dict)
+
+    def of(self, job: JobId) -> list[Life]:
+        """The clients of a job, one after the other."""
+        return self.lives.get(self.jobs[job].name, [])
+
+    @property
+    def steps(self) -> list[LoggedStep]:
+        """All that clients have begun."""
+        return [step for lives in self.lives.values() for life in lives for step in life.steps]
+
+
+def read(folder: Path) -> Evidence:
+    """Of a lab that has come to rest."""
+    evidence = Evidence(told=lines(folder / USER))
+    for path in sorted((folder / LOGS).iterdir()):
+        evidence.lives[path.stem] = lives(path.stem, lines(path))
+    db = sqlite3.connect(f"file:{folder / DATABASE}?mode=ro", uri=True)
+    try:
+        _read_database(db, evidence)
+    finally:
+        db.close()
+    return evidence
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """A log, one JSON object a line."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
+    """The clients whose lines these are, in order of their births."""
+    found: dict[int, Life] = {}
+    numbered: dict[tuple[int, int], LoggedStep] = {}
+    running: dict[tuple[int, TaskIndex], LoggedStep] = {}
+    for line in log:
+        pid = line["pid"]
+        match line["event"]:
+            case "born":
+                found[pid] = Life(pid)
+            case "began":
+                words = {name: line[name] for name in ("task", "stage")}
+                units, others = tuple(line["units"]), tuple(line["others"])
+                step = LoggedStep(job=job, pid=pid, units=units, others=others, began_at=line["at"], **words)
+                found[pid].steps.append(step)
+                numbered[pid, line["step"]] = running[pid, step.task] = step
+            case "ended":
+                numbered[pid, line["step"]].ended_at, numbered[pid, line["step"]].ok = line["at"], line["ok"]
+            case "measured":
+                running[pid, line["task"]].measured.append((line["candidate"], tuple(line["latency_s"])))
+    return list(found.values())
+
+
+def _read_database(db: sqlite3.Connection, evidence: Evidence) -> None:
+    scheduler = Scheduler(policies=policies.Installed())
+    for now, event_bytes, started in db.execute("SELECT now, event, started FROM journal ORDER BY seq"):
+        event = EVENT.decode(event_bytes)
+        if isinstance(event, JobSubmitted):
+            evidence.jobs[event.job] = event.spec
+        elif isinstance(event, JobCancelRequested):
+            evidence.cancels.add(event.job)
+        for action in scheduler.handle(now, event, STEPS.decode(started)):
+            if isinstance(action, EndJob):
+                evidence.ends.setdefault(action.job, []).append(action.state)
+    spans: dict[tuple[JobId, TaskIndex], list[Span]] = defaultdict(list)
+    for (body,) in db.execute("SELECT body FROM spans ORDER BY step"):
+        span = msgspec.msgpack.decode(body, type=Span)
+        spans[span.job, span.task].append(span)
+    records: dict[JobId, list[Record]] = defaultdict(list)
+    for job, body in db.execute("SELECT job, body FROM records ORDER BY job, ordinal"):
+        records[job].append(msgspec.msgpack.decode(body, type=Record))
+    evidence.spans, evidence.records = dict(spans), dict(records)

@@ -1,0 +1,224 @@
+"""A real daemon in a folder of its own, its clients as they write themselves down, and a user who keeps it busy."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from autosched.daemon.database import DATABASE
+from autosched.daemon.process import kill_strays
+from autosched.errors import DaemonUnreachable
+from autosched.model import JobId, JobSpec, JobState
+from autosched.protocol import JobList, ListJobs
+from autosched.remote import Daemon
+from chaos import witness
+from chaos.evidence import LOGS, USER, Life, lines, lives
+
+BOARDS = 4
+DEADLINE_S = 120.0
+POLL_S = 0.02
+MODEL = b"any bytes: the mock backend reads no model"
+_forks = multiprocessing.get_context("forkserver")
+
+
+def _serve(config: str, log: str, path: list[str]) -> None:
+    """In a process of its own, which has imported everything already: be the daemon."""
+    sys.path[:0], os.environ["PYTHONPATH"] = path, os.pathsep.join(path)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.setsid()
+    from autosched.cli.app import run
+
+    os._exit(run(["serve", "-c", config]))
+
+
+class Lab:
+    """Starts, kills and asks one daemon."""
+
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        self.folder, self.address = folder, f"unix:{folder}/api.sock"
+        for name in (LOGS, "locks"):
+            (folder / name).mkdir(exist_ok=True)
+        self._config = folder / "autosched.toml"
+        boards = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(BOARDS))
+        head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n'
+        self._config.write_text(head + (settings or boards))
+        before = os.environ.get("PYTHONPATH")
+        self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
+        _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])
+        self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
+
+    # The daemon -------------------------------------------------------------------------------------------------------
+
+    def spawn(self, *, as_program: bool = False) -> None:
+        """Start the daemon: as its user would, or as a fork of a process that has imported it."""
+        log = self.folder / "daemon.log"
+        if as_program:
+            command = [sys.executable, "-m", "autosched", "serve", "-c", str(self._config)]
+            with log.open("ab") as file:
+                environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
+                self._process = subprocess.Popen(
+                    command, stdout=file, stderr=file, env=environment, start_new_session=True
+                )
+        else:
+            self._process = _forks.Process(target=_serve, args=(str(self._config), str(log), self._path))
+            self._process.start()
+
+    async def serving(self) -> Daemon:
+        """Wait until the daemon answers. Raises AssertionError when it has ended instead."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                with suppress(DaemonUnreachable):
+                    return await Daemon.connect(self.address)
+                assert self.alive, f"the daemon has ended: {self.last_words()}"
+                await asyncio.sleep(POLL_S)
+
+    async def start(self, *, as_program: bool = False) -> float:
+        """Start it and wait until it answers; returns the seconds that took."""
+        began_at = time.monotonic()
+        self.spawn(as_program=as_program)
+        (await self.serving()).close()
+        return time.monotonic() - began_at
+
+    async def end(self, how: signal.Signals = signal.SIGKILL) -> float:
+        """Send it a signal and wait for its end; returns the seconds that took."""
+        began_at = time.monotonic()
+        assert self._process is not None and self._process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, how)
+        wait = self._process.wait if isinstance(self._process, subprocess.Popen) else self._process.join
+        await asyncio.to_thread(wait, DEADLINE_S)
+        return time.monotonic() - began_at
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        if isinstance(self._process, subprocess.Popen):
+            return self._process.poll() is None
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon."""
+        assert self._process is not None and self._process.pid is not None
+        return self._process.pid
+
+    def rows(self) -> int:
+        """How many events the journal has."""
+        db = sqlite3.connect(f"file:{self.folder / DATABASE}?mode=ro", uri=True, timeout=DEADLINE_S)
+        try:
+            return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+        finally:
+            db.close()
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join((self.folder / "daemon.log").read_text(errors="replace").splitlines()[-30:])
+
+    def clean(self) -> None:
+        """Leave no process behind."""
+        kill_strays(self.folder / "jobs")
+
+    # Clients ----------------------------------------------------------------------------------------------------------
+
+    def clients(self, job: str) -> list[Life]:
+        """As they wrote themselves down."""
+        return lives(job, lines(self.folder / LOGS / f"{job}.log"))
+
+    def spec(self, name: str, *, model: str, lets: str = "mock", **words: Any) -> JobSpec:
+        """A job whose client writes its log; options of the backend are keywords, but for the fields of a JobSpec."""
+        fields = {key: words.pop(key) for key in list(words) if key in JobSpec.__struct_fields__}
+        options = {"log": f"{self.folder / LOGS / name}.log", "locks": f"{self.folder}/locks", "lets": lets, **words}
+        return JobSpec(name=name, model=model, backend=witness.NAME, options=options, **fields)
+
+
+class User:
+    """Submits jobs, cancels some, looks at them, and writes down what the daemon has acknowledged."""
+
+    def __init__(self, lab: Lab, rng: random.Random) -> None:
+        self._lab, self._rng, self._log = lab, rng, lab.folder / USER
+        self._names = 0
+        self.active: dict[JobId, str] = {}
+        """Acknowledged, and not known to have ended."""
+        self.ended = 0
+        self._model = ""
+
+    def tell(self, **words: Any) -> None:
+        """Write down what was acknowledged just now."""
+        with self._log.open("a") as file:
+            file.write(json.dumps({"at": time.monotonic(), **words}) + "\n")
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Daemon]:
+        """A connection, once the daemon answers."""
+        while True:
+            with suppress(DaemonUnreachable):
+                daemon = await Daemon.connect(self._lab.address)
+                break
+            await asyncio.sleep(POLL_S)
+        try:
+            yield daemon
+        finally:
+            daemon.close()
+
+    async def submit(self, daemon: Daemon, **words: Any) -> tuple[JobId, str]:
+        """Submit one job; its number and, of an external one, its token. Raises AutoschedError: who knows."""
+        if not self._model:
+            path = self._lab.folder / "model.onnx"
+            path.write_bytes(MODEL)
+            self._model = await daemon.upload(path)
+        self._names += 1
+        name = f"net{self._names}"
+        spec = self._lab.spec(name, **{"model": self._model, "seed": self._names, **words})
+        submitted = await daemon.submit(spec)
+        self.tell(event="submitted", job=submitted.job, name=name)
+        self.active[submitted.job] = name
+        return submitted.job, submitted.token
+
+    async def cancel(self, daemon: Daemon, job: JobId) -> None:
+        """Cancel a job."""
+        await daemon.cancel(job)
+        self.tell(event="cancelled", job=job)
+
+    async def look(self, daemon: Daemon) -> None:
+        """See which jobs have ended."""
+        views = (await daemon.link.call(ListJobs(limit=500), JobList)).jobs
+        for view in views:
+            if view.job in self.active and JobState(view.state).ended:
+                self.tell(event="ended", job=view.job, state=view.state)
+                del self.active[view.job]
+                self.ended += 1
+
+    async def keep_busy(self, jobs: int, cancel_ratio: float, **words: Any) -> None:
+        """For ever: so many jobs are active; now and then one of them is cancelled."""
+        while True:
+            async with self.connected() as daemon:
+                with suppress(DaemonUnreachable):
+                    while True:
+                        await self.look(daemon)
+                        while len(self.active) < jobs:
+                            job, _ = await self.submit(daemon, **words)
+                            if self._rng.random() < cancel_ratio:
+                                await self.cancel(daemon, self._rng.choice(list(self.active)))
+                        await asyncio.sleep(0.1)
+
+    async def rest(self, timeout_s: float) -> None:
+        """Wait until all jobs have ended. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while self.active:
+                async with self.connected() as daemon:
+                    with suppress(DaemonUnreachable):
+                        await self.look(daemon)
+                await asyncio.sleep(0.1)

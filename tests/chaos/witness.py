@@ -1,0 +1,163 @@
+"""A backend that lets another one work and writes down what its client does: the log that the checker reads.
+
+Each line is one write to a file of the job, with the machine's monotonic clock. While a step runs, it holds the locks
+of its units: the kernel lets go of them when a process dies, so a lock that cannot be had shows two steps on one unit
+at the same moment, whoever else is being killed just then.
+"""
+
+import fcntl
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from autosched import backend
+from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
+from autosched.model import NETWORK_TASK, JobSpec, Record, TaskIndex, TaskInfo
+from packages import install
+
+NAME = "witness"
+
+
+def on_path(folder: Path) -> list[Path]:
+    """What must be on the path of daemon and clients, so that they find this backend."""
+    if not (packages := folder / "packages").exists():
+        install(packages, backend.GROUP, {}, **{NAME: "chaos.witness:WitnessBackend"})
+    return [Path(__file__).parents[1], packages]
+
+
+class Log:
+    """One life of a client."""
+
+    def __init__(self, path: Path, locks: Path) -> None:
+        self._path, self._locks, self._steps = path, locks, itertools.count(1)
+        self.write(event="born")
+
+    def write(self, **words: Any) -> None:
+        """One line in one write."""
+        line = json.dumps({"pid": os.getpid(), "at": time.monotonic(), **words}).encode() + b"\n"
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, line)
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def step(self, task: TaskIndex, lease: Lease) -> Iterator[None]:
+        """From its first moment to its last."""
+        number, ok = next(self._steps), False
+        with ExitStack() as held:
+            others = [other for unit in lease.units if (other := held.enter_context(self._holding(unit)))]
+            self.write(event="began", step=number, task=task, stage=lease.stage, units=lease.units, others=others)
+            try:
+                yield
+                ok = True
+            finally:
+                self.write(event="ended", step=number, task=task, ok=ok)
+
+    @contextmanager
+    def _holding(self, unit: str) -> Iterator[str]:
+        """Yields who else is on the unit; empty, as it should be, for nobody."""
+        file = os.open(self._locks / unit.replace("/", "-"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield os.pread(file, 20, 0).decode()
+            else:
+                os.pwrite(file, f"{os.getpid():<20}".encode(), 0)
+                yield ""
+        finally:
+            os.close(file)
+
+
+class WitnessBackend:
+    """The entry point. Options: `log`, `locks` (a folder) and `lets` (the backend that works); all others are its."""
+
+    api = backend.BACKEND_API
+
+    def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> "WitnessSession":
+        """A life begins."""
+        options = dict(job.options)
+        log, lets = Log(Path(str(options.pop("log"))), Path(str(options.pop("locks")))), str(options.pop("lets"))
+        spec = JobSpec(**{name: getattr(job, name) for name in job.__struct_fields__} | {"options": options})
+        return WitnessSession(backend.load(lets).open(spec, model, workdir, outdir, device_cores), log)
+
+
+class WitnessSession:
+    """One job."""
+
+    def __init__(self, session: Session, log: Log) -> None:
+        self._session, self._log = session, log
+
+    def import_network(self, lease: Lease) -> Network:
+        """Passed on."""
+        with self._log.step(NETWORK_TASK, lease):
+            return self._session.import_network(lease)
+
+    def tuner(self, task: TaskInfo, seed: int) -> "WitnessTuner":
+        """The search for one task."""
+        return WitnessTuner(self._session.tuner(task, seed), task.task, self._log)
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Passed on."""
+        with self._log.step(NETWORK_TASK, lease):
+            self._session.compile(records, lease)
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Passed on."""
+        with self._log.step(NETWORK_TASK, lease):
+            return self._session.evaluate(lease)
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Passed on."""
+        self._session.kill(lease)
+
+
+class WitnessTuner:
+    """The search for one task."""
+
+    def __init__(self, tuner: Tuner, task: TaskIndex, log: Log) -> None:
+        self._tuner, self._task, self._log = tuner, task, log
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Passed on."""
+        self._tuner.restore(records)
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        """Passed on."""
+        with self._log.step(self._task, lease):
+            return self._tuner.select(count, lease)
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        """Passed on."""
+        with self._log.step(self._task, lease):
+            return self._tuner.build(candidates, lease)
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Passed on, each measurement written down."""
+        return self._measured(self._tuner.profile(built, lease), lease)
+
+    def default(self) -> bytes | None:
+        """Passed on."""
+        return self._tuner.default()
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Passed on, each measurement written down."""
+        return self._measured(self._tuner.compare(built, lease), lease)
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        """Passed on."""
+        with self._log.step(self._task, lease):
+            self._tuner.update(measured, lease)
+
+    def _measured(self, all_of_them: Iterator[Measured], lease: Lease) -> Iterator[Measured]:
+        with self._log.step(self._task, lease):
+            for one in all_of_them:
+                said = {"candidate": one.candidate.hex(), "latency_s": one.latency_s, "failed": bool(one.failure)}
+                self._log.write(event="measured", task=self._task, **said)
+                yield one

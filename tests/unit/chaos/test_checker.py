@@ -1,0 +1,133 @@
+"""The checker of `make chaos` finds each kind of violation: one sound past, and everything that may be wrong with it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from autosched.model import JobSpec, JobState, Record
+from autosched.protocol import Span
+from chaos.checker import CANCEL_S, counts, violations
+from chaos.evidence import Evidence, LoggedStep, lines, lives
+
+STAGES = {
+    "net1": (
+        (10, [(0, "import"), (1, "select"), (1, "build"), (1, "profile")]),
+        (11, [(0, "import"), (1, "select"), (1, "build"), (1, "profile"), (1, "update"), (0, "compile")]),
+    ),
+    "net2": ((12, [(0, "import"), (1, "select")]),),
+}
+MEASURED = {10: "aa", 11: "bb"}
+LATENCY_S = (0.001,)
+
+
+def written() -> dict[str, list[dict[str, object]]]:
+    """The clients' logs: the first client of net1 dies while it measures, and net2 is cancelled."""
+    logs: dict[str, list[dict[str, object]]] = {}
+    at = 0.0
+    for job, clients in STAGES.items():
+        log = logs[job] = []
+        for pid, steps in clients:
+            log.append({"event": "born", "pid": pid, "at": at})
+            for number, (task, stage) in enumerate(steps):
+                at += 1.0
+                unit = "board0" if stage == "profile" else "host/0"
+                line = {"pid": pid, "step": number, "task": task, "at": at}
+                log.append({**line, "event": "began", "stage": stage, "units": [unit], "others": []})
+                if stage == "profile":
+                    log.append({**line, "event": "measured", "candidate": MEASURED[pid], "latency_s": LATENCY_S})
+                if (pid, stage) != (10, "profile"):
+                    log.append({**line, "event": "ended", "at": at + 0.5, "ok": True})
+    return logs
+
+
+def sound() -> Evidence:
+    """A past in which a client died and a job was cancelled, and nothing is wrong."""
+    evidence = Evidence({job: lives(job, log) for job, log in written().items()})
+    evidence.jobs = {n: JobSpec(name=f"net{n}", model="0" * 64, trials=2) for n in (1, 2)}
+    evidence.ends = {1: [JobState.DONE], 2: [JobState.CANCELLED]}
+    evidence.cancels = {2}
+    evidence.told = [
+        *({"event": "submitted", "job": n, "name": f"net{n}", "at": 0.0} for n in (1, 2)),
+        {"event": "cancelled", "job": 2, "at": 20.0},
+        {"event": "ended", "job": 1, "state": "done", "at": 30.0},
+    ]
+    for number, step in enumerate(evidence.steps):
+        outcome = "done" if step.ended_at is not None else "lost"
+        span = Span(number, int(step.job[3:]), step.task, step.stage, step.units, 0.0, 0.0, 0.0, outcome)
+        evidence.spans.setdefault((span.job, span.task), []).append(span)
+    evidence.records = {1: [record(0, "aa"), record(1, "bb")]}
+    return evidence
+
+
+def record(trial: int, candidate: str, latency_s: tuple[float, ...] = LATENCY_S) -> Record:
+    return Record(task=1, trial=trial, candidate=bytes.fromhex(candidate), latency_s=latency_s)
+
+
+def step_of(evidence: Evidence, pid: int, stage: str) -> LoggedStep:
+    return next(step for step in evidence.steps if (step.pid, step.stage) == (pid, stage))
+
+
+def repeat(evidence: Evidence, pid: int, stage: str) -> None:
+    life = next(life for lives in evidence.lives.values() for life in lives if life.pid == pid)
+    life.steps.insert(life.steps.index(step_of(evidence, pid, stage)), step_of(evidence, pid, stage))
+
+
+def change(evidence: Evidence, task: int, index: int, **words: str) -> None:
+    evidence.spans[1, task][index] = replace(evidence.spans[1, task][index], **words)
+
+
+def test_nothing_is_wrong_with_a_sound_past() -> None:
+    assert violations(sound()) == []
+    told = counts(sound())
+    assert (told["clients_that_died"], told["steps_running_at_a_death"], told["steps_to_make_again_max"]) == (1, 1, 2)
+
+
+WRONG: dict[str, tuple[str, Callable[[Evidence], object]]] = {
+    "an accepted job is gone": ("submits", lambda e: e.told.append({"event": "submitted", "job": 3, "name": "net3"})),
+    "a number was used twice": ("submits", lambda e: e.jobs.update({2: replace(e.jobs[2], name="another")})),
+    "a cancelled job ended otherwise": ("cancels", lambda e: e.ends.update({2: [JobState.DONE]})),
+    "a cancelled job goes on": (
+        "cancels", lambda e: setattr(step_of(e, 12, "select"), "began_at", 20.1 + CANCEL_S),
+    ),
+    "a job does not end": ("ends", lambda e: e.ends.pop(1)),
+    "a job ends twice": ("ends", lambda e: e.ends[1].append(JobState.DONE)),
+    "an end was taken back": ("ends", lambda e: e.ends.update({1: [JobState.FAILED]})),
+    "a completion is lost": ("completions", lambda e: e.spans[1, 1].pop(0)),
+    "the last completion is lost": ("completions", lambda e: e.spans[1, 0].pop()),
+    "a completion counts twice": ("completions", lambda e: e.spans[1, 1].append(e.spans[1, 1][-1])),
+    "nobody made what is counted": ("completions", lambda e: e.spans.update({(1, 7): [e.spans[1, 1][0]]})),
+    "completions are reordered": ("completions", lambda e: e.spans[1, 1].reverse()),
+    "it was counted on another unit": ("completions", lambda e: change(e, 1, 0, units=("host/1",))),  # type: ignore[arg-type]
+    "a success is counted as a failure": ("completions", lambda e: change(e, 1, 0, outcome="failed")),
+    "a client made a step twice": ("repetitions", lambda e: repeat(e, 11, "build")),
+    "somebody was on the unit": ("overlaps", lambda e: setattr(step_of(e, 11, "build"), "others", ("10",))),
+    "times overlap": ("overlaps", lambda e: setattr(step_of(e, 10, "build"), "ended_at", 5.1)),
+    "a record is there twice": ("trials", lambda e: e.records[1].append(record(1, "bb"))),
+    "a trial counts twice": ("trials", lambda e: e.records[1].append(record(2, "bb"))),
+    "the budget is exceeded": ("trials", lambda e: e.records[1].append(record(2, "cc"))),
+    "the budget is not spent": ("trials", lambda e: e.records[1].pop(0)),
+    "nobody measured it so": ("trials", lambda e: e.records[1].append(record(2, "bb", (0.5,)))),
+    "an acknowledged record is lost": (
+        "trials", lambda e: e.records.update({1: [record(0, "aa"), record(1, "cc")]}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "spoil"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_found(rule: str, spoil: Callable[[Evidence], object]) -> None:
+    evidence = sound()
+    spoil(evidence)
+    assert rule in {found.partition(":")[0] for found in violations(evidence)}
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "net1.log"
+    path.write_text("".join(json.dumps(line) + "\n" for line in written()["net1"]))
+    first, second = lives("net1", lines(path))
+    assert [life.pid for life in (first, second)] == [10, 11]
+    dying = first.steps[-1]
+    assert (dying.stage, dying.ended_at, dying.measured) == ("profile", None, [("aa", LATENCY_S)])
+    assert [step.stage for step in second.acknowledged()] == ["import", "select", "build", "profile"]
