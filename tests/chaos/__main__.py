@@ -1,6 +1,7 @@
-"""The fault matrix against a real daemon with 50 clients: ``make chaos``, or ``python -m chaos`` with tests/ on the path.
+"""The fault matrix against a real daemon with 50 clients: `make chaos`, or `python -m chaos` with tests/ on the path.
 
-Prints one JSON object; ``violations`` must be empty. ``--keep FOLDER`` leaves logs and database there.
+Prints one JSON object with a part for each of PARTS; their ``violations`` must be empty. ``--keep FOLDER`` leaves logs
+and databases there.
 """
 
 import argparse
@@ -11,22 +12,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-from chaos.run import Plan, kills
+from chaos import run
+
+PARTS = {"kills": run.kills, "matrix": run.matrix}
 
 
 def main() -> int:
     """Run and tell."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--kills", type=int, default=1_000, help="of the daemon (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=50, help="at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="an empty folder to work in that stays")
     args = parser.parse_args()
-    plan = Plan(kills=args.kills, clients=args.clients)
+    plan = run.Plan(kills=args.kills, clients=args.clients)
+    told = {}
     with tempfile.TemporaryDirectory(prefix="autosched-chaos-") as temporary:
-        told = asyncio.run(kills(args.keep or Path(temporary), plan, random.Random(args.seed)))
+        for part in args.parts:
+            folder = (args.keep or Path(temporary)) / part
+            folder.mkdir()
+            told[part] = asyncio.run(PARTS[part](folder, plan, random.Random(args.seed)))
     sys.stdout.write(json.dumps(told, indent=1) + "\n")
-    return bool(told["violations"])
+    return any(part["violations"] for part in told.values())
 
 
 if __name__ == "__main__":

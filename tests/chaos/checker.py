@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 from autosched.model import NETWORK_TASK, JobState, Purpose
 from autosched.protocol import Span
@@ -160,7 +161,7 @@ def _products(life: Life) -> int:
     return sum({"select": 1, "build": 2}.get(step.stage, 0) for step in last.values())
 
 
-def _told(evidence: Evidence, event: str) -> list[dict[str, object]]:
+def _told(evidence: Evidence, event: str) -> list[dict[str, Any]]:
     return [line for line in evidence.told if line["event"] == event]
 
 

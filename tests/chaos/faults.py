@@ -3,33 +3,44 @@
 import asyncio
 import os
 import random
+import resource
 import signal
 import time
+from collections.abc import Mapping
+from typing import Any
 
+from autosched.daemon.process import resident_bytes
+from autosched.errors import Refused
+from autosched.model import JobId, JobState
+from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans
+from autosched.wire import Peer
 from chaos.evidence import Life
 from chaos.lab import POLL_S, Lab, User
+from chaos.proxy import Cable
+from processes import dies, is_dead
 
-ROWS = 20
-"""Rows that the daemon writes between two kills, on average. Counted in rows, a moment is as random on a busy machine:
-now only some clients have come back, now all of them, and steps have ended."""
 ROWS_S = 2.0
-"""It is not waited longer for them."""
+"""For more rows than come in this time is not waited."""
 EARLY = 0.25
 """So many daemons are killed before they serve."""
 PROGRAMS = 0.1
 """So many are started as a program; the others are forks, since the imports are not what is tested."""
-FIND_S = 20.0
+FIND_S = 60.0
 
 
-async def kill_daemon(lab: Lab, rng: random.Random, serving_s: list[float]) -> None:
-    """Kill -9 at any moment of its life, its start included; then there is another one."""
+async def kill_daemon(lab: Lab, rng: random.Random, rows: float, serving_s: list[float]) -> None:
+    """Kill -9 at any moment of its life, its start included; then there is another one.
+
+    It has written so many rows on average. Counted in rows, a moment is as random on a busy machine: now only some
+    clients have come back, now all of them, and steps have ended.
+    """
     if rng.random() < EARLY and serving_s:
         await asyncio.sleep(rng.uniform(0.0, 1.2) * min(serving_s))
     else:
         began_at = time.monotonic()
         (await lab.serving()).close()
         serving_s.append(time.monotonic() - began_at)
-        await _rows(lab, round(rng.expovariate(1 / ROWS)))
+        await _rows(lab, round(rng.expovariate(1 / rows)))
     assert lab.alive, f"the daemon ended by itself: {lab.last_words()}"
     await lab.end(signal.SIGKILL)
     lab.spawn(as_program=rng.random() < PROGRAMS)
@@ -38,20 +49,141 @@ async def kill_daemon(lab: Lab, rng: random.Random, serving_s: list[float]) -> N
 async def _rows(lab: Lab, count: int) -> None:
     """Wait until the journal has so many rows more."""
     until, most = time.monotonic() + ROWS_S, lab.rows() + count
-    while lab.rows() < most and time.monotonic() < until:
+    while True:
+        if lab.rows() >= most or time.monotonic() > until:
+            return
         await asyncio.sleep(POLL_S / 4)
 
 
-async def kill_client(lab: Lab, user: User, rng: random.Random) -> None:
-    """Kill -9 of a client in the midst of a step."""
-    os.kill((await in_a_step(lab, user, rng)).pid, signal.SIGKILL)
+async def kill_client(lab: Lab, user: User, rng: random.Random) -> float:
+    """Kill -9 of a client in the midst of a step; returns after how many seconds the daemon knew."""
+    async with user.connected() as daemon:
+        life = await in_a_step(lab, user.active, rng)
+        (job,) = (job for job, name in user.active.items() if name == life.steps[0].job)
+        os.kill(life.pid, signal.SIGKILL)
+        began_at = time.monotonic()
+        async with asyncio.timeout(FIND_S):
+            while True:
+                if (await daemon.job(job)).state != JobState.RUNNING:
+                    return time.monotonic() - began_at
+                await asyncio.sleep(POLL_S / 4)
 
 
-async def in_a_step(lab: Lab, user: User, rng: random.Random) -> Life:
-    """A client that has just begun a step."""
+async def freeze_client(lab: Lab, user: User, rng: random.Random) -> float:
+    """SIGSTOP in the midst of a step; returns after how many seconds the daemon has ended it."""
+    life = await in_a_step(lab, user.active, rng)
+    os.kill(life.pid, signal.SIGSTOP)
+    began_at = time.monotonic()
+    assert await asyncio.to_thread(dies, life.pid, FIND_S), "nobody has noticed that a client is frozen"
+    return time.monotonic() - began_at
+
+
+async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any) -> float:
+    """SIGSTOP of a client that somebody else started, until its job was given up, then SIGCONT: what it says then
+    counts for nothing. Returns after how many seconds it was given up."""
+    async with user.connected() as daemon:
+        job, token = await user.submit(daemon, external=True, **work)
+        process = lab.host(job, token)
+        life = await in_a_step(lab, {job: user.active[job]}, rng)
+        os.kill(life.pid, signal.SIGSTOP)
+        began_at = time.monotonic()
+        async for _ in daemon.follow(job):
+            pass
+        noticed_s = time.monotonic() - began_at
+        os.kill(life.pid, signal.SIGCONT)
+        await asyncio.to_thread(process.wait, FIND_S)
+        return noticed_s
+
+
+async def cut_cable(lab: Lab, user: User, rng: random.Random, **work: Any) -> float:
+    """Bytes of a client's connection vanish, and neither end hears of it; returns after how many seconds it is back."""
+    cable = Cable(lab.folder)
+    address = await cable.open()
+    try:
+        async with user.connected() as daemon:
+            job, token = await user.submit(daemon, external=True, **work)
+            process = lab.host(job, token, address)
+            await in_a_step(lab, {job: user.active[job]}, rng)
+            began_at = time.monotonic()
+            cable.swallow()
+            await asyncio.wait_for(cable.another(), 2 * FIND_S)
+            noticed_s = time.monotonic() - began_at
+            async for view in daemon.follow(job):
+                last = view
+        assert last.state == JobState.DONE, f"the job whose connection was cut is {last.state}: {last.failure}"
+        await asyncio.to_thread(process.wait, FIND_S)
+        return noticed_s
+    finally:
+        cable.close()
+
+
+async def never_end(lab: Lab, user: User, **work: Any) -> float:
+    """A stage that never ends; returns after how many seconds it was killed."""
+    async with user.connected() as daemon:
+        job, _ = await user.submit(daemon, **work, hang_stage="build")
+        name = user.active[job]
+        async for view in daemon.follow(job):
+            if view.failed_steps:
+                break
+        step, *_ = (step for step in lab.clients(name)[-1].steps if step.stage == "build" and step.ended_at)
+        await user.cancel(daemon, job)
+        return (step.ended_at or 0.0) - step.began_at
+
+
+async def never_read(lab: Lab) -> tuple[float, float]:
+    """A user who asks and does not read the answers; returns after how many seconds it has to leave, and how many MiB
+    the daemon had grown by then."""
+    peer, before, began_at = Peer({}, FRAME_BYTES), resident_bytes(lab.pid), time.monotonic()
+    _, writer = await asyncio.open_unix_connection(lab.address.removeprefix("unix:"), limit=1)
+    grown = 0
+    try:
+        writer.write(peer.request(Hello(protocol=PROTOCOL, software="a slow reader"))[1])
+        async with asyncio.timeout(60.0):
+            while True:
+                writer.write(peer.request(ListSpans())[1])
+                await writer.drain()
+                await asyncio.sleep(POLL_S / 10)
+                grown = max(grown, resident_bytes(lab.pid) - before)
+    except ConnectionError:
+        return time.monotonic() - began_at, grown / 2**20
+    finally:
+        writer.close()
+
+
+async def fill_disk(lab: Lab, user: User, seconds: float, **work: Any) -> int:
+    """No file of the daemon may grow for a while; returns how many submits were refused. Then all is as before."""
+    limits = resource.prlimit(lab.pid, resource.RLIMIT_FSIZE)
+    async with user.connected() as daemon:
+        resource.prlimit(lab.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+        refused, until = 0, time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                await user.submit(daemon, **work)
+            except Refused as error:
+                refused += "free some space" in str(error)
+            await asyncio.sleep(0.1)
+        resource.prlimit(lab.pid, resource.RLIMIT_FSIZE, limits)
+        while True:
+            try:
+                await user.submit(daemon, **work)
+            except Refused:
+                await asyncio.sleep(POLL_S)
+            else:
+                return refused
+
+
+async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> tuple[float, float]:
+    """SIGTERM while steps run, and another daemon, as for an upgrade; returns the seconds of the end and the start."""
+    await in_a_step(lab, user.active, rng)
+    return await lab.end(signal.SIGTERM), await lab.start(as_program=True)
+
+
+async def in_a_step(lab: Lab, jobs: Mapping[JobId, str], rng: random.Random) -> Life:
+    """A client of one of these jobs that has just begun a step."""
     async with asyncio.timeout(FIND_S):
         while True:
-            for name in rng.sample(sorted(user.active.values()), len(user.active)):
-                if (found := lab.clients(name)) and any(step.ended_at is None for step in found[-1].steps):
-                    return found[-1]
+            for name in rng.sample(sorted(jobs.values()), len(jobs)):
+                life = next(reversed(lab.clients(name)), None)
+                if life is not None and not is_dead(life.pid) and any(step.ended_at is None for step in life.steps):
+                    return life
             await asyncio.sleep(POLL_S)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.daemon.database import DATABASE
-from autosched.daemon.process import kill_strays
+from autosched.daemon.process import JOB_DIR, kill_strays
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobId, JobSpec, JobState
 from autosched.protocol import JobList, ListJobs
@@ -47,14 +47,15 @@ def _serve(config: str, log: str, path: list[str]) -> None:
 class Lab:
     """Starts, kills and asks one daemon."""
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
+    def __init__(self, folder: Path, settings: str = "", boards: int = BOARDS) -> None:
+        """`boards`: so many devices without cores; without any, devices are what they are by default."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
             (folder / name).mkdir(exist_ok=True)
         self._config = folder / "autosched.toml"
-        boards = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(BOARDS))
+        devices = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(boards))
         head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n'
-        self._config.write_text(head + (settings or boards))
+        self._config.write_text(head + devices + settings)
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])
@@ -137,6 +138,17 @@ class Lab:
         """As they wrote themselves down."""
         return lives(job, lines(self.folder / LOGS / f"{job}.log"))
 
+    def host(self, job: JobId, token: str, address: str = "") -> subprocess.Popen[bytes]:
+        """Start the client of an external job."""
+        folder = self.folder / "jobs" / f"external-{job}"
+        folder.mkdir(parents=True)
+        words = {"PYTHONPATH": os.pathsep.join(self._path), "AUTOSCHED_TOKEN": token, JOB_DIR: str(folder)}
+        command = [sys.executable, "-m", "autosched.client", "--connect", address or self.address, "--job", str(job)]
+        with (folder / "client.log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, **words}, start_new_session=True
+            )
+
     def spec(self, name: str, *, model: str, lets: str = "mock", **words: Any) -> JobSpec:
         """A job whose client writes its log; options of the backend are keywords, but for the fields of a JobSpec."""
         fields = {key: words.pop(key) for key in list(words) if key in JobSpec.__struct_fields__}
@@ -209,7 +221,7 @@ class User:
                     while True:
                         await self.look(daemon)
                         while len(self.active) < jobs:
-                            job, _ = await self.submit(daemon, **words)
+                            await self.submit(daemon, **words)
                             if self._rng.random() < cancel_ratio:
                                 await self.cancel(daemon, self._rng.choice(list(self.active)))
                         await asyncio.sleep(0.1)

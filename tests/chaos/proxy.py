@@ -15,8 +15,7 @@ class Cable:
         self._server: asyncio.Server | None = None
         self._passing: set[asyncio.Task[None]] = set()
         self._whole = asyncio.Event()
-        self.connections = 0
-        """So many there have been."""
+        self._another = asyncio.Event()
 
     async def open(self) -> str:
         """Returns the address at this end."""
@@ -26,7 +25,11 @@ class Cable:
     def swallow(self) -> None:
         """From now on nothing arrives over the present connections, and none of them is closed."""
         self._whole.clear()
-        self._whole = asyncio.Event()
+        self._whole, self._another = asyncio.Event(), asyncio.Event()
+
+    async def another(self) -> None:
+        """Wait for the next connection after that."""
+        await self._another.wait()
 
     def close(self) -> None:
         """End all."""
@@ -39,7 +42,7 @@ class Cable:
         addresses = json.loads(self._whereabouts.read_bytes())["addresses"]
         host, port = tcp(next(address for address in addresses if address.startswith(TCP)))
         theirs, to_them = await asyncio.open_connection(host, port)
-        self.connections += 1
+        self._another.set()
         whole = self._whole
         whole.set()
         for source, target in ((reader, to_them), (theirs, writer)):

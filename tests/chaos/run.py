@@ -1,11 +1,12 @@
-"""One run: a lab, a user who keeps it busy, faults, rest, and the checker."""
+"""The parts of a run. Each has a lab of its own, a user who keeps it busy, faults, rest, and the checker at its end."""
 
 import asyncio
 import random
 import statistics
 import sys
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,69 +16,112 @@ from chaos.evidence import LOGS
 from chaos.lab import Lab, User
 
 START_S = 300.0
+STEP_TIMEOUT_S = 20.0
+Told = dict[str, Any]
+
+
+def _work() -> Told:
+    return {"trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5}
 
 
 @dataclass(frozen=True)
 class Plan:
     """How much is to go wrong."""
 
-    kills: int
-    clients: int
+    kills: int = 1_000
+    clients: int = 50
+    rows: float = 20.0
+    """Between two kills of the daemon, on average."""
     kills_s: float = 3_600.0
+    """No more kills after this time."""
     kills_per_client: int = 20
     """Of the daemon, for one of a client."""
     cancel_ratio: float = 0.1
-    rest_s: float = 600.0
-    work: dict[str, Any] = field(
-        default_factory=lambda: {
-            "trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5,
-        }
-    )  # fmt: skip
+    rest_s: float = 900.0
+    work: Told = field(default_factory=_work)
 
 
-async def kills(folder: Path, plan: Plan, rng: random.Random) -> dict[str, Any]:
-    """All of it; returns figures and violations."""
-    lab = Lab(folder)
-    user = User(lab, rng)
-    began_at = time.monotonic()
-    serving_s: list[float] = []
+@asynccontextmanager
+async def busy(lab: Lab, user: User, plan: Plan) -> AsyncIterator[None]:
+    """A daemon with clients at work; at the end all jobs have ended, and nothing is left."""
     try:
         await lab.start(as_program=True)
-        busy = asyncio.create_task(user.keep_busy(plan.clients, plan.cancel_ratio, **plan.work))
-        await at_work(lab, plan.clients)
-        up_at = time.monotonic()
-        for number in range(1, plan.kills + 1):
-            if time.monotonic() > up_at + plan.kills_s:
-                break
-            if number % 50 == 0:
-                print(f"{number} kills in {time.monotonic() - up_at:.0f} s", file=sys.stderr, flush=True)
-            await faults.kill_daemon(lab, rng, serving_s)
-            if number % plan.kills_per_client == 0:
-                (await lab.serving()).close()
-                await faults.kill_client(lab, user, rng)
-        busy.cancel()
+        keeping = asyncio.ensure_future(user.keep_busy(plan.clients, plan.cancel_ratio, **plan.work))
+        await _at_work(lab, plan.clients)
+        yield
+        keeping.cancel()
         with suppress(asyncio.CancelledError):
-            await busy
+            await keeping
         (await lab.serving()).close()
-        killed_at = time.monotonic()
         await user.rest(plan.rest_s)
-        await lab.end()
     finally:
-        if lab.alive:
-            await lab.end()
+        await lab.end()
         lab.clean()
-    found = evidence.read(folder)
-    return {
-        "kills": number,
-        "serving_s": {"median": statistics.median(serving_s), "max": max(serving_s)},
-        "seconds": {"start": up_at - began_at, "kills": killed_at - up_at, "rest": time.monotonic() - killed_at},
-        **checker.counts(found),
-        "violations": checker.violations(found)[:50],
-    }
 
 
-async def at_work(lab: Lab, clients: int) -> None:
+async def _at_work(lab: Lab, clients: int) -> None:
     """Wait until so many clients have begun a step."""
     async with asyncio.timeout(START_S):
-        while sum('"began"' in path.read_text() for path in (lab.folder / LOGS).iterdir()) < clients:
+        while True:
+            if sum('"began"' in path.read_text() for path in (lab.folder / LOGS).iterdir()) >= clients:
+                return
             await asyncio.sleep(0.2)
+
+
+async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """Daemons die at random moments, and now and then a client."""
+    lab = Lab(folder)
+    user, number = User(lab, rng), 0
+    serving_s: list[float] = []
+    noticed_s: list[float] = []
+    async with busy(lab, user, plan):
+        began_at = time.monotonic()
+        while number < plan.kills and time.monotonic() < began_at + plan.kills_s:
+            await faults.kill_daemon(lab, rng, plan.rows, serving_s)
+            number += 1
+            if number % plan.kills_per_client == 0:
+                (await lab.serving()).close()
+                noticed_s.append(await faults.kill_client(lab, user, rng))
+            if number % 50 == 0:
+                sys.stderr.write(f"{number} kills in {time.monotonic() - began_at:.0f} s\n")
+        took_s = time.monotonic() - began_at
+    told = {
+        "kills": number,
+        "seconds": took_s,
+        "serving_again_s": {"median": statistics.median(serving_s), "max": max(serving_s)},
+        "dead_client_noticed_s": {"median": statistics.median(noticed_s), "max": max(noticed_s)},
+    }
+    return _checked(folder, told)
+
+
+async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """Every other fault; those that only have to be waited for, at once."""
+    lab = Lab(folder, f"[scheduler]\nstep_timeout_s = {STEP_TIMEOUT_S}\n")
+    user, words, told = User(lab, rng), plan.work, Told()
+    async with busy(lab, user, plan):
+        told["dead_client_noticed_s"] = max([await faults.kill_client(lab, user, rng) for _ in range(5)])
+        waited_for: dict[str, Coroutine[Any, Any, float]] = {
+            "frozen_client_noticed_s": faults.freeze_client(lab, user, rng),
+            "frozen_foreign_client_noticed_s": faults.wake_client_late(lab, user, rng, **words),
+            "cut_cable_noticed_s": faults.cut_cable(lab, user, rng, **words),
+            "endless_stage_killed_s": faults.never_end(lab, user, **words),
+        }
+        told |= dict(zip(waited_for, await asyncio.gather(*waited_for.values()), strict=True))
+        told["slow_reader_left_s"], told["slow_reader_mib"] = await faults.never_read(lab)
+        told["submits_refused_on_a_full_disk"] = await faults.fill_disk(lab, user, 5.0, **words)
+        orders = [await faults.restart_in_order(lab, user, rng) for _ in range(5)]
+        told["sigterm_s"], told["serving_again_s"] = (max(times) for times in zip(*orders, strict=True))
+    return _checked(folder, told)
+
+
+BARS = {
+    "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "cut_cable_noticed_s": 35.0,
+    "endless_stage_killed_s": STEP_TIMEOUT_S + 5.0, "slow_reader_left_s": 15.0, "slow_reader_mib": 8.0,
+    "sigterm_s": 10.0, "serving_again_s": 5.0,
+}  # fmt: skip
+
+
+def _checked(folder: Path, told: Told) -> Told:
+    """The same, with what the checker says."""
+    found = evidence.read(folder)
+    return {**told, **checker.counts(found), "violations": checker.violations(found)[:50]}

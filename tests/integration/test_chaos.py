@@ -13,7 +13,7 @@ WORK = {"trials": 48, "tasks": 2, "build_s": 0.03, "profile_s": 0.08, "update_s"
 
 @pytest.mark.timeout(600)
 def test_a_hundred_daemons_die_and_nothing_is_lost(tmp_path: Path) -> None:
-    told = asyncio.run(kills(tmp_path, Plan(kills=100, clients=10, work=WORK), random.Random(1)))
+    told = asyncio.run(kills(tmp_path, Plan(kills=100, clients=10, rows=10.0, work=WORK), random.Random(1)))
     assert told["violations"] == []
     assert told["clients_that_died"] >= 1
     assert told["steps_acknowledged"] > 100

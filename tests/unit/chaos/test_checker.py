@@ -1,4 +1,4 @@
-"""The checker of `make chaos` finds each kind of violation: one sound past, and everything that may be wrong with it."""
+"""The checker of `make chaos` finds each kind of violation: a sound past, and all that may be wrong with it."""
 
 import json
 from collections.abc import Callable
