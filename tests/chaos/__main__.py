@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chaos import run
 
-PARTS = {"kills": run.kills, "matrix": run.matrix}
+PARTS = {"kills": run.kills, "matrix": run.matrix, "tvm": run.tvm}
 
 
 def main() -> int:
@@ -23,16 +23,18 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--kills", type=int, default=1_000, help="of the daemon (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=50, help="at once (default: %(default)s)")
+    parser.add_argument("--brief", action="store_true", help="short steps, and little time between two kills")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="an empty folder to work in that stays")
     args = parser.parse_args()
-    plan = run.Plan(kills=args.kills, clients=args.clients)
+    plan = run.Plan(args.kills, args.clients, 10.0, run.BRIEF) if args.brief else run.Plan(args.kills, args.clients)
     told = {}
     with tempfile.TemporaryDirectory(prefix="autosched-chaos-") as temporary:
         for part in args.parts:
             folder = (args.keep or Path(temporary)) / part
             folder.mkdir()
             told[part] = asyncio.run(PARTS[part](folder, plan, random.Random(args.seed)))
+            told[part]["missed"] = run.missed(told[part])
     sys.stdout.write(json.dumps(told, indent=1) + "\n")
     return any(part["violations"] for part in told.values())
 

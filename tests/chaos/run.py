@@ -16,12 +16,18 @@ from chaos.evidence import LOGS
 from chaos.lab import Lab, User
 
 START_S = 300.0
+TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 64, 20, 4.0
 STEP_TIMEOUT_S = 20.0
 Told = dict[str, Any]
+BARS = {
+    "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "frozen_foreign_client_noticed_s": 35.0,
+    "cut_cable_noticed_s": 35.0, "endless_stage_killed_s": STEP_TIMEOUT_S + 5.0, "slow_reader_left_s": 15.0,
+    "slow_reader_mib": 2.0, "sigterm_s": 10.0, "serving_again_s": 5.0,
+}  # fmt: skip
 
 
-def _work() -> Told:
-    return {"trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5}
+WORK = {"trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5}
+BRIEF = {"trials": 48, "tasks": 2, "build_s": 0.03, "profile_s": 0.08, "update_s": 0.02, "spread": 0.5}
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,14 @@ class Plan:
     clients: int = 50
     rows: float = 20.0
     """Between two kills of the daemon, on average."""
+    work: Told = field(default_factory=WORK.copy)
+    """Fields and options of the jobs."""
     kills_s: float = 3_600.0
     """No more kills after this time."""
     kills_per_client: int = 20
     """Of the daemon, for one of a client."""
     cancel_ratio: float = 0.1
     rest_s: float = 900.0
-    work: Told = field(default_factory=_work)
 
 
 @asynccontextmanager
@@ -88,8 +95,9 @@ async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
     told = {
         "kills": number,
         "seconds": took_s,
-        "serving_again_s": {"median": statistics.median(serving_s), "max": max(serving_s)},
-        "dead_client_noticed_s": {"median": statistics.median(noticed_s), "max": max(noticed_s)},
+        "serving_again_s": max(serving_s),
+        "serving_again_median_s": statistics.median(serving_s),
+        "dead_client_noticed_s": max(noticed_s, default=None),
     }
     return _checked(folder, told)
 
@@ -114,14 +122,40 @@ async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
     return _checked(folder, told)
 
 
-BARS = {
-    "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "cut_cable_noticed_s": 35.0,
-    "endless_stage_killed_s": STEP_TIMEOUT_S + 5.0, "slow_reader_left_s": 15.0, "slow_reader_mib": 8.0,
-    "sigterm_s": 10.0, "serving_again_s": 5.0,
-}  # fmt: skip
+async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """A network that is tuned with TVM: daemons die, and twice the client."""
+    import onnx  # only here: the rest needs no TVM
+
+    import nets
+
+    lab = Lab(folder, boards=0)
+    user, model = User(lab, rng), folder / "net.onnx"
+    onnx.save(nets.small_net(), model)
+    serving_s: list[float] = []
+    try:
+        await lab.start(as_program=True)
+        async with user.connected() as daemon:
+            words = {"lets": "ansor", "trials": TVM_TRIALS, "model": await daemon.upload(model)}
+            await user.submit(daemon, **words)
+        for number in range(1, TVM_KILLS + 1):
+            await asyncio.sleep(rng.uniform(0.0, TVM_GAP_S))
+            await faults.kill_daemon(lab, rng, plan.rows, serving_s)
+            if number % (TVM_KILLS // 2) == 0:
+                (await lab.serving()).close()
+                await faults.kill_client(lab, user, rng)
+        await user.rest(plan.rest_s)
+    finally:
+        await lab.end()
+        lab.clean()
+    return _checked(folder, {"kills": TVM_KILLS, "serving_again_s": max(serving_s)})
 
 
 def _checked(folder: Path, told: Told) -> Told:
     """The same, with what the checker says."""
     found = evidence.read(folder)
     return {**told, **checker.counts(found), "violations": checker.violations(found)[:50]}
+
+
+def missed(told: Told) -> list[str]:
+    """Which bars were not reached. On a machine that is busy with something else, that says nothing."""
+    return [f"{name}: {told[name]:.1f}, bar {bar:g}" for name, bar in BARS.items() if (told.get(name) or 0.0) > bar]

@@ -46,7 +46,7 @@ def written() -> dict[str, list[dict[str, object]]]:
 def sound() -> Evidence:
     """A past in which a client died and a job was cancelled, and nothing is wrong."""
     evidence = Evidence({job: lives(job, log) for job, log in written().items()})
-    evidence.jobs = {n: JobSpec(name=f"net{n}", model="0" * 64, trials=2) for n in (1, 2)}
+    evidence.jobs = {n: JobSpec(name=f"net{n}", model="0" * 64, trials=2, options={"lets": "mock"}) for n in (1, 2)}
     evidence.ends = {1: [JobState.DONE], 2: [JobState.CANCELLED]}
     evidence.cancels = {2}
     evidence.told = [
