@@ -9,15 +9,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
 export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 
-# Of `make bench-search`: what is to be compared, for example ARGS='--quick'.
+# Of `make chaos`, `make fuzz` and `make bench-search`: how much, for example ARGS='--quick'.
 ARGS ?=
 
-.PHONY: demo test seeds fuzz lint bench bench-thesis bench-search clean help
+.PHONY: demo test seeds fuzz chaos lint bench bench-thesis bench-search clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
+	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -44,6 +45,9 @@ lint: $(VENV)/.development
 
 fuzz: $(VENV)/.development
 	$(BIN)/python tests/fuzz.py $(ARGS)
+
+chaos: $(VENV)/.development
+	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py
