@@ -152,8 +152,8 @@ class State:
 
     @property
     def typical(self) -> bool:
-        """Whether stages are taken to be as most are; for the makespan a giant among them counts in full."""
-        return self.goal is not Goal.MAKESPAN
+        """Whether stages are taken to be as most are. For the makespan a giant among them counts in full."""
+        return self.goal is Goal.BALANCED
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources by these; only the steps that run are leased, nobody waits."""
