@@ -29,9 +29,15 @@ from autosched.protocol import (
     Authenticate,
     Challenge,
     DaemonInfo,
+    Done,
     Hello,
+    HoldJob,
     Info,
+    JobList,
     ListAudit,
+    ListJobs,
+    ReleaseJob,
+    SetJob,
     Submit,
     Submitted,
     Welcome,
@@ -101,6 +107,44 @@ def test_a_key_lets_in_and_its_role_decides(settings: str, tmp_path: Path, monke
             assert (chosen.who, chosen.command) == (f"key {made[Role.OPERATOR].id}", "choose_policy")
 
     run(work)
+
+
+def test_a_user_stops_his_own_jobs_and_an_operator_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ada, ben = (keyring.make(tmp_path / "keys", Role.USER)[0] for _ in range(2))
+    operator, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            (await user(tmp_path)).close()
+            async with come(served, ada, monkeypatch) as one:
+                first, second = [(await one.submit(spec())).job for _ in range(2)]
+            async with come(served, ben, monkeypatch) as other:
+                third = (await other.submit(spec())).job
+                with pytest.raises(Refused, match=f"job {first} belongs to key {ada.id}, and you are key {ben.id}"):
+                    await other.cancel(first)
+                for method in (SetJob(job=first, priority=9), HoldJob(job=first), ReleaseJob(job=first)):
+                    with pytest.raises(Refused, match=f"job {first} belongs to key {ada.id}"):
+                        await other.link.call(method, Done)
+                await other.cancel(third)
+                assert await owned(other, "me") == [third]
+                assert await owned(other, f"key {ada.id}") == [first, second]
+                assert await owned(other, "") == [first, second, third]
+        async with serving(tmp_path) as served:  # it is in the journal
+            async with come(served, ada, monkeypatch) as one:
+                await one.cancel(first)
+            async with come(served, operator, monkeypatch) as daemon:
+                await daemon.cancel(second)
+                ends = [(await daemon.job(job)).failure for job in (first, second)]
+                assert [end.message for end in ends if end] == [
+                    "cancelled by its user",
+                    f"cancelled by key {operator.id}",
+                ]
+
+    run(work)
+
+
+async def owned(daemon: Daemon, owner: str) -> list[int]:
+    return [view.job for view in (await daemon.link.call(ListJobs(owner=owner), JobList)).jobs]
 
 
 def test_without_a_key_or_with_a_wrong_one_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

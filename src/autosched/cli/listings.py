@@ -49,18 +49,22 @@ def job_ids(daemon: Caller) -> Sequence[int]:
 @click.option(
     "--limit", type=click.IntRange(1, 500), default=200, show_default=True, help="At most so many, the latest."
 )
+@click.option(
+    "-u", "--user", "owner", default="", metavar="WHO", help='Only jobs of this user: me, "uid 1000", "key ab12".'
+)
 @format_option
 @click.pass_obj
-def jobs(host: str | None, limit: int, style: str) -> None:
+def jobs(host: str | None, limit: int, owner: str, style: str) -> None:
     """List jobs, the newest last."""
     with caller(host) as daemon:
-        found = daemon.call(ListJobs(limit=limit), JobList).jobs
+        found = daemon.call(ListJobs(limit=limit, owner=owner), JobList).jobs
     if style == "json":
         return document("jobs", found)
     if style == "id":
         return data("\n".join(str(job.job) for job in found)) if found else None
     if not found:
-        return say("There are no jobs. Submit one:  autosched submit MODEL.onnx")
+        whose = f" of {owner}" if owner else ""
+        return say(f"There are no jobs{whose}. Submit one:  autosched submit MODEL.onnx")
     headers = ("JOB", "MODEL", "STATE", "TRIALS", "BEST", "ETA", "REASON")
     data(table(headers, [job_row(job) for job in found], right=(0, 3, 4, 5)))
 
@@ -110,7 +114,7 @@ def facts(view: JobView) -> list[str]:
     took = units.duration((view.now if view.ended_at is None else view.ended_at) - view.submitted_at)
     lines = [
         f" job {view.job}  {view.name}  {view.state}, {took}",
-        f" {view.backend} on {view.device}, target {view.target}",
+        f" {view.backend} on {view.device}, target {view.target}" + (f", by {view.owner}" if view.owner else ""),
         f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
     ]
     if (wishes := wanted(view)) != "":

@@ -25,6 +25,8 @@ class JobSubmitted(Struct, frozen=True, tag=True):
 
     job: JobId
     spec: JobSpec
+    owner: str = ""
+    """Who; empty in journals that do not say."""
 
 
 class ClientAttached(Struct, frozen=True, tag=True):

@@ -243,7 +243,7 @@ class Scheduler:
         state = self.state
         assert event.job == state.last_job + 1, f"job {event.job} does not follow {state.last_job}"
         state.last_job = event.job
-        job = state.jobs[event.job] = Job(id=event.job, spec=event.spec, submitted_at=state.now)
+        job = state.jobs[event.job] = Job(event.job, event.spec, state.now, event.owner)
         state.active[job.id] = None
         yield from self._await_client(job)
 

@@ -54,6 +54,7 @@ class Job:
     id: JobId
     spec: JobSpec
     submitted_at: float
+    owner: str = ""
     state: JobState = JobState.STARTING
     failure: JobFailure | None = None
     ended_at: float | None = None

@@ -78,11 +78,12 @@ from autosched.protocol import (
     UnitList,
     wire_name,
 )
-from autosched.roles import changes, least, may
+from autosched.roles import Role, changes, least, may
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
+ME = "me"
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
 VIEWS_PER_TURN = 25
@@ -156,14 +157,14 @@ class UserSession:
                 return await self._store.records(self._job(job).id, after)
             case Submit(spec=spec):
                 return await self._submit(spec)
-            case ListJobs(limit=limit):
-                return await self._list(limit)
+            case ListJobs(limit=limit, owner=owner):
+                return await self._list(limit, self._who.name if owner == ME else owner)
             case GetJob():
                 return await self._get_job(method)
             case CancelJob(job=job):
-                return await self._cancel(self._job(job))
+                return await self._cancel(self._own_job(job))
             case SetJob() | HoldJob() | ReleaseJob():
-                return await alter(method, self._who.name, self._job(method.job), self._runtime)
+                return await alter(method, self._who.name, self._own_job(method.job), self._runtime)
             case ExplainJob(job=job):
                 return self._explain(self._job(job))
             case GetPolicy():
@@ -191,6 +192,13 @@ class UserSession:
                 f"there is no job {job}; {'the last one is ' + str(len(jobs)) if jobs else 'there are none'}"
             )
         return jobs[job]
+
+    def _own_job(self, job: JobId) -> Job:
+        """A job that this user may change: his own, or as an operator any. That of nobody belongs to all."""
+        found, who = self._job(job), self._who
+        if who.role is not Role.OPERATOR and found.owner not in ("", who.name):
+            raise Refused(f"job {job} belongs to {found.owner}, and you are {who.name}: ask an operator")
+        return found
 
     def _view(self, job: Job, *, whole: bool) -> JobView:
         runtime = self._runtime
@@ -266,7 +274,7 @@ class UserSession:
             if len(state.active) >= limit:
                 raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
             job = state.last_job + 1
-            return JobSubmitted(job, spec)
+            return JobSubmitted(job, spec, self._who.name)
 
         def withdrawn() -> Event | None:
             return None if self._runtime.state.jobs[job].state.ended else JobCancelRequested(job, UNSTORED)
@@ -316,10 +324,11 @@ class UserSession:
             view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
         return view
 
-    async def _list(self, limit: int) -> JobList:
-        """The latest jobs, as many as fit an answer."""
+    async def _list(self, limit: int, owner: str) -> JobList:
+        """The latest jobs, of this owner if one is named, as many as fit an answer."""
         jobs, views, size = self._runtime.state.jobs, deque[JobView](), 0
-        for number, job in enumerate(list(islice(reversed(jobs), limit)), 1):
+        chosen = (job for job in reversed(jobs) if not owner or jobs[job].owner == owner)
+        for number, job in enumerate(list(islice(chosen, limit)), 1):
             if number % VIEWS_PER_TURN == 0:
                 await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
             view = self._view(jobs[job], whole=False)
@@ -330,8 +339,10 @@ class UserSession:
         return JobList(tuple(views))
 
     async def _cancel(self, job: Job) -> Done:
+        by = "its user" if job.owner in ("", self._who.name) else self._who.name
+
         def requested() -> Event | None:
-            return None if job.state.ended else JobCancelRequested(job.id, "its user")
+            return None if job.state.ended else JobCancelRequested(job.id, by)
 
         await self._runtime.post(requested)
         return Done()

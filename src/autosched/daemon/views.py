@@ -53,6 +53,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         spec=job.spec if whole else None,
         priority=job.spec.priority,
         deadline_at=None if job.spec.deadline_s is None else job.submitted_at + job.spec.deadline_s,
+        owner=job.owner,
         held=job.held,
         doing=doing(state, job),
     )

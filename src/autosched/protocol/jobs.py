@@ -87,6 +87,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
     client_bytes: int = 0
     """Memory of its client, where that runs on the daemon's machine."""
+    owner: str = ""
+    """Who submitted it, as the audit trail names him: "uid 1000", "key ab12"; empty when nobody knows any more."""
     held: str = ""
     """Why none of its steps start; empty when they do."""
     doing: str = ""
@@ -99,11 +101,13 @@ class JobList(Struct, frozen=True):
     jobs: tuple[JobView, ...]
 
 
-class ListJobs(Method, frozen=True):
+class ListJobs(Method, frozen=True, omit_defaults=True):
     """Jobs without their tasks, the latest `limit` of them."""
 
     result = JobList
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
+    owner: Annotated[str, Meta(max_length=200)] = ""
+    """Only those of this owner; "me": of whoever asks; empty: all."""
 
 
 class GetJob(Method, frozen=True):
@@ -116,7 +120,7 @@ class GetJob(Method, frozen=True):
 
 
 class CancelJob(Method, frozen=True):
-    """Stop a job; its records are kept."""
+    """Stop a job; its records are kept. Jobs of others are changed by operators only."""
 
     result = Done
     job: JobId
