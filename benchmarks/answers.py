@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
+from autosched.blame import Ward
 from autosched.core.actions import Action, StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
@@ -27,6 +28,7 @@ from autosched.daemon.journal import Journal
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.store import ADD_RECORD, PUT_SPAN, Store
+from autosched.daemon.verdicts import Verdicts
 from autosched.errors import Refused
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep
@@ -70,6 +72,10 @@ class Marks:
         loop.call_soon(done.set_result, None)
         return done
 
+    def rows(self, sql: str, *params: Any) -> list[tuple[object, ...]]:
+        """Nothing was written before."""
+        return []
+
     async def read(self, sql: str, *params: Any) -> list[tuple[object, ...]]:
         """The one question that sessions ask here: the span of a step."""
         return [(self.spans[params[0]],)] if params[0] in self.spans else []
@@ -107,7 +113,8 @@ class Chaos:
         self.runtime.performer = self
         unused = cast(Any, None)
         store = Store(cast(Journal, self.marks))
-        self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused)
+        verdicts = Verdicts(self.runtime, self.ledger, unused, unused, unused, Ward(1.0))
+        self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused, verdicts)
         self._session = session
         self._of: dict[JobId, Client] = {}
         self._sessions: dict[JobId, ClientSession] = {}

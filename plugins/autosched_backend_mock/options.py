@@ -45,6 +45,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of candidates that fail to build."""
     run_fail_ratio: Ratio = 0.0
     """Share of candidates that fail when they are measured."""
+    poison_ratio: Ratio = 0.0
+    """Share of candidates that crash wherever they are measured."""
+    sick: str = ""
+    """A file with names of devices, one a line, on which whatever is measured crashes; no file, no sick device."""
     step_fail_ratio: Ratio = 0.0
     hang_ratio: Ratio = 0.0
     crash_ratio: Ratio = 0.0

@@ -77,6 +77,13 @@ class MockSession:
         else:
             self._sleeping.setdefault(id(lease), (lease, threading.Event()))[1].set()
 
+    def is_sick(self, lease: Lease) -> bool:
+        """Whether whatever is measured on the device crashes."""
+        try:
+            return bool(self.options.sick) and lease.units[0] in Path(self.options.sick).read_text().splitlines()
+        except FileNotFoundError:
+            return False
+
     # Stages of the network --------------------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
@@ -149,11 +156,13 @@ class MockTuner:
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Latencies between 0.1 and 1 ms; some fail here, always the same ones."""
         self._step("profile", lease)
-        ratio = self._session.options.run_fail_ratio
+        options, sick = self._session.options, self._session.is_sick(lease)
         for b in built:
             if b.failure is not None:
                 yield Measured(b.candidate, (), b.failure, b.detail)
-            elif _draw(b.candidate, "run") < ratio:
+            elif sick or _draw(b.candidate, "poison") < options.poison_ratio:
+                yield Measured(b.candidate, (), Failure.RUN_CRASH, "made up")
+            elif _draw(b.candidate, "run") < options.run_fail_ratio:
                 yield Measured(b.candidate, (), Failure.RUN_ERROR, "made up")
             else:
                 yield Measured(b.candidate, (_latency_s(b.candidate),) * 3)

@@ -49,6 +49,7 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
+    reboot: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(max_length=100)] = ()
 
 
 class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +68,8 @@ class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     sentinel_interval_s: Annotated[float, Meta(ge=0, le=1e9)] = 30.0
     """0: before each step."""
+    quarantine_s: Period = 30.0
+    reboot_timeout_s: Period = 600.0
 
 
 class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -111,6 +111,7 @@ class Failure(StrEnum):
     RUN_TIMEOUT = "run timeout"
     RUN_CRASH = "run crash"
     WRONG_RESULT = "wrong result"
+    POISONED = "poisoned"  # it failed twice before, perhaps in another job, and was not run
 
 
 class Purpose(StrEnum):
@@ -195,6 +196,8 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds of network latency that the next round of this task is expected to save."""
     timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     """The step is killed after this long, until such steps have been seen; None: the daemon's default."""
+    avoid: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
+    """Units that the next step is not to get while its pools have others: something failed there."""
 
 
 class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,6 +31,7 @@ LEAST: dict[type[Method], Role] = {
     protocol.GetPolicy: Role.VIEWER,
     protocol.ListDevices: Role.VIEWER,
     protocol.ListSpans: Role.VIEWER,
+    protocol.ListPoison: Role.VIEWER,
     protocol.ListArtifacts: Role.VIEWER,
     protocol.GetBlob: Role.VIEWER,
     protocol.PutBlob: Role.USER,

@@ -44,7 +44,9 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
                     [
                         u.name
                         for u in state.queues[pool].pool.units
-                        if state.slots[u.name].holder is None and u.name not in state.drained
+                        if state.slots[u.name].holder is None
+                        and u.name not in state.drained
+                        and u.name not in task.load.avoid
                     ]
                     for pool in task.queued_in
                 ]

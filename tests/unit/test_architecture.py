@@ -12,12 +12,12 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")])
 FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 65
-CORE_LINES_MAX = 2_470
+CORE_LINES_MAX = 2_500
 """An hour's reading. 1,500 were enough for queues and leases; what is learned of stage times, the rules that follow
 from it and looking ahead are a third of what there is now, and the reason why `predictive` is better; 50 halved what a
-decision costs; 80 let clients outlive the daemon and drain units; the last
-30 let operators hold and alter jobs, pause, and drain by a deadline."""
-PURE = ("core", "model.py", "errors.py", "wire.py", "protocol", "units.py")
+decision costs; 80 let clients outlive the daemon and drain units; 30 let operators hold and alter jobs, pause, and
+drain by a deadline; the last 30 let a step avoid a unit on which something failed."""
+PURE = ("core", "model.py", "blame.py", "errors.py", "wire.py", "protocol", "units.py")
 IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
     "tvm", "uvloop",

@@ -29,6 +29,7 @@ COMMANDS = {
     "drain": "operator:drain",
     "undrain": "operator:undrain",
     "free": "operator:free",
+    "poison": "poison:poison",
     "policy": "policy:policy",
     "status": "listings:status",
     "stop": "listings:stop",

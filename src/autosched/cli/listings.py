@@ -223,7 +223,8 @@ def devices(host: str | None, style: str) -> None:
     data(table(headers, [_unit_row(unit) for unit in found], right=(5, 6, 7, 8), give=4))
     for unit in found:
         if unit.drained:
-            data(f" {unit.unit}: drained, {unit.drained}")
+            quarantined = unit.drained.startswith("quarantined: ")
+            data(f" {unit.unit}: {'' if quarantined else 'drained, '}{unit.drained}")
         if unit.health:
             data(f" {unit.unit}: {unit.health}")
 

@@ -4,13 +4,15 @@ Task 0 is the network: import, then (when all trials are spent) compile, then ev
 select -> build -> profile -> update. Only as many tasks are under way as keep all lanes and devices fed: with more, the
 decision which task deserves the next round would be made on older news.
 
-Two kinds of rounds select nothing and cost no trials: what was disturbed is measured again (build -> profile ->
-update), and when no more trials are to come, the best candidates of each task meet in its finals (build -> profile).
+Two kinds of rounds select nothing and cost no trials: what was disturbed, and what has failed once, is measured again
+(build -> profile -> update), and when no more trials are to come, the best candidates of each task meet in its finals
+(build -> profile). What has failed is measured again on another device of the kind, if there is one.
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from statistics import median
 
@@ -18,9 +20,11 @@ import msgspec
 
 from autosched import standing
 from autosched.backend import Network
+from autosched.blame import DOUBTFUL
 from autosched.client.allocation import Share, leading, next_share, outdone
+from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
-from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad
+from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 
 HOST = "host"
 STAGES = {
@@ -30,6 +34,8 @@ STAGES = {
 }
 AGAIN_SHARE = 0.25
 """So much of the budget may be measured again, at least one batch: a device that never comes to rest costs no more."""
+RETRIED_LEAST = 4
+"""So many candidates that failed on one device wait for each other, while there is something else to do."""
 FINALS_MAX = 2
 """Finals that were disturbed, or failed, are held once more."""
 NETWORK_STAGES = ("import", "compile", "evaluate")
@@ -70,6 +76,11 @@ class Course:
     """Where the job's own records stand, by trial."""
     shaky: set[TaskIndex] = field(default_factory=set)
     """Tasks with disturbed records."""
+    doubts: dict[TaskIndex, dict[bytes, UnitName]] = field(default_factory=dict)
+    """Candidates that failed as they may on a sick device, and where; empty: more is known of them."""
+    poison: Poison = field(default_factory=Poison)
+    avoided: dict[TaskIndex, UnitName] = field(default_factory=dict)
+    """On which device a round under way is not to measure."""
     half: dict[TaskIndex, Past] = field(default_factory=dict)
     """Tasks of which an earlier client left a round unfinished."""
     attempts: Counter[tuple[TaskIndex, bytes]] = field(default_factory=Counter)
@@ -123,6 +134,11 @@ class Course:
         own.append(record)
         if record.disturbed:
             self.shaky.add(record.task)
+        doubts = self.doubts.setdefault(record.task, {})
+        if record.candidate in doubts:
+            doubts[record.candidate] = ""
+        elif record.failure in DOUBTFUL and record.purpose not in standing.FINALS:
+            doubts[record.candidate] = record.device
         if record.purpose is Purpose.AGAIN and self.purpose.get(record.task) is not Purpose.AGAIN:
             self.attempts[record.task, record.candidate] += 1  # by an earlier client
 
@@ -239,6 +255,7 @@ class Course:
         self.allotted.pop(task, None)
         self.purpose.pop(task, None)
         self.candidates.pop(task, None)
+        self.avoided.pop(task, None)
         return self._report([task, *(other for other in self._go_on() if other != task)])
 
     def _go_on(self) -> list[TaskIndex]:
@@ -253,7 +270,8 @@ class Course:
             if lost.task not in self.stage:
                 chosen.append(lost.task)
         under_way_max = self.lanes + self.devices + 1
-        for begin in (self._finish, self._measure_again, self._try, self._hold_finals):
+        elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
+        for begin in (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals):
             while len(self.stage) < under_way_max and (task := begin()) is not None:
                 chosen.append(task)
         if not self.stage and self._nothing_worked():
@@ -311,6 +329,30 @@ class Course:
         found = standing.suspects(self.records[task])
         return [candidate for candidate in found if self.attempts[task, candidate] < standing.ATTEMPTS_MAX]
 
+    def _measure_elsewhere(self, least: int) -> TaskIndex | None:
+        """A second try, on another device, for candidates of a task that failed."""
+        assert self.network is not None
+        most = min(self._again_left(), self.network.batch)
+        for task in sorted(self.doubts.keys() - self.stage.keys()):
+            candidates, device = self._doubtful(task)
+            if most > 0 and len(candidates) >= min(least, self.network.batch):
+                self.attempts.update((task, candidate) for candidate in candidates[:most])
+                self.avoided[task] = device
+                return self._begin(task, Purpose.AGAIN, candidates[:most])
+        return None
+
+    def _doubtful(self, task: TaskIndex) -> tuple[list[bytes], UnitName]:
+        """Candidates that failed once, all on one device."""
+        doubts = {} if self._settled(task) else self.doubts.get(task, {})
+        wanted = [
+            (candidate, device)
+            for candidate, device in doubts.items()
+            if device and self.attempts[task, candidate] < standing.ATTEMPTS_MAX
+            and not self.poison.reason(task, candidate)
+        ]  # fmt: skip
+        where = wanted[0][1] if wanted else ""
+        return [candidate for candidate, device in wanted if device == where], where
+
     def _hold_finals(self) -> TaskIndex | None:
         """Finals for a task that gets no more trials, the one with the largest share of the latency first."""
         if self.spent < self.trials and any(share.open for share in self.shares.values()):
@@ -343,6 +385,7 @@ class Course:
         searching = any(share.open for share in self.shares.values())
         trials = ceil((self.trials - self.spent) / batch) if searching else 0
         again = sum(ceil(len(self._suspects(task)) / batch) for task in self.shaky - self.stage.keys())
+        again += sum(bool(self._doubtful(task)[0]) for task in self.doubts.keys() - self.stage.keys())
         finals = sum(
             not held and not self._settled(task) and (self.shares[task].tuned or task in self.stage or trials > 0)
             for task, held in self.finals.items()
@@ -385,6 +428,7 @@ class Course:
             expected_s=median(past) if past else None,
             gain=share.gain_s(leading(self.shares.values())) if share is not None else None,
             timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else self._timeout_s(),
+            avoid=(self.avoided[task],) if stage == "profile" and task in self.avoided else (),
         )
 
     def _timeout_s(self) -> float | None:

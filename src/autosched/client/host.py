@@ -44,6 +44,7 @@ from autosched.protocol import (
     JobOrder,
     Method,
     PlanNetwork,
+    Poisoned,
     RecordPage,
     Return,
     RevokeStep,
@@ -104,7 +105,7 @@ class Host:
             said = f"backend {order.spec.backend!r} raised when it opened the job: {type(error).__name__}: {error}"
             course.broken(JobFailure("job_failed", said[:4_000]))
         else:
-            self._worker = Worker(session, order.spec, self._keep)
+            self._worker = Worker(session, order.spec, self._keep, course.poison)
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
@@ -155,6 +156,8 @@ class Host:
                 self._revoke(method)
             case TagRecords(trials=trials, reason=reason):
                 self._tag((await self._course), trials, reason)
+            case Poisoned(candidates=candidates):
+                (await self._course).poison.note(candidates)
             case Goodbye(reason=reason):
                 log.info("the daemon goes, and comes back: %s", reason)
             case Stop(reason=reason):

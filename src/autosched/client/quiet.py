@@ -9,11 +9,13 @@ this client's own processes used on them.
 import ctypes
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import psutil
 from msgspec import Struct
 
@@ -158,3 +160,7 @@ class Watch:
         core_s, memory_s = (self._pace.core_s, self._pace.memory_s) if self._pace is not None else (None, None)
         foreign_s, watched_s = self._seen
         return DeviceNote(core_s, memory_s, foreign_s, watched_s)
+
+
+if __name__ == "__main__":  # for the daemon, which probes a device on which no client is to work: the cores, as 1,2
+    sys.stdout.buffer.write(msgspec.json.encode(pace(tuple(int(core) for core in sys.argv[1].split(",")))))

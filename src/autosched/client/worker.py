@@ -9,8 +9,9 @@ from statistics import median
 from autosched import standing
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
 from autosched.client import border
+from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
-from autosched.model import JobSpec, Purpose, Record, TaskIndex, TaskInfo
+from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
 
 
 @dataclass
@@ -25,13 +26,18 @@ class Round:
     """Numbers of its records."""
     earlier: int = 0
     """So many of the first were measured by an earlier client."""
+    last: bool = False
+    """Whether the default is the last of the candidates."""
 
 
 class Worker:
     """One backend session and the tuners of its tasks. Methods named after stages run in worker threads."""
 
-    def __init__(self, session: Session, spec: JobSpec, keep: Callable[[Record], None]) -> None:
+    def __init__(
+        self, session: Session, spec: JobSpec, keep: Callable[[Record], None], poison: Poison | None = None
+    ) -> None:
         self._session = session
+        self._poison = poison or Poison()
         self._spec = spec
         self._keep = keep  # called from worker threads
         self._tuners: dict[TaskIndex, Tuner] = {}
@@ -65,7 +71,8 @@ class Worker:
     def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
         """A round that selects nothing: these candidates again, or finals among them and the default."""
         default = self._default(task) if purpose is Purpose.FINAL else None
-        self._rounds[task] = Round([*candidates, *([] if default is None else [default])], purpose)
+        chosen = [*candidates, *([] if default is None else [default])]
+        self._rounds[task] = Round(chosen, purpose, last=default is not None)
 
     def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:
         tuner = self._session.tuner(info, self._spec.seed)
@@ -86,9 +93,11 @@ class Worker:
         return len(left)
 
     def build(self, task: TaskIndex, lease: Lease) -> None:
-        """Build the round's candidates."""
+        """Build the round's candidates, but for the poisoned ones."""
         current = self._rounds[task]
-        current.built = border.built(self._tuners[task].build(current.candidates, lease), current.candidates)
+        barred = self._barred(task, current)
+        wanted = [candidate for candidate in current.candidates if candidate not in barred]
+        current.built = border.built(self._tuners[task].build(wanted, lease), wanted) if wanted else ()
 
     def profile(self, task: TaskIndex, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
@@ -102,10 +111,20 @@ class Worker:
             current.measured.append(measured)
             current.trials.append(self._record(task, measured, lease.units[0], purpose))
 
-        for one in tuner.compare(current.built, lease) if finals else tuner.profile(current.built, lease):
+        barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
+        for candidate, reason in barred.items():
+            left.remove(candidate)
+            keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: border.DETAIL_CHARS_MAX]))
+        built = [one for one in current.built if one.candidate not in barred]
+        for one in (tuner.compare(built, lease) if finals else tuner.profile(built, lease)) if built else ():
             keep(border.measured(one, left))
         for candidate in left:
             keep(border.unsaid(candidate))
+
+    def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
+        """Those of a round's candidates that must not be run, and why. What is untuned is always run."""
+        asked = current.candidates[:-1] if current.last else current.candidates
+        return {candidate: reason for candidate in asked if (reason := self._poison.reason(task, candidate))}
 
     def round_trials(self, task: TaskIndex) -> Sequence[int]:
         """The numbers of the records that the task's round has made."""
@@ -133,8 +152,12 @@ class Worker:
 
     def update(self, task: TaskIndex, lease: Lease) -> float | None:
         """Learn from the round; returns the best latency it measured, in seconds."""
-        measured = self._rounds[task].measured
-        self._tuners[task].update(measured, lease)
+        current = self._rounds[task]
+        measured = current.measured
+        if current.purpose is Purpose.AGAIN:  # what has failed again teaches nothing new
+            measured = [one for one in measured if one.latency_s]
+        if measured or current.purpose is not Purpose.AGAIN:
+            self._tuners[task].update(measured, lease)
         del self._rounds[task]  # not before: a failed update must still tell how many trials were measured
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
 

@@ -17,10 +17,10 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
             next((u.name for u in state.queues[p].pool.units if u.name not in state.drained), None) for p in pools
         ]
         return None if None in shared else tuple(unit for unit in shared if unit is not None)
-    if len(pools) == 1:
+    if len(pools) == 1 and not task.load.avoid:
         unit = state.first_free(pools[0])
         return None if unit is None else (unit,)
-    return one_of_each([state.free_units(pool, len(pools)) for pool in pools])
+    return one_of_each([state.free_for(task, pool, len(pools)) for pool in pools])
 
 
 def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:

@@ -92,15 +92,21 @@ class Ranking:
                 self._in_turn[task.ticket] = self._in_turn.pop(task.ticket)
 
     def head(self, pool: PoolName) -> Task | None:
-        """The first waiting task of the pool, if the policy lets it go now."""
+        """The first waiting task of the pool, if the policy lets it go now. Who avoids what is free holds up nobody."""
         state, queue = self._state, self._state.queues[pool]
-        while queue.heap:
+        found, passed = None, []
+        while queue.heap and found is None:
             _, ticket, job, index = queue.heap[0]
-            if state.is_live(ticket, job, index):
-                task = state.jobs[job].tasks[index]
-                return task if self._admits(task) else None
-            heapq.heappop(queue.heap)
-        return None
+            task = state.jobs[job].tasks[index] if state.is_live(ticket, job, index) else None
+            if task is None:
+                heapq.heappop(queue.heap)
+            elif task.load.avoid and not self.policy.shares_units and not state.free_for(task, pool, 1):
+                passed.append(heapq.heappop(queue.heap))
+            else:
+                found = task
+        for entry in passed:
+            heapq.heappush(queue.heap, entry)
+        return found if found is not None and self._admits(found) else None
 
     def _reckon(self, task: Task, key: Key) -> None:
         """Give the task a new place in its queues."""

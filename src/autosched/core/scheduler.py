@@ -180,6 +180,7 @@ class Scheduler:
                 self.state.drained[unit] = reason
                 if left_s is not None and unit in self.state.slots and (step := self.state.slots[unit].holder):
                     heapq.heappush(self.state.alarms, (self.state.now + left_s, step, self.state.steps[step].job))
+                leases.offer(self.state, self._ranking, unit)  # who waits for another one may now have none
             case UnitReturned(unit=unit):
                 self.state.drained.pop(unit, None)
                 leases.offer(self.state, self._ranking, unit)
@@ -395,7 +396,7 @@ class Scheduler:
             ranking.dirty.clear()
             if not heads:
                 return
-            pool = min(heads, key=lambda name: queues[name].heap[0])
+            pool = min(heads, key=lambda name: (heads[name].key, heads[name].ticket))
             units = leases.units_for(self.state, ranking, heads[pool])
             if units is None:
                 del heads[pool]

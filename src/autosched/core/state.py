@@ -189,6 +189,16 @@ class State:
             heapq.heappush(queue.free, index)
         return [queue.pool.units[index].name for index in found]
 
+    def free_for(self, task: Task, pool: PoolName, count: int) -> list[UnitName]:
+        """The same for one task: not what it avoids, unless the pool has nothing else, busy or free."""
+        if not (avoid := task.load.avoid):
+            return self.free_units(pool, count)
+        free = self.free_units(pool, count + len(avoid))
+        others = (u.name for u in self.queues[pool].pool.units if u.name not in self.drained)
+        if any(name not in avoid for name in others):
+            free = [name for name in free if name not in avoid]
+        return free[:count]
+
     def sharer(self, unit: UnitName) -> StepId | None:
         """The first running step that is on the unit. O(steps)."""
         return next((step.id for step in self.steps.values() if unit in step.units), None)

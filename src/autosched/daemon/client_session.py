@@ -13,6 +13,7 @@ from autosched.daemon.history import History
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store, found
+from autosched.daemon.verdicts import Verdicts
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
@@ -44,6 +45,7 @@ class Parts(Struct, frozen=True):
     blobs: Blobs
     ledger: Ledger
     guard: Guard
+    verdicts: Verdicts
 
 
 class ClientSession:
@@ -58,6 +60,7 @@ class ClientSession:
         self._lost = lost
         self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
+        self._verdicts = parts.verdicts
 
     async def handle(self, method: Method) -> Struct:
         """Answer one call."""
@@ -111,6 +114,7 @@ class ClientSession:
         self._ledger.of(self._job).plan(method.network, method.trials)
         await self._store.plan(self._job, method.network, method.trials)
         await self._past.recall(self._job)
+        self._verdicts.tell_all(self._job)
         self._ledger.changed(self._job)
         return Done()
 
@@ -124,7 +128,9 @@ class ClientSession:
         if record.trial < progress.next_trial:
             await self._store.flush()  # who hears that it is stored will not say it again
             raise Refused(f"trial {record.trial} of job {self._job} is stored already")
-        durable = self._store.add_record(self._job, progress.records, record)
+        durable = self._store.add_record(
+            self._job, progress.records, record, *self._verdicts.recorded(self._job, record)
+        )
         progress.add(found(self._job, record))
         if record.purpose is Purpose.TRIAL:
             progress.recent.append(self._runtime.clock())
@@ -156,6 +162,7 @@ class ClientSession:
                 raise self._stale(method.step)
             if method.device is not None and len(step.units) == 1:  # before the next step on the device begins
                 self._guard.noted(step.units[0], method.device, self._runtime.clock())
+            self._verdicts.ended(step, method.outcome, method.error)
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
         await self._runtime.post(ended)

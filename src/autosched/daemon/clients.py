@@ -49,6 +49,7 @@ from autosched.protocol import (
     Goodbye,
     Hello,
     Method,
+    Poisoned,
     Return,
     Stop,
     TagRecords,
@@ -64,8 +65,8 @@ STOP_S = 0.7
 """Grace of a client that was told to stop."""
 RETURN_S = 40.0
 """So soon a client whose connection was lost tries again: its longest pause is 30 s."""
-TAGS_SINCE = (1, 1)
-"""Clients of an earlier protocol do not know what TagRecords is."""
+SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
+"""Clients of an earlier protocol do not know what these are."""
 WEIGH_S = 1.0
 """So often a client's memory is looked at, where there is a limit."""
 ASK_LOAD_S = 600.0
@@ -200,8 +201,7 @@ class Clients:
 
     def stop(self, job: JobId, reason: str) -> None:
         """End the job's client within a second."""
-        client = self._of.get(job)
-        if client is None:
+        if (client := self._of.get(job)) is None:
             of = self._runtime.state.jobs[job]
             if of.spec.external and not of.state.ended:  # it never came; the loss of any other is on its way already
                 self._lose(Client(job, ""), reason)
@@ -225,8 +225,7 @@ class Clients:
 
     def revoke_step(self, action: RevokeStep) -> None:
         """Tell the client to kill a step."""
-        client = self._of.get(action.job)
-        if client is not None and client.link is not None:
+        if (client := self._of.get(action.job)) is not None and client.link is not None:
             call = RevokeStepCall(step=action.step, reason=action.reason[:4_000])
             spawn(self._tell(client, client.link, call), f"revoke step {action.step}")
 
@@ -238,11 +237,12 @@ class Clients:
         call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
         await self._tell(client, link, call)
 
-    def tag(self, job: JobId, tags: TagRecords) -> None:
-        """Tell the job's client which of its records were disturbed."""
-        client = self._of.get(job)
-        if client is not None and client.link is not None and not client.link.closed and client.protocol >= TAGS_SINCE:
-            client.link.notify(tags)
+    def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
+        """Tell the job's client of its records or candidates, if it knows what that means."""
+        if (client := self._of.get(job)) is None or client.link is None or client.link.closed:
+            return
+        if client.protocol >= SINCE[type(news)]:
+            client.link.notify(news)
 
     async def _tell(self, client: Client, link: Link, method: Method) -> None:
         try:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from autosched.daemon import audit, history, snapshot, store
+from autosched.daemon import audit, history, snapshot, store, verdicts
 
 DATABASE = "autosched.db"
-TABLES = (*store.TABLES, *history.TABLES, *audit.TABLES)
+TABLES = (*store.TABLES, *history.TABLES, *audit.TABLES, *verdicts.TABLES)
 
 
 def snapshots(state_dir: Path) -> Path:

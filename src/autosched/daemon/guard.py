@@ -114,6 +114,8 @@ class DeviceWatch:
     """Whether other load on it can be seen; None: not known yet."""
     foreign: tuple[float, float] | None = None
     """When other load was seen last, and what share of a core it took."""
+    doubted: bool = False
+    """Something failed on it, so the next step begins with a sentinel."""
     fresh: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
     """Records since the last sentinel began."""
     open: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
@@ -129,7 +131,7 @@ class DeviceWatch:
         return due
 
     def _due(self, now: float) -> bool:
-        if self.measured_at is None or now - self.measured_at >= self.interval_s:
+        if self.doubted or self.measured_at is None or now - self.measured_at >= self.interval_s:
             return True
         if self.foreign is not None and self.foreign[0] >= self.measured_at:
             return True
@@ -143,7 +145,7 @@ class DeviceWatch:
             self.foreign = now, note.foreign_s / note.watched_s
         if note.core_s is None or note.memory_s is None:
             return None
-        self.measured_at = now
+        self.measured_at, self.doubted = now, False
         self.core.add(note.core_s)
         self.memory.add(note.memory_s)
         return self._judge(now)
@@ -172,6 +174,12 @@ class DeviceWatch:
             self.settled.clear()  # older ones cannot be compared with what comes, which finals make up for
             self.drifting_since, self.why = None, ""
         return self._tag(why)
+
+    @property
+    def slow(self) -> str:
+        """How much slower than its baseline the last sentinel was, in words; empty: not more than noise."""
+        off = [(quantity.off[-1], quantity.name) for quantity in (self.core, self.memory) if quantity.off]
+        return "; ".join(f"{_percent(ratio)} slower ({name})" for ratio, name in off if ratio > 0)
 
     def _tag(self, reason: str) -> Tagged | None:
         tagged = Tagged(tuple(self.open), reason)
@@ -229,6 +237,10 @@ class Guard:
     def begin(self, slot: Slot, now: float) -> bool:
         """A step begins: whether it is to run the sentinel first. Host lanes and what has no cores are not watched."""
         return is_device(slot) and bool(slot.unit.cores) and self.of(slot.unit.name).begin(now)
+
+    def doubt(self, unit: UnitName) -> None:
+        """Something failed on a device: its next step begins with a sentinel."""
+        self.of(unit).doubted = True
 
     def health(self, slot: Slot, now: float) -> str:
         """Of a device, in words; nothing of a host lane."""

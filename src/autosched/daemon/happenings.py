@@ -89,6 +89,14 @@ class DeviceDisturbed(Struct, frozen=True):
     """Of one core."""
 
 
+class CandidatePoisoned(Struct, frozen=True):
+    """A candidate has failed twice, and is not run any more."""
+
+    number: int
+    workload: str
+    reason: str
+
+
 class Calibrated(Struct, frozen=True):
     """How good the estimates were so far, told at the end of each job."""
 
@@ -146,6 +154,7 @@ What = (
     | DeviceDrifts
     | DeviceSteady
     | DeviceDisturbed
+    | CandidatePoisoned
     | Calibrated
     | Commanded
     | SubmissionRefused
@@ -159,6 +168,8 @@ _LEVELS: dict[type, int] = {
     Recorded: logging.DEBUG,
     DeviceDrifts: logging.WARNING,
     DeviceDisturbed: logging.WARNING,
+    CandidatePoisoned: logging.WARNING,
+    events.UnitDrained: logging.WARNING,
     Dropped: logging.WARNING,
     SubmissionRefused: logging.WARNING,
     actions.ReplacePolicy: logging.ERROR,

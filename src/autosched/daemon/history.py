@@ -13,7 +13,7 @@ from autosched.daemon.journal import Statement
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.schema import checked
-from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
+from autosched.model import NETWORK_TASK, JobId, JobSpec, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
 
 TABLES = (
@@ -48,7 +48,7 @@ class History:
         if span.job in self._runtime.sharing:
             return None  # other steps slowed it down
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
-        return ADD, checked(workload, self._where(span.job), span.stage, 1, took_s)
+        return ADD, checked(workload, where(self._runtime.state.jobs[span.job].spec), span.stage, 1, took_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""
@@ -56,7 +56,8 @@ class History:
         workloads = {task: found for task in tasks if (found := self._workload(job, task)) is not None}
         wanted = msgspec.json.encode(sorted(set(workloads.values()))).decode()
         known: dict[str, list[tuple[str, float, int]]] = {}
-        for workload, stage, count, sum_s in await self._runtime.journal.read(FIND, self._where(job), wanted):
+        place = where(self._runtime.state.jobs[job].spec)
+        for workload, stage, count, sum_s in await self._runtime.journal.read(FIND, place, wanted):
             assert isinstance(workload, str) and isinstance(stage, str)
             assert isinstance(count, int) and isinstance(sum_s, float)
             known.setdefault(workload, []).append((stage, sum_s / count, count))
@@ -76,7 +77,7 @@ class History:
         known = self._ledger.of(job).tasks.get(task)
         return known.info.workload if known is not None else None
 
-    def _where(self, job: JobId) -> str:
-        """Where times of one workload are comparable: one backend, one target, one kind of device."""
-        spec = self._runtime.state.jobs[job].spec
-        return f"{spec.backend} {spec.target} on {spec.device}"
+
+def where(spec: JobSpec) -> str:
+    """Where times and failures of one workload are comparable: one backend, one target, one kind of device."""
+    return f"{spec.backend} {spec.target} on {spec.device}"

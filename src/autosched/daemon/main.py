@@ -12,6 +12,7 @@ from pathlib import Path
 import uvloop
 
 from autosched import config, policies
+from autosched.blame import Ward
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import ResourcesDeclared
@@ -32,11 +33,13 @@ from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
 from autosched.daemon.keeper import Keeper
 from autosched.daemon.process import kill_strays
+from autosched.daemon.quarantine import Quarantine
 from autosched.daemon.recovery import recover
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.store import Store, span_rows
 from autosched.daemon.survivors import find
+from autosched.daemon.verdicts import Verdicts
 from autosched.errors import ConfigError, RequestError
 from autosched.model import JobId, Pool
 from autosched.roles import Role
@@ -115,6 +118,7 @@ class Daemon:
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
+            self._quarantine.resume()
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
@@ -157,9 +161,15 @@ class Daemon:
         runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        guard = Guard(records, ledger, runtime.stream, lambda job, tags: self._clients.tag(job, tags), interval_s)
+        guard = Guard(records, ledger, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s)
 
-        parts = Parts(runtime, records, past, blobs, ledger, guard)
+        ward = Ward(self._settings.guard.quarantine_s)
+        hooks = {device.name: device.reboot for device in self._settings.device if device.reboot}
+        self._quarantine = Quarantine(runtime, guard, ward, hooks, self._settings.guard.reboot_timeout_s)
+        verdicts = Verdicts(
+            runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
+        )
+        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts)
 
         def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
             return ClientSession(client.job, lost, parts)
@@ -174,6 +184,7 @@ class Daemon:
             blobs,
             ledger,
             guard,
+            verdicts,
             self._clients,
             trail,
             Admission(asyncio.get_running_loop().time),

@@ -30,6 +30,7 @@ from autosched.daemon.process import resident_bytes
 from autosched.daemon.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.store import Store
+from autosched.daemon.verdicts import Verdicts
 from autosched.daemon.views import calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
@@ -47,6 +48,7 @@ from autosched.protocol import (
     DrainUnit,
     ExplainJob,
     Explanation,
+    ForgivePoison,
     FreeUnit,
     GetBlob,
     GetJob,
@@ -62,9 +64,11 @@ from autosched.protocol import (
     ListAudit,
     ListDevices,
     ListJobs,
+    ListPoison,
     ListSpans,
     Method,
     Pause,
+    PoisonList,
     PolicyView,
     PutBlob,
     ReleaseJob,
@@ -102,6 +106,7 @@ class Services(Struct, frozen=True):
     blobs: Blobs
     ledger: Ledger
     guard: Guard
+    verdicts: Verdicts
     clients: Clients
     audit: Audit
     admission: Admission
@@ -176,6 +181,11 @@ class UserSession:
                 return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
             case DrainUnit() | ReturnUnit() | FreeUnit() | Pause() | Resume():
                 return await operate(method, self._who.name, self._runtime, self._services.clients)
+            case ListPoison(limit=limit, before=before):
+                return PoisonList(self._services.verdicts.listed(limit, before))
+            case ForgivePoison(number=number):
+                await self._services.verdicts.forgive(number)
+                return Done()
             case ListSpans(after=after):
                 return await self._spans(after)
             case ListArtifacts(job=job):

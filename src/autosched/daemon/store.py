@@ -122,14 +122,17 @@ class Store:
         """Keep what a job's model consists of."""
         return self._journal.write((PUT_NETWORK, checked(job, trials, encode(network))))
 
-    def add_record(self, job: JobId, ordinal: int, record: Record) -> asyncio.Future[None]:
-        """Keep a record, the `ordinal`-th of its job, counted from 0; nobody waits for it but the end of its step."""
+    def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
+        """Keep a record, the `ordinal`-th of its job, counted from 0, and in its transaction what follows from it.
+
+        Nobody waits for it but the end of its step.
+        """
         body, failure = encode(record), record.failure.value if record.failure is not None else None
         insert = ADD_RECORD, checked(job, ordinal, record.task, record.trial, record.best_s, failure, body)
         if record.purpose is Purpose.TRIAL and not record.disturbed:
-            return self._journal.write(insert, lazy=True)
+            return self._journal.write(insert, *also, lazy=True)
         mark = checked(job, record.trial, record.purpose.value, record.disturbed)
-        return self._journal.write(insert, (PUT_MARK, mark), lazy=True)
+        return self._journal.write(insert, (PUT_MARK, mark), *also, lazy=True)
 
     def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
         """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""

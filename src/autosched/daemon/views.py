@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.progress import JobProgress
+from autosched.daemon.quarantine import is_quarantined
 from autosched.daemon.timeline import Timeline
 from autosched.model import NETWORK_TASK, JobState, Step, UnitName
 from autosched.protocol import Calibration, JobView, TaskView, UnitView
@@ -174,6 +175,8 @@ def _eta_s(state: State, step: Step, now: float) -> float | None:
 
 def _standing(state: State, name: UnitName, step: Step | None) -> str:
     if step is None:
+        if is_quarantined(state, name):
+            return "quarantined"
         return "drained" if name in state.drained else "free"
     return "stopping" if _stopping(state, step.id) else "busy"
 

@@ -22,8 +22,8 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 
 USER_METHODS = _table(
     Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
-    GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListSpans, ListArtifacts,
-    ListAudit, Heartbeat, Shutdown,
+    GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListPoison, ForgivePoison,
+    ListSpans, ListArtifacts, ListAudit, Heartbeat, Shutdown,
 )  # fmt: skip
 """What a user may ask of the daemon."""
 
@@ -32,7 +32,7 @@ CLIENT_METHODS = _table(
 )
 """What a client may ask of the daemon."""
 
-DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Goodbye, Stop)
+DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Poisoned, Goodbye, Stop)
 """What the daemon may ask of a client."""
 
 HELLO = _table(Hello, Authenticate)

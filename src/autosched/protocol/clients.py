@@ -69,6 +69,26 @@ class TagRecords(Method, frozen=True):
     reason: Text
 
 
+POISON_MAX = 500
+
+
+class PoisonNote(Struct, frozen=True):
+    """A candidate of a task of the client's job."""
+
+    task: Annotated[int, Meta(ge=0)]
+    sha256: Sha256
+    reason: Annotated[str, Meta(max_length=1_000)]
+    """Why it must not be run; empty: it may be again."""
+
+
+class Poisoned(Method, frozen=True):
+    """Notification: these candidates are not to be run any more. What is known already comes before the answer to
+    PlanNetwork."""
+
+    result = Done
+    candidates: Annotated[tuple[PoisonNote, ...], Meta(max_length=POISON_MAX)]
+
+
 class EndStep(Method, frozen=True):
     """A step ended; `load` says what the client can do now."""
 

@@ -82,7 +82,7 @@ class UnitView(Struct, frozen=True):
     unit: str
     pools: tuple[str, ...]
     cores: tuple[int, ...]
-    state: str  # "free", "busy", "stopping", "drained"
+    state: str  # "free", "busy", "stopping", "drained", "quarantined"
     job: JobId | None = None
     task: int | None = None
     stage: str = ""
@@ -147,6 +147,40 @@ class Resume(Method, frozen=True):
     """Start steps again."""
 
     result = Done
+
+
+class PoisonView(Struct, frozen=True):
+    """A candidate that nobody is to run any more."""
+
+    number: int
+    place: str
+    """Backend, target and kind of device."""
+    workload: str
+    sha256: str
+    """Of the candidate."""
+    reason: str
+    """How it failed, where, and in which jobs."""
+
+
+class PoisonList(Struct, frozen=True):
+    """Newest last."""
+
+    candidates: tuple[PoisonView, ...]
+
+
+class ListPoison(Method, frozen=True):
+    """The latest `limit` poisoned candidates; with `before`, of those with a smaller number."""
+
+    result = PoisonList
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    before: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ForgivePoison(Method, frozen=True):
+    """This candidate may be run again."""
+
+    result = Done
+    number: int
 
 
 class Span(Struct, frozen=True):

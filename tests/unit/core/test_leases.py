@@ -4,10 +4,12 @@ import itertools
 
 import pytest
 
-from autosched.core.events import StepEnded
+from autosched.core.events import StepEnded, UnitDrained
 from autosched.core.state import one_of_each
-from autosched.model import JobFailure, Outcome
+from autosched.model import JobFailure, Outcome, TaskLoad
 from unit.core.story import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
+
+TWO_DEVICES = (pool("host", "host/0"), pool("device:cpu", "cpu0", "cpu1"))
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 7])
@@ -217,3 +219,49 @@ def test_what_an_ended_job_holds_comes_free_when_its_client_is_gone(failure: Job
     assert story.holders() == {"a": 3, "b": 2}
     assert steps(story.lose(job, at=3.0))[0].job == waiting
     assert story.holders() == {"a": 3, "b": 4}
+
+
+def avoiding(task: int, *units: str, pools: tuple[str, ...] = DEVICE) -> TaskLoad:
+    return TaskLoad(task=task, resources_next=pools, stage_next="profile", avoid=units)
+
+
+@pytest.mark.parametrize(("avoided", "given"), [("cpu0", "cpu1"), ("cpu1", "cpu0"), ("gpu0", "cpu0")])
+def test_a_step_does_not_get_what_it_avoids(avoided: str, given: str) -> None:
+    story = Story(TWO_DEVICES)
+    story.running(avoiding(1, avoided))
+    assert story.state.steps[1].units == (given,)
+
+
+def test_who_avoids_what_is_free_waits_for_another_and_holds_up_nobody() -> None:
+    story = Story(TWO_DEVICES)
+    story.running(wants(1, DEVICE), wants(2, DEVICE))
+    story.running(avoiding(1, "cpu0"), at=1.0)
+    story.running(wants(1, DEVICE), at=2.0)
+    story.end(1, complete(1), at=3.0)
+    assert [(step.job, step.units) for step in story.state.steps.values()] == [(1, ("cpu1",)), (3, ("cpu0",))]
+    story.end(3, wants(1, DEVICE), at=4.0)
+    assert story.state.steps[4].job == 3, "again it goes before who cannot"
+    story.end(2, complete(2), at=5.0)
+    assert story.state.steps[5].units == ("cpu1",)
+
+
+def test_what_is_avoided_is_taken_where_there_is_nothing_else() -> None:
+    story = Story(ONE_EACH)
+    story.running(avoiding(1, "cpu0"))
+    assert story.state.steps[1].units == ("cpu0",)
+
+
+def test_a_drained_unit_is_nothing_else() -> None:
+    story = Story(TWO_DEVICES)
+    story.running(wants(1, DEVICE), wants(2, DEVICE))
+    story.end(1, complete(1), at=1.0)
+    story.running(avoiding(1, "cpu0"), at=2.0)
+    assert len(story.state.steps) == 1
+    story.tell(UnitDrained("cpu1", "it smokes", "ada"), 3.0)
+    assert story.state.steps[3].units == ("cpu0",)
+
+
+def test_a_step_on_two_pools_avoids_too() -> None:
+    story = Story(TWO_DEVICES)
+    story.running(avoiding(1, "cpu0", pools=BOTH))
+    assert story.state.steps[1].units == ("host/0", "cpu1")

@@ -1,0 +1,226 @@
+"""Candidate or device? Who is to blame for a measurement that failed. Pure: times come from the caller, of one clock.
+
+A candidate that fails is tried once more, on another device of the kind if there is one. When it fails again it is
+poisoned, for good and for all jobs, provided that one of the two devices has measured something else well since: where
+nothing works, nobody learns anything of candidates. When it passes elsewhere, that speaks against the device where it
+failed.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from autosched.model import Failure, JobId, UnitName
+
+DOUBTFUL = (Failure.RUN_ERROR, Failure.RUN_TIMEOUT, Failure.RUN_CRASH, Failure.WRONG_RESULT)
+"""What a sick device shows as well as a bad candidate. A build fails without any device, and for good."""
+CASES_MAX = 100_000
+"""The oldest make room."""
+WORDS_MAX = 200
+MISHAPS_MAX = 3
+WITHIN_S = 600.0
+"""So many mishaps of a device within this time, each with another candidate or task, and it is quarantined."""
+PAUSE_MAX_S = 3_600.0
+
+
+class Suspect(Struct, frozen=True):
+    """A candidate, the same in all jobs."""
+
+    place: str
+    """Where its measurements are comparable: backend, target and kind of device."""
+    workload: str
+    sha256: str
+
+
+class Mishap(Struct, frozen=True):
+    """It failed on a device."""
+
+    device: UnitName
+    at: float
+    words: str
+    """What was wrong, in the device's own words."""
+    job: JobId
+    trial: int
+
+
+class Case(Struct, frozen=True):
+    """What is known of one suspect."""
+
+    number: int
+    suspect: Suspect
+    mishaps: tuple[Mishap, ...]
+    """The first one, and the last."""
+    poisoned: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return "; ".join(f"{one.words} on {one.device} (job {one.job})" for one in self.mishaps)
+
+
+class Finding(Struct, frozen=True):
+    """What a measurement has shown of candidates."""
+
+    changed: tuple[Case, ...] = ()
+    closed: tuple[Case, ...] = ()
+    """Nobody suspects them any more."""
+    against: tuple[tuple[UnitName, Case], ...] = ()
+    """Devices on which something failed that passes elsewhere."""
+
+
+class Blame:
+    """All cases, the oldest first."""
+
+    def __init__(self, cases: Iterable[Case] = ()) -> None:
+        self.cases: dict[Suspect, Case] = {}
+        self._last = 0
+        self._good_at: dict[UnitName, float] = {}
+        self._open: dict[UnitName, dict[Suspect, None]] = {}
+        """By device: failed twice, there or elsewhere too, which counts when one of the devices proves sound."""
+        self._poisoned: dict[tuple[str, str], dict[Suspect, None]] = {}
+        """By place and workload."""
+        for case in cases:
+            self._keep(case)
+            self._last = max(self._last, case.number)
+
+    def failed(self, suspect: Suspect, mishap: Mishap) -> Finding:
+        """A measurement failed."""
+        known = self.cases.get(suspect)
+        if known is None:
+            self._last += 1
+            case = self._keep(Case(self._last, suspect, (mishap,)))
+            return Finding((case,), self._make_room())
+        if known.poisoned:
+            return Finding()
+        first = known.mishaps[0]
+        sound = any(self._good_at.get(one.device, first.at) > first.at for one in (first, mishap))
+        self._close(known)
+        return Finding((self._keep(Case(known.number, suspect, (first, mishap), sound)),))
+
+    def passed(self, suspect: Suspect, device: UnitName, at: float) -> Finding:
+        """A measurement was good: its device is sound, and its candidate no suspect."""
+        self._good_at[device] = at
+        known = self.cases.get(suspect)
+        if known is not None and not known.poisoned:
+            self._close(known)
+        changed = []
+        for case in [self.cases[other] for other in self._open.get(device, {})]:
+            self._close(case)
+            changed.append(self._keep(Case(case.number, case.suspect, case.mishaps, poisoned=True)))
+        if known is None or known.poisoned:
+            return Finding(tuple(changed))
+        elsewhere = dict.fromkeys(one.device for one in known.mishaps if one.device != device)
+        return Finding(tuple(changed), (known,), tuple((culprit, known) for culprit in elsewhere))
+
+    def excuse(self, device: UnitName) -> Finding:
+        """The device was not sound: what failed there says nothing of candidates that are not poisoned yet."""
+        changed, closed = [], []
+        for case in [case for case in self.cases.values() if not case.poisoned]:
+            left = tuple(one for one in case.mishaps if one.device != device)
+            if len(left) == len(case.mishaps):
+                continue
+            self._close(case)
+            if left:
+                changed.append(self._keep(Case(case.number, case.suspect, left)))
+            else:
+                closed.append(case)
+        return Finding(tuple(changed), tuple(closed))
+
+    def forgive(self, number: int) -> Case | None:
+        """Forget a case; None when there is no such."""
+        found = next((case for case in self.cases.values() if case.number == number), None)
+        if found is not None:
+            self._close(found)
+        return found
+
+    def poisoned(self, place: str, workloads: Iterable[str]) -> list[Case]:
+        """Candidates of these workloads that nobody is to run any more."""
+        wanted = (self._poisoned.get((place, workload), {}) for workload in dict.fromkeys(workloads))
+        return [self.cases[suspect] for suspects in wanted for suspect in suspects]
+
+    def _keep(self, case: Case) -> Case:
+        self.cases[case.suspect] = case
+        for shelf in self._shelves(case):
+            shelf[case.suspect] = None
+        return case
+
+    def _close(self, case: Case) -> None:
+        del self.cases[case.suspect]
+        for shelf in self._shelves(case):
+            shelf.pop(case.suspect, None)
+
+    def _shelves(self, case: Case) -> list[dict[Suspect, None]]:
+        """Where a case stands besides among all."""
+        if case.poisoned:
+            return [self._poisoned.setdefault((case.suspect.place, case.suspect.workload), {})]
+        if len(case.mishaps) > 1:
+            return [self._open.setdefault(one.device, {}) for one in case.mishaps]
+        return []
+
+    def _make_room(self) -> tuple[Case, ...]:
+        if len(self.cases) <= CASES_MAX:
+            return ()
+        oldest = next(iter(self.cases.values()))
+        self._close(oldest)
+        return (oldest,)
+
+
+@dataclass(slots=True)
+class Chart:
+    """What speaks against one device."""
+
+    mishaps: deque[tuple[float, Hashable, str, bool]] = field(default_factory=lambda: deque(maxlen=100))
+    """When, with what, in words, and whether it is proved: the same was good elsewhere."""
+    level: int = 0
+    """How often it was quarantined without a good spell after it."""
+    returned_at: float | None = None
+
+
+class Ward:
+    """Devices under suspicion, and for how long they are kept away from work."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._of: dict[UnitName, Chart] = {}
+
+    def against(self, device: UnitName, what: Hashable, words: str, at: float, *, proved: bool) -> str:
+        """Something speaks against the device. Returns why it is to be quarantined now; empty: it is not."""
+        chart = self._of.setdefault(device, Chart())
+        chart.mishaps.append((at, what, words, proved))
+        recent = {key: said for when, key, said, _ in chart.mishaps if at - when < WITHIN_S}
+        if len(recent) < MISHAPS_MAX:
+            return ""
+        chart.mishaps.clear()
+        return f"{len(recent)} mishaps within {WITHIN_S / 60:.0f} min, the last: {words}"
+
+    def well(self, device: UnitName) -> None:
+        """It has measured something: what is not proved against it was not its fault."""
+        if (chart := self._of.get(device)) is not None:
+            proved = [mishap for mishap in chart.mishaps if mishap[3]]
+            chart.mishaps.clear()
+            chart.mishaps.extend(proved)
+
+    def enters(self, device: UnitName, at: float) -> float:
+        """It is quarantined; returns after how many seconds to probe it. Longer each time, until it stays well."""
+        chart = self._of.setdefault(device, Chart())
+        if chart.returned_at is None or at - chart.returned_at >= WITHIN_S:
+            chart.level = 0
+        return self.probed(device)
+
+    def probed(self, device: UnitName) -> float:
+        """It has not passed, or is only coming; returns after how many seconds to probe it next."""
+        chart = self._of.setdefault(device, Chart())
+        chart.level += 1
+        return min(self._pause_s * 2.0 ** (chart.level - 1), max(PAUSE_MAX_S, self._pause_s))
+
+    def leaves(self, device: UnitName, at: float) -> None:
+        """It works again."""
+        self._of.setdefault(device, Chart()).returned_at = at
+
+    def said(self, device: UnitName, at: float) -> str:
+        """What speaks against a device at present, in words."""
+        chart = self._of.get(device)
+        recent = [said for when, _, said, _ in chart.mishaps if at - when < WITHIN_S] if chart is not None else []
+        return f"{len(recent)} of {MISHAPS_MAX} mishaps, the last: {recent[-1]}" if recent else ""

@@ -1,0 +1,48 @@
+"""`autosched poison list|forgive`: candidates that are not run any more, since they failed twice."""
+
+import click
+
+from autosched.cli.listings import caller
+from autosched.cli.output import data, document, say, table
+from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
+
+SHA256_SHOWN = 12
+
+
+@click.group()
+def poison() -> None:
+    """See which candidates nobody runs any more, and let one be run again.
+
+    A candidate that fails twice where other candidates are measured well is poisoned for all jobs. A job whose search
+    proposes it has a failed trial at once.
+    """
+
+
+@poison.command("list")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
+@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only what is older than this one.")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@click.pass_obj
+def list_(host: str | None, limit: int, before: int | None, style: str) -> None:
+    """List poisoned candidates and why, the newest last."""
+    with caller(host) as daemon:
+        found = daemon.call(ListPoison(limit=limit, before=before), PoisonList).candidates
+    if style == "json":
+        return document("poison", found)
+    if not found:
+        return say("No candidate is poisoned.")
+    data(table(("NO", "WHERE", "WORKLOAD", "CANDIDATE", "WHY"), [_row(one) for one in found], right=(0,), give=4))
+
+
+@poison.command()
+@click.argument("number", type=click.IntRange(1))
+@click.pass_obj
+def forgive(host: str | None, number: int) -> None:
+    """Let a candidate be run again, by its number in the list."""
+    with caller(host) as daemon:
+        daemon.call(ForgivePoison(number=number), Done)
+    say(f"candidate {number} may be run again.")
+
+
+def _row(one: PoisonView) -> tuple[str, ...]:
+    return (str(one.number), one.place, one.workload, one.sha256[:SHA256_SHOWN], one.reason)

@@ -1,0 +1,26 @@
+"""What must not be run any more, by the daemon's word: it failed twice, in this job or in another."""
+
+import hashlib
+from collections.abc import Iterable
+
+from autosched.model import TaskIndex
+from autosched.protocol import PoisonNote
+
+
+class Poison:
+    """Poisoned candidates of the job's tasks. Written by the client's loop, read by the threads of its steps too."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[tuple[TaskIndex, str], str] = {}
+
+    def note(self, candidates: Iterable[PoisonNote]) -> None:
+        """The daemon tells."""
+        for one in candidates:
+            if one.reason:
+                self._reasons[one.task, one.sha256] = one.reason
+            else:
+                self._reasons.pop((one.task, one.sha256), None)
+
+    def reason(self, task: TaskIndex, candidate: bytes) -> str:
+        """Why the candidate must not be run; empty: it may."""
+        return self._reasons.get((task, hashlib.sha256(candidate).hexdigest()), "") if self._reasons else ""

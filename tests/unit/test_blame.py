@@ -1,0 +1,236 @@
+"""Candidate or device? Every way in which a measurement can speak against one of them."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from autosched import blame
+from autosched.blame import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
+
+
+def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on cpu") -> Suspect:
+    return Suspect(place, workload, name)
+
+
+class Court:
+    """Blame, told in short words."""
+
+    def __init__(self, cases: Iterable[Case] = ()) -> None:
+        self.blame = Blame(cases)
+        self.now = 100.0
+
+    def fails(self, name: str, device: str) -> Finding:
+        self.now += 1
+        return self.blame.failed(suspect(name), Mishap(device, self.now, "run crash", 7, int(self.now)))
+
+    def passes(self, name: str, device: str) -> Finding:
+        self.now += 1
+        return self.blame.passed(suspect(name), device, self.now)
+
+    def poisoned(self) -> set[str]:
+        return {case.suspect.sha256 for case in self.blame.poisoned("mock auto on cpu", ["conv", "conv", "other"])}
+
+
+def test_the_first_failure_proves_nothing() -> None:
+    court = Court()
+    (case,) = court.fails("x", "a").changed
+    assert not case.poisoned
+    assert court.poisoned() == set()
+
+
+@pytest.mark.parametrize(("second", "sound"), [("a", "a"), ("b", "b"), ("b", "a")])
+def test_a_second_failure_poisons_when_one_of_the_devices_has_been_good_since(second: str, sound: str) -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.passes("other", sound)
+    (case,) = court.fails("x", second).changed
+    assert case.poisoned
+    assert [one.device for one in case.mishaps] == ["a", second]
+    assert case.reason == f"run crash on a (job 7); run crash on {second} (job 7)"
+    assert court.poisoned() == {"x"}
+
+
+@pytest.mark.parametrize("second", ["a", "b"])
+def test_where_nothing_works_nobody_is_poisoned(second: str) -> None:
+    court = Court()
+    court.passes("before", second)
+    for name in "xyz":
+        court.fails(name, "a")
+        court.fails(name, second)
+        court.fails(name, second)
+    assert court.poisoned() == set()
+
+
+@pytest.mark.parametrize("sound", ["a", "b"])
+def test_a_device_that_proves_sound_later_makes_what_failed_twice_poison(sound: str) -> None:
+    court = Court()
+    for device in ("a", "b"):
+        court.fails("x", device)
+        court.fails("y", device)
+    court.fails("once", "b")
+    assert court.poisoned() == set()
+    assert {case.suspect.sha256 for case in court.passes("good", sound).changed} == {"x", "y"}
+    assert court.poisoned() == {"x", "y"}
+    assert court.passes("good", "a") == court.passes("good", "b") == Finding()
+
+
+def test_a_good_measurement_of_another_device_decides_nothing() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.fails("x", "b")
+    court.passes("good", "c")
+    assert court.poisoned() == set()
+
+
+def test_what_passes_elsewhere_speaks_against_the_device() -> None:
+    court = Court()
+    (case,) = court.fails("x", "a").changed
+    assert court.passes("x", "b") == Finding(closed=(case,), against=(("a", case),))
+    assert court.passes("x", "b") == Finding()
+
+
+def test_what_passes_on_the_same_device_was_a_whim_of_nobody() -> None:
+    court = Court()
+    (case,) = court.fails("x", "a").changed
+    assert court.passes("x", "a") == Finding(closed=(case,))
+
+
+def test_a_third_measurement_that_passes_acquits_what_was_not_proved() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.fails("x", "b")
+    found = court.passes("x", "c")
+    assert [device for device, _ in found.against] == ["a", "b"]
+    assert court.passes("good", "b") == Finding(), "it is no suspect any more"
+
+
+def test_poison_stays_poison() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.passes("good", "b")
+    court.fails("x", "b")
+    assert court.fails("x", "c") == Finding()
+    assert court.passes("x", "c") == Finding(), "it was under way when it was poisoned"
+    assert court.poisoned() == {"x"}
+
+
+def test_only_of_the_same_place_and_workload() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.passes("good", "a")
+    court.fails("x", "a")
+    assert court.blame.poisoned("gcc auto on cpu", ["conv"]) == []
+    assert court.blame.poisoned("mock auto on cpu", ["dense"]) == []
+
+
+def test_an_excused_device_has_shown_nothing() -> None:
+    court = Court()
+    court.fails("on a", "a")
+    court.fails("on both", "b")
+    court.fails("on both", "a")
+    court.fails("on b", "b")
+    found = court.blame.excuse("a")
+    assert [case.suspect.sha256 for case in found.closed] == ["on a"]
+    assert [(case.suspect.sha256, [m.device for m in case.mishaps]) for case in found.changed] == [("on both", ["b"])]
+    court.passes("good", "a")
+    assert court.poisoned() == set()
+
+
+def test_an_excuse_does_not_undo_poison() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.passes("good", "a")
+    court.fails("x", "a")
+    assert court.blame.excuse("a") == Finding()
+    assert court.poisoned() == {"x"}
+
+
+def test_forgiven_is_forgotten() -> None:
+    court = Court()
+    court.fails("x", "a")
+    court.passes("good", "a")
+    (case,) = court.fails("x", "a").changed
+    assert court.blame.forgive(case.number) == case
+    assert court.blame.forgive(case.number) is None
+    assert court.poisoned() == set()
+    (again,) = court.fails("x", "a").changed
+    assert (again.number, len(again.mishaps)) == (case.number + 1, 1)
+
+
+def test_the_next_daemon_knows_what_this_one_knew() -> None:
+    court = Court()
+    court.fails("poison", "a")
+    court.passes("good", "a")
+    court.fails("poison", "a")
+    court.fails("once", "a")
+    court.fails("twice", "b")
+    court.fails("twice", "b")
+    again = Court(court.blame.cases.values())
+    assert again.poisoned() == {"poison"}
+    again.passes("good", "b")
+    assert again.poisoned() == {"poison", "twice"}
+    (case,) = again.fails("new", "a").changed
+    assert case.number == 4
+    again.fails("once", "a")
+    assert "once" not in again.poisoned(), "the device has shown nothing in this life"
+
+
+def test_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blame, "CASES_MAX", 2)
+    court = Court()
+    for name in "xyz":
+        found = court.fails(name, "a")
+    assert [case.suspect.sha256 for case in found.closed] == ["x"]
+    assert [one.sha256 for one in court.blame.cases] == ["y", "z"]
+
+
+# Devices --------------------------------------------------------------------------------------------------------------
+
+
+def test_three_different_mishaps_are_too_many() -> None:
+    ward = Ward(30.0)
+    said = [ward.against("a", what, f"it lost {what}", 1.0, proved=True) for what in (1, 1, 2, 3)]
+    assert said[:3] == ["", "", ""]
+    assert said[3] == "3 mishaps within 10 min, the last: it lost 3"
+    assert ward.against("a", 4, "again", 2.0, proved=True) == "", "it begins anew"
+
+
+def test_mishaps_are_forgotten_with_time() -> None:
+    ward = Ward(30.0)
+    times = [WITHIN_S * n for n in range(2 * MISHAPS_MAX)]
+    assert not any(ward.against("a", n, "late", at, proved=True) for n, at in enumerate(times))
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_only_proof_outlasts_a_good_measurement(proved: bool) -> None:
+    ward = Ward(30.0)
+    said = ""
+    for n in range(MISHAPS_MAX):
+        said = ward.against("a", n, "it broke", 1.0, proved=proved)
+        ward.well("a")
+    assert bool(said) == proved
+
+
+def test_devices_are_told_apart() -> None:
+    ward = Ward(30.0)
+    assert not any(ward.against(device, n, "no", 1.0, proved=True) for n in range(2) for device in "ab")
+    assert ward.said("a", 2.0) == "2 of 3 mishaps, the last: no"
+    assert ward.said("c", 2.0) == ""
+    assert ward.said("a", 2.0 + WITHIN_S) == ""
+
+
+def test_a_device_that_flaps_is_kept_away_for_longer_and_longer() -> None:
+    ward, now, pauses = Ward(30.0), 0.0, []
+    for _ in range(10):
+        pauses.append(ward.enters("a", now))
+        now += pauses[-1]
+        ward.leaves("a", now)
+        now += 1.0
+    assert pauses == [30.0 * 2**n for n in range(7)] + [3_600.0] * 3
+
+
+def test_a_good_spell_is_a_new_beginning() -> None:
+    ward = Ward(30.0)
+    assert [ward.enters("a", 0.0), ward.probed("a"), ward.probed("a")] == [30.0, 60.0, 120.0]
+    ward.leaves("a", 500.0)
+    assert ward.enters("a", 500.0 + WITHIN_S) == 30.0
