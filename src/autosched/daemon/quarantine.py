@@ -154,6 +154,7 @@ async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, 
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # and what it left behind
+        await process.wait()
     if process.returncode:
         last = complaints.decode(errors="replace").strip().rpartition("\n")[2]
         raise Unwell(f"{what} ended with exit code {process.returncode}: {last[:SAID_MAX]}")
