@@ -169,7 +169,6 @@ _LEVELS: dict[type, int] = {
     DeviceDrifts: logging.WARNING,
     DeviceDisturbed: logging.WARNING,
     CandidatePoisoned: logging.WARNING,
-    events.UnitDrained: logging.WARNING,
     Dropped: logging.WARNING,
     SubmissionRefused: logging.WARNING,
     actions.ReplacePolicy: logging.ERROR,

@@ -94,6 +94,7 @@ class Quarantine:
             state = self._runtime.state
             return UnitDrained(unit, words, BY) if unit not in state.drained or is_quarantined(state, unit) else None
 
+        log.error("%s is %s", unit, words)
         await self._runtime.post(drained)
 
     async def _until_well(self, unit: UnitName, reason: str, pause_s: float) -> None:
