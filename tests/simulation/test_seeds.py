@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from autosched.core.actions import StartStep
-from autosched.core.events import ResourcesDeclared, RuleChosen
+from autosched.core.events import ResourcesDeclared, RuleChosen, StepEnded, UnitReturned
 from autosched.core.policy import INTERLEAVED, PREDICTIVE
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, one_of_each
@@ -98,6 +98,22 @@ def test_every_kind_of_fault_happens() -> None:
         "DeadlineReached", "PolicyChosen", "RuleChosen", "StartClient", "StopClient", "StartStep", "RevokeStep",
         "EndJob", "deadline", "step", "its",
     }  # fmt: skip
+
+
+def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
+    """What must be true of them is checked by the world itself: no poison is run again, no quarantined device works."""
+    returned = poisoned = barred = elsewhere = 0
+    for seed in range(100):
+        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
+        world.run()
+        returned += sum(isinstance(e.event, UnitReturned) and e.event.by == "the world" for e in world.history)
+        poisoned += len(world._sickness._never)
+        barred += len(world._barred)
+        elsewhere += sum(
+            isinstance(e.event, StepEnded) and e.event.load is not None and any(t.avoid for t in e.event.load.tasks)
+            for e in world.history
+        )
+    assert min(returned, poisoned, barred, elsewhere) >= 5, (returned, poisoned, barred, elsewhere)
 
 
 def test_without_faults_every_step_is_made_once() -> None:

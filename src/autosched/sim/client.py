@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from autosched.model import NETWORK_TASK, JobLoad, TaskIndex, TaskLoad
+from autosched.model import NETWORK_TASK, JobLoad, TaskIndex, TaskLoad, UnitName
 from autosched.sim.estimates import Expectation
 from autosched.sim.scenario import JobPlan, Round, Work
 
@@ -26,6 +26,7 @@ class SimClient:
         self._under_way: dict[TaskIndex, None] = {}  # their round has begun
         self._order = None if plan.order is None else deque(plan.order)
         self._under_way_max = plan.under_way_max
+        self._avoided: dict[TaskIndex, UnitName] = {}  # where its measurement failed, which is made once more
         self._expectation = expectation
         self.rounds_left = sum(len(rounds) for rounds in tasks.values())
         self.rounds_done = 0
@@ -64,9 +65,20 @@ class SimClient:
     def resume(self) -> None:
         """A new client takes over: only finished rounds left records."""
         self._place = {task: (done, 0) for task, (done, _) in self._place.items()}
+        self._avoided.clear()
+
+    def may_retry(self, task: TaskIndex) -> bool:
+        """Whether a measurement that failed is to be made once more."""
+        return task not in self._avoided
+
+    def retry(self, task: TaskIndex, device: UnitName) -> JobLoad:
+        """What it measured failed there: the same again, somewhere else."""
+        self._avoided[task] = device
+        return self._report([task])
 
     def ended(self, task: TaskIndex, *, ok: bool) -> JobLoad:
         """A step is over. A task gives a failed round up; the network's own steps are tried again."""
+        self._avoided.pop(task, None)
         done, step = self._place[task]
         over = step + 1 == len(self._phases[0][task][done]) if ok else task != NETWORK_TASK
         if not over:
@@ -126,6 +138,7 @@ class SimClient:
             stage_next=work.stage,
             expected_s=self._expectation(work),
             timeout_s=work.timeout_s,
+            avoid=(self._avoided[task],) if task in self._avoided else (),
         )
 
     def _as_expected(self, work: Work) -> Work:

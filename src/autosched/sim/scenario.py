@@ -10,6 +10,8 @@ from autosched.model import Goal, JobId, Pool, PoolName, TaskIndex, Unit, UnitNa
 
 HOST = "host"
 DEVICE = "device:cpu"
+CANDIDATES = tuple(f"c{n}" for n in range(8))
+"""Few, so that jobs meet each other's."""
 
 
 class Work(Struct, frozen=True):
@@ -20,6 +22,8 @@ class Work(Struct, frozen=True):
     duration_s: float
     """When it has its units for itself."""
     timeout_s: float | None = None
+    candidate: str = ""
+    """What it measures; empty: nothing that could be blamed."""
 
 
 Round = tuple[Work, ...]
@@ -73,6 +77,10 @@ class Faults(Struct, frozen=True, kw_only=True):
     """It goes on when the daemon dies, and comes back to the next one."""
     drains: tuple[tuple[float, UnitName, float], ...] = ()
     """From when until when which unit gets no steps."""
+    poison: tuple[str, ...] = ()
+    """Candidates that fail wherever they are measured, also after `until_s`."""
+    sick: tuple[tuple[float, UnitName, float], ...] = ()
+    """From when until when on which device most measurements fail."""
     until_s: float = float("inf")
 
 
@@ -125,19 +133,17 @@ def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
     Durations are multiples of 0.5 s, so that ties are frequent; now and then one unit stands in both pools, as on a
     machine with one core, or a step needs a lane and a device at once.
     """
-    rng = Random(f"scenario/{seed}")
+    rng, names = Random(f"scenario/{seed}"), Random(f"candidates/{seed}")
     resources = pools(rng.randint(1, 3), rng.randint(1, 2))
     if rng.random() < 0.2:
         core = Unit("core0", (0,))
         resources = (Pool(HOST, (core,)), Pool(DEVICE, (core,)))
     both = resources[0].units[0] != resources[1].units[0]
-    jobs = tuple(_random_job(rng, both) for _ in range(rng.randint(1, 6)))
+    jobs = tuple(_random_job(rng, names, both) for _ in range(rng.randint(1, 6)))
     return Scenario(
         pools=resources,
         jobs=jobs,
-        faults=_random_faults(rng, [unit.name for pool in resources for unit in pool.units])
-        if faults is None
-        else faults,
+        faults=_random_faults(rng, names, resources) if faults is None else faults,
         seed=seed,
         client_start_s=rng.choice((0.0, 0.5)),
         client_stop_s=rng.choice((0.0, 0.5)),
@@ -158,7 +164,9 @@ def _random_choice(rng: Random) -> tuple[float, str, Goal]:
     return rng.randint(1, 200) / 2, rng.choice(exclusive), rng.choice(list(Goal))
 
 
-def _random_faults(rng: Random, units: list[UnitName]) -> Faults:
+def _random_faults(rng: Random, names: Random, resources: tuple[Pool, ...]) -> Faults:
+    units = [unit.name for pool in resources for unit in pool.units]
+    devices = [unit.name for unit in resources[1].units]
     return Faults(
         step_fails=rng.choice((0.0, 0.1)),
         step_hangs=rng.choice((0.0, 0.0, 0.05)),
@@ -170,6 +178,8 @@ def _random_faults(rng: Random, units: list[UnitName]) -> Faults:
         until_s=rng.choice((50.0, 200.0)),
         client_outlives=rng.choice((0.0, 0.7, 1.0)),
         drains=tuple(_random_drain(rng, units) for _ in range(rng.choice((0, 0, 1, 2)))),
+        poison=tuple(CANDIDATES[: names.choice((0, 0, 1, 2))]),
+        sick=tuple(_random_illness(names, devices) for _ in range(names.choice((0, 0, 1, 2)))),
     )
 
 
@@ -178,11 +188,18 @@ def _random_drain(rng: Random, units: list[UnitName]) -> tuple[float, UnitName, 
     return at, rng.choice(units), at + rng.randint(1, 60)
 
 
-def _random_job(rng: Random, both: bool) -> JobPlan:
+def _random_illness(rng: Random, devices: list[UnitName]) -> tuple[float, UnitName, float]:
+    at = rng.randint(0, 60) / 2
+    return at, rng.choice(devices), at + rng.randint(20, 150)
+
+
+def _random_job(rng: Random, names: Random, both: bool) -> JobPlan:
     def step(stage: str, pool: PoolName) -> Work:
         together = both and rng.random() < 0.1
         timeout_s = 30.0 if rng.random() < 0.2 else None
-        return Work(stage, (HOST, DEVICE) if together else (pool,), rng.randint(0, 20) / 2, timeout_s)
+        duration_s = rng.randint(0, 20) / 2
+        candidate = names.choice(CANDIDATES) if stage == "profile" else ""
+        return Work(stage, (HOST, DEVICE) if together else (pool,), duration_s, timeout_s, candidate)
 
     def one_round() -> Round:
         stages = (("select", HOST), ("build", HOST), ("profile", DEVICE), ("update", HOST))
