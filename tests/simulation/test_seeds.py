@@ -107,8 +107,8 @@ def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
         world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         returned += sum(isinstance(e.event, UnitReturned) and e.event.by == "the world" for e in world.history)
-        poisoned += len(world._sickness._never)
-        barred += len(world._barred)
+        poisoned += len(world._sickness.never)
+        barred += len(world._sickness.barred)
         elsewhere += sum(
             isinstance(e.event, StepEnded) and e.event.load is not None and any(t.avoid for t in e.event.load.tasks)
             for e in world.history

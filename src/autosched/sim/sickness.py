@@ -3,26 +3,38 @@
 It does what the daemon's verdicts and quarantine do, without a disk, hooks and sentinels: a probe sees the truth.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 
 from autosched.blame import Blame, Finding, Mishap, Suspect, Ward
-from autosched.model import JobId, Step, UnitName
+from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.model import JobId, Outcome, Step, StepId, UnitName
+from autosched.sim.client import SimClient
 from autosched.sim.scenario import Faults
 
 PAUSE_S = 5.0
 SICK_FAILS = 0.8
 """Of what is measured on a sick device so much fails."""
+BY = "the world"
 QUARANTINE = "quarantined by the world"
+Later = Callable[[float, JobId, Callable[[], Event | None]], None]
 
 
 class Sickness:
     """What is true, and what is believed."""
 
-    def __init__(self, faults: Faults, seed: int) -> None:
-        self._faults = faults
+    def __init__(
+        self, faults: Faults, seed: int, drained: Mapping[UnitName, str], clock: Callable[[], float], later: Later
+    ) -> None:
+        """`drained`: as the scheduler sees it; `later`: lets something happen after so many seconds."""
+        self._faults, self._drained, self._clock, self._later = faults, drained, clock, later
         self._rng = Random(f"sickness/{seed}")
         self._blame, self._ward = Blame(), Ward(PAUSE_S)
-        self._never: dict[str, None] = {}
+        self.never: dict[str, None] = {}
+        """What was poisoned so far."""
+        self.barred: dict[StepId, None] = {}
+        """Steps that did not measure what was poisoned."""
 
     def restart(self) -> None:
         """The next daemon knows the cases, and no more."""
@@ -32,55 +44,70 @@ class Sickness:
         """The truth about a device."""
         return any(unit == device and begin <= now < end for begin, unit, end in self._faults.sick)
 
-    def bars(self, candidate: str) -> bool:
+    def is_poisoned(self, candidate: str) -> bool:
         """Whether nobody is to run it any more."""
         known = self._blame.cases.get(_suspect(candidate))
-        barred = known is not None and known.poisoned
-        assert barred or candidate not in self._never, f"{candidate} was poisoned, and is to be run again"
+        poisoned = known is not None and known.poisoned
+        assert poisoned or candidate not in self.never, f"{candidate} was poisoned, and is to be run again"
+        return poisoned
+
+    def bars(self, candidate: str, step: Step) -> bool:
+        """Whether this step does not measure its candidate."""
+        if barred := self.is_poisoned(candidate):
+            self.barred[step.id] = None
         return barred
 
-    def measured(self, step: Step, candidate: str, device: UnitName, now: float) -> tuple[bool, str]:
-        """A measurement is over: whether it was good, and why its device, or another, is to be quarantined."""
-        bad = candidate in self._faults.poison
-        if self.is_sick(device, now):
-            bad |= self._rng.random() < SICK_FAILS
-        suspect = _suspect(candidate)
-        if bad:
+    def is_to_be_repeated(self, step: Step, candidate: str, outcome: Outcome, client: SimClient) -> bool:
+        """What the end of a step says of its candidate and its device, and whether it is to be made again."""
+        device = step.units[-1]
+        if not candidate or step.id in self.barred or outcome is Outcome.LOST:
+            return False
+        if outcome is Outcome.DONE:
+            return not self._measured(step, candidate, device) and (
+                client.may_retry(step.task) and not self.is_poisoned(candidate)
+            )
+        if self._ward.against(device, (step.job, step.task), "a step failed", self._clock(), proved=False):
+            self._later(0.0, 0, partial(self._enters, device))
+        return False
+
+    def _measured(self, step: Step, candidate: str, device: UnitName) -> bool:
+        """Whether it was good."""
+        now, suspect = self._clock(), _suspect(candidate)
+        drawn = self._rng.random() if self.is_sick(device, now) else 1.0
+        if candidate in self._faults.poison or drawn < SICK_FAILS:
             self._note(self._blame.failed(suspect, Mishap(device, now, "simulated", step.job, 0)))
-            return False, ""
+            return False
         self._ward.well(device)
         found = self._blame.passed(suspect, device, now)
         self._note(found)
-        named = ""
         for culprit, _ in found.against:
             if self._ward.against(culprit, suspect, "it passes elsewhere", now, proved=True):
-                named = culprit
-        return True, named
+                self._later(0.0, 0, partial(self._enters, culprit))
+        return True
 
-    def failed(self, device: UnitName, job: JobId, task: int, now: float) -> bool:
-        """A step on the device failed as a whole: whether the device is to be quarantined."""
-        return bool(self._ward.against(device, (job, task), "a step failed", now, proved=False))
-
-    def enters(self, device: UnitName, now: float) -> float:
-        """It is quarantined; returns after how many seconds to probe it."""
+    def _enters(self, device: UnitName) -> Event | None:
+        if device in self._drained:
+            return None
         self._note(self._blame.excuse(device))
-        return self._ward.enters(device, now)
+        self._later(self._ward.enters(device, self._clock()), 0, partial(self._is_probed, device))
+        return UnitDrained(device, QUARANTINE, BY)
 
-    def probe(self, device: UnitName, now: float) -> float | None:
-        """Returns after how many seconds to probe again; None: it is well."""
-        if self.is_sick(device, now):
-            return self._ward.probed(device)
-        self._ward.leaves(device, now)
-        return None
+    def _is_probed(self, device: UnitName) -> Event | None:
+        if self._drained.get(device) != QUARANTINE:
+            return None  # an operator has come in between
+        if self.is_sick(device, self._clock()):
+            self._later(self._ward.probed(device), 0, partial(self._is_probed, device))
+            return None
+        self._ward.leaves(device, self._clock())
+        return UnitReturned(device, BY)
 
     def _note(self, found: Finding) -> None:
-        for case in found.changed:
-            if case.poisoned:
-                proved = [self.is_sick(one.device, one.at) or case.suspect.sha256 in self._faults.poison
-                          for one in case.mishaps]  # fmt: skip
-                assert len(proved) == 2, f"{case.suspect.sha256} was poisoned after {len(proved)} failures"
-                assert all(proved), f"{case.suspect.sha256} was blamed without a reason"
-                self._never[case.suspect.sha256] = None
+        for case in (case for case in found.changed if case.poisoned):
+            name, mishaps = case.suspect.sha256, case.mishaps
+            assert len(mishaps) == 2, f"{name} was poisoned after {len(mishaps)} failures"
+            sick = all(self.is_sick(one.device, one.at) for one in mishaps)
+            assert sick or name in self._faults.poison, f"{name} was blamed without a reason"
+            self.never[name] = None
 
 
 def _suspect(candidate: str) -> Suspect:

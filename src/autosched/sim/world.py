@@ -33,7 +33,7 @@ from autosched.sim.client import SimClient
 from autosched.sim.estimates import LEARNED, Estimates
 from autosched.sim.report import Report
 from autosched.sim.scenario import Scenario
-from autosched.sim.sickness import QUARANTINE, Sickness
+from autosched.sim.sickness import Sickness
 
 EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
@@ -123,8 +123,8 @@ class World:
         if estimates.mode != "learned":
             self.scheduler.state.oracle = self._foresee
         self._events_max = events_max(scenario)
-        self._sickness = Sickness(scenario.faults, scenario.seed)
-        self._barred: dict[StepId, None] = {}
+        drained = self.scheduler.state.drained
+        self._sickness = Sickness(scenario.faults, scenario.seed, drained, lambda: self.now, self._later)
 
     def run(self) -> Report:
         """Let everything happen."""
@@ -288,40 +288,12 @@ class World:
         process = self._processes[step.job]
         del process.running[step.id]
         process.progressed |= outcome is Outcome.DONE
-        if outcome is not Outcome.LOST and self._is_to_be_repeated(step, outcome):
-            load = process.client.retry(step.task, step.units[-1])
+        client, work = process.client, process.client.next_work(step.task)
+        if work is not None and self._sickness.is_to_be_repeated(step, work.candidate, outcome, client):
+            load = client.retry(step.task, step.units[-1])
         else:
-            load = process.client.ended(step.task, ok=outcome is Outcome.DONE)
+            load = client.ended(step.task, ok=outcome is Outcome.DONE)
         return StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
-
-    def _is_to_be_repeated(self, step: Step, outcome: Outcome) -> bool:
-        """What a measurement says of its candidate and its device, and whether it is to be made again."""
-        client, device = self._processes[step.job].client, step.units[-1]
-        work = client.next_work(step.task)
-        if work is None or not work.candidate or step.id in self._barred:
-            return False
-        if outcome is Outcome.FAILED:
-            if self._sickness.failed(device, step.job, step.task, self.now):
-                self._later(0.0, 0, partial(self._is_quarantined, device))
-            return False
-        good, culprit = self._sickness.measured(step, work.candidate, device, self.now)
-        if culprit:
-            self._later(0.0, 0, partial(self._is_quarantined, culprit))
-        return not good and client.may_retry(step.task) and not self._sickness.bars(work.candidate)
-
-    def _is_quarantined(self, device: UnitName) -> Event | None:
-        if device in self.scheduler.state.drained:
-            return None
-        self._later(self._sickness.enters(device, self.now), 0, partial(self._is_probed, device))
-        return UnitDrained(device, QUARANTINE, "the world")
-
-    def _is_probed(self, device: UnitName) -> Event | None:
-        if self.scheduler.state.drained.get(device) != QUARANTINE:
-            return None  # an operator has come in between
-        if (pause_s := self._sickness.probe(device, self.now)) is None:
-            return UnitReturned(device, "the world")
-        self._later(pause_s, 0, partial(self._is_probed, device))
-        return None
 
     # What the scheduler asks for ------------------------------------------------------------------------------
 
@@ -370,8 +342,8 @@ class World:
             assert forced or not {*units} & {*avoided} & {*step.units}, f"step {step.id} has what it avoids"
         process.running[step.id] = None
         duration_s, outcome = work.duration_s, Outcome.DONE
-        if work.candidate and self._sickness.bars(work.candidate):
-            self._barred[step.id], duration_s = None, 0.0
+        if self._sickness.bars(work.candidate, step):
+            duration_s = 0.0
         if self._risk(faults.step_hangs):
             duration_s = float("inf")
         elif self._risk(faults.step_fails):

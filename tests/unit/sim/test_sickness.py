@@ -1,53 +1,93 @@
 """The believed and the true in a simulated world."""
 
-from random import Random
+import heapq
+from collections.abc import Callable
 
 import pytest
 
 from autosched.blame import MISHAPS_MAX
-from autosched.model import Step
-from autosched.sim.scenario import Faults
+from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.model import JobId, Outcome, Step
+from autosched.sim import sickness
+from autosched.sim.client import SimClient
+from autosched.sim.scenario import DEVICE, Faults, JobPlan, Work
 from autosched.sim.sickness import PAUSE_S, Sickness
 
 
-def step(number: int = 1) -> Step:
-    return Step(
-        id=number, job=1, task=number, stage="profile", units=("cpu0",), started_at=0.0, deadline_at=9.0
-    )  # fmt: skip
+class Lab:
+    """Measures what it is told to; what is to happen later happens when its time has come."""
+
+    def __init__(self, **faults: object) -> None:
+        self.now = 0.0
+        self.drained: dict[str, str] = {}
+        self.happened: list[tuple[float, Event]] = []
+        self._due: list[tuple[float, int, Callable[[], Event | None]]] = []
+        self._steps = 0
+        self.world = Sickness(Faults(**faults), 0, self.drained, lambda: self.now, self._later)  # type: ignore[arg-type]
+
+    def _later(self, after_s: float, job: JobId, happen: Callable[[], Event | None]) -> None:
+        heapq.heappush(self._due, (self.now + after_s, len(self.happened), happen))
+
+    def until(self, at: float) -> None:
+        while self._due and self._due[0][0] <= at:
+            self.now, _, happen = heapq.heappop(self._due)
+            if (event := happen()) is not None:
+                self.happened.append((self.now, event))
+            match event:
+                case UnitDrained(unit=unit, reason=reason):
+                    self.drained[unit] = reason
+                case UnitReturned(unit=unit):
+                    del self.drained[unit]
+        self.now = at
+
+    def again(self, candidate: str, device: str, at: float, outcome: Outcome = Outcome.DONE) -> bool:
+        """Measure; returns whether that is to be repeated."""
+        self.until(at)
+        self._steps += 1
+        step = Step(
+            id=self._steps, job=1, task=self._steps, stage="profile", units=(device,), started_at=at, deadline_at=at + 9
+        )  # fmt: skip
+        client = SimClient(JobPlan(tasks=((((Work("profile", (DEVICE,), 1.0)),),),)))
+        self.world.bars(candidate, step)
+        return self.world.is_to_be_repeated(step, candidate, outcome, client)
 
 
 def test_poison_fails_everywhere_and_is_barred_after_two_failures() -> None:
-    world = Sickness(Faults(poison=("x",)), 0)
-    assert world.measured(step(), "x", "cpu0", 1.0) == (False, "")
-    assert not world.bars("x")
-    assert world.measured(step(), "y", "cpu1", 2.0) == (True, "")
-    assert world.measured(step(), "x", "cpu1", 3.0) == (False, "")
-    assert world.bars("x")
-    world.restart()
-    assert world.bars("x")
+    lab = Lab(poison=("x",))
+    assert lab.again("x", "cpu0", 1.0)
+    assert not lab.again("y", "cpu1", 2.0)
+    assert not lab.again("x", "cpu1", 3.0)
+    assert lab.world.is_poisoned("x")
+    lab.world.restart()
+    assert not lab.again("x", "cpu0", 4.0)
+    assert list(lab.world.barred) == [4]
 
 
 def test_a_sick_device_is_found_and_returns_when_it_is_well() -> None:
-    world = Sickness(Faults(sick=((0.0, "cpu0", 50.0),)), 0)
+    lab = Lab(sick=((0.0, "cpu0", 30.0),))
     names = [f"c{n}" for n in range(20)]
-    failed = [name for name in names if not world.measured(step(), name, "cpu0", 1.0)[0]]
+    failed = [name for name in names if lab.again(name, "cpu0", 1.0)]
     assert MISHAPS_MAX <= len(failed) < len(names)
-    assert "cpu0" in [world.measured(step(), name, "cpu1", 2.0)[1] for name in failed]
-    assert world.enters("cpu0", 3.0) == PAUSE_S
-    assert world.probe("cpu0", 8.0) == 2 * PAUSE_S
-    assert world.probe("cpu0", 50.0) is None
+    assert not any(lab.again(name, "cpu1", 2.0) for name in failed)
+    lab.until(100.0)
+    assert [(at, type(event)) for at, event in lab.happened] == [
+        (2.0, UnitDrained), (2.0 + PAUSE_S * (1 + 2 + 4), UnitReturned),
+    ]  # fmt: skip
 
 
 def test_steps_that_fail_count_against_a_device() -> None:
-    world = Sickness(Faults(), 0)
-    assert [world.failed("cpu0", 1, task, 1.0) for task in range(MISHAPS_MAX)] == [False, False, True]
+    lab = Lab()
+    for _ in range(MISHAPS_MAX):
+        lab.again("x", "cpu0", 1.0, Outcome.FAILED)
+    lab.until(2.0)
+    assert list(lab.drained) == ["cpu0"]
 
 
-def test_a_verdict_without_a_reason_is_noticed() -> None:
-    world = Sickness(Faults(poison=("x",)), 0)
-    world.measured(step(), "x", "cpu0", 1.0)
-    world.measured(step(), "y", "cpu0", 2.0)
-    world._faults = Faults(sick=((3.0, "cpu0", 4.0),))
-    world._rng = Random(3)
+def test_a_verdict_without_a_reason_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sickness, "SICK_FAILS", 1.0)
+    lab = Lab(poison=("x",), sick=((3.0, "cpu0", 4.0),))
+    lab.again("x", "cpu0", 1.0)
+    lab.again("y", "cpu0", 2.0)
+    lab.world._faults = Faults(sick=lab.world._faults.sick)
     with pytest.raises(AssertionError, match="x was blamed without a reason"):
-        world.measured(step(), "x", "cpu0", 3.0)
+        lab.again("x", "cpu0", 3.0)
