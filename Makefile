@@ -1,5 +1,5 @@
 # Two commands do everything: `make demo` and `make test`. Both set up what they need; a second run is fast.
-# Needs: Debian 12 or alike with python3 (>= 3.11), python3-venv, gcc, make.
+# Needs: Debian 12 or alike with python3 (>= 3.11), python3-venv, gcc, make. Where Chromium is installed the page is tested in it.
 
 PYTHON ?= python3
 VENV ?= .venv

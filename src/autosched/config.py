@@ -79,6 +79,12 @@ class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=1, le=1_000)] = 6
 
 
+class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the page, metrics and health are."""
+
+    listen: str = "127.0.0.1:0"
+
+
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What is written to stderr, and how."""
 
@@ -104,6 +110,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerConfig = SchedulerConfig()
     guard: GuardConfig = GuardConfig()
     backup: BackupConfig = BackupConfig()
+    http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
 
@@ -130,13 +137,20 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     def listen(self) -> tuple[str, int]:
         """Host and port of the TCP listener. Raises ConfigError when others could reach it without TLS."""
-        host, _, port = self.daemon.listen.rpartition(":")
+        return self._address("daemon.listen", self.daemon.listen)
+
+    def http_listen(self) -> tuple[str, int] | None:
+        """Host and port of the page; None when there is to be none. Raises ConfigError as `listen` does."""
+        return self._address("http.listen", self.http.listen) if self.http.listen else None
+
+    def _address(self, setting: str, value: str) -> tuple[str, int]:
+        host, _, port = value.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or int(port) > 65_535:
-            raise ConfigError(f"daemon.listen is {self.daemon.listen!r}; write host:port, for example 127.0.0.1:0")
+            raise ConfigError(f"{setting} is {value!r}; write host:port, for example 127.0.0.1:0")
         if bool(self.daemon.tls_certificate) != bool(self.daemon.tls_key):
             raise ConfigError("daemon.tls_certificate and daemon.tls_key belong together; set both, or none")
-        check_protected(self.daemon, host, f"daemon.listen is {self.daemon.listen!r}")
+        check_protected(self.daemon, host, f"{setting} is {value!r}")
         return host, int(port)
 
 
@@ -192,10 +206,11 @@ def parse(text: str, where: str) -> Config:
             line_at = _line_of(text, ["device", str(index), "name"])
             raise ConfigError(f"{where}:{line_at}: device.name: {device.name!r} is taken; choose another name")
         names.add(device.name)
-    try:
-        config.listen()
-    except ConfigError as error:
-        raise ConfigError(f"{where}:{_line_of(text, ['daemon', 'listen'])}: {error}") from None
+    for table, check in (("daemon", config.listen), ("http", config.http_listen)):
+        try:
+            check()
+        except ConfigError as error:
+            raise ConfigError(f"{where}:{_line_of(text, [table, 'listen'])}: {error}") from None
     try:
         check_policy(config.scheduler)
     except ConfigError as error:

@@ -76,14 +76,26 @@ def on_tcp(listener: socket.socket, config: Config) -> Entrance:
     host = listener.getsockname()[0]
     check_protected(config.daemon, host, f"the daemon listens on {host}")
     if config.daemon.tls_certificate:
-        if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
-            raise ConfigError(
-                f"the daemon listens on {host}, which other machines can reach, but no key is in {folder}:"
-                " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
-            )
+        _ask_for_keys(config, f"the daemon listens on {host}", host)
         context, channel = _tls(config)
         return Entrance(listener, tls=context, channel=channel)
     return Entrance(listener)
+
+
+def tls_for_others(config: Config, host: str) -> ssl.SSLContext | None:
+    """How the page is protected at this address; None where only this machine comes. Raises ConfigError."""
+    if loopback(host):
+        return None
+    _ask_for_keys(config, f"the page is at {host}", host)
+    return _tls(config)[0]
+
+
+def _ask_for_keys(config: Config, what: str, host: str) -> None:
+    if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
+        raise ConfigError(
+            f"{what}, which other machines can reach, but no key is in {folder}:"
+            " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
+        )
 
 
 def _tls(config: Config) -> tuple[ssl.SSLContext, bytes]:

@@ -30,6 +30,8 @@ class Whereabouts(Struct, frozen=True):
     version: str
     addresses: tuple[str, ...]
     started_at: str
+    page: str = ""
+    """Where browsers look; empty when nothing is served."""
 
 
 def take_state_dir(folder: Path) -> int:

@@ -7,7 +7,7 @@ only becomes part of the device's health. What is known of a device is learned a
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -233,6 +233,15 @@ class Guard:
     def of(self, unit: UnitName) -> DeviceWatch:
         """The watch of a device."""
         return self._watches.setdefault(unit, DeviceWatch(self._interval_s))
+
+    @property
+    def all(self) -> Mapping[UnitName, DeviceWatch]:
+        """Those of devices on which something ran."""
+        return self._watches
+
+    def watched(self, unit: UnitName) -> DeviceWatch | None:
+        """The same, where there is one already."""
+        return self._watches.get(unit)
 
     def begin(self, slot: Slot, now: float) -> bool:
         """A step begins: whether it is to run the sentinel first. Host lanes and what has no cores are not watched."""

@@ -123,6 +123,12 @@ class SubmissionRefused(Struct, frozen=True):
     reason: str
 
 
+class LoopStalled(Struct, frozen=True):
+    """The daemon's loop came so much too late to what was due that people may have noticed."""
+
+    lag_s: float
+
+
 class Kept(Struct, frozen=True):
     """A snapshot or a backup was made."""
 
@@ -158,6 +164,7 @@ What = (
     | Calibrated
     | Commanded
     | SubmissionRefused
+    | LoopStalled
     | Kept
     | Said
     | Dropped
@@ -170,6 +177,7 @@ _LEVELS: dict[type, int] = {
     DeviceDisturbed: logging.WARNING,
     CandidatePoisoned: logging.WARNING,
     Dropped: logging.WARNING,
+    LoopStalled: logging.WARNING,
     SubmissionRefused: logging.WARNING,
     actions.ReplacePolicy: logging.ERROR,
 }

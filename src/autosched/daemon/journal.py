@@ -27,6 +27,7 @@ import msgspec
 from autosched.core.events import Event
 from autosched.daemon import schema
 from autosched.daemon.acknowledged import Acknowledged, Mark
+from autosched.daemon.tally import QUICK_BOUNDS_S, Histogram
 from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
 
@@ -91,6 +92,8 @@ class Journal:
         """Writes of this life."""
         self.turns = 0
         """How often the writer went round, with success or without: it is alive while this grows."""
+        self.commit_s = Histogram(QUICK_BOUNDS_S)
+        """How long commits took; counted in the writer's thread."""
         try:
             self._db = open_beside(path) if beside else _connect(path, tables)
             self.commits = commits_of(self._db)
@@ -214,6 +217,7 @@ class Journal:
         while open_ or batch:
             batch, open_ = self._gather(batch, open_)
             self.turns += 1
+            began_at = time.monotonic()
             try:
                 self._commit(batch)
             except FAULTS as error:
@@ -221,6 +225,7 @@ class Journal:
                 if not open_:
                     return
             else:
+                self.commit_s.add(time.monotonic() - began_at)
                 self._settle([(entry, None) for entry in batch], "")
                 batch = []
 

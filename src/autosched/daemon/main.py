@@ -24,9 +24,11 @@ from autosched.daemon.blobs import Blobs
 from autosched.daemon.budget import Budget
 from autosched.daemon.client_session import ClientSession, Parts
 from autosched.daemon.clients import Client, Clients
+from autosched.daemon.curves import Curves
 from autosched.daemon.door import Door
 from autosched.daemon.entrance import Entrance
 from autosched.daemon.guard import Guard
+from autosched.daemon.happenings import LoopStalled
 from autosched.daemon.headline import Headline
 from autosched.daemon.history import History
 from autosched.daemon.identity import Who
@@ -34,12 +36,17 @@ from autosched.daemon.journal import Journal
 from autosched.daemon.keeper import Keeper
 from autosched.daemon.process import kill_strays
 from autosched.daemon.quarantine import Quarantine
+from autosched.daemon.recent import Recent
 from autosched.daemon.recovery import recover
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.store import Store, span_rows
 from autosched.daemon.survivors import find
+from autosched.daemon.tally import Tally, watch_loop
+from autosched.daemon.usage import Usage
 from autosched.daemon.verdicts import Verdicts
+from autosched.daemon.web.listener import Listener
+from autosched.daemon.web.shown import Shown
 from autosched.errors import ConfigError, RequestError
 from autosched.model import JobId, Pool
 from autosched.roles import Role
@@ -98,6 +105,7 @@ class Daemon:
         self._exit_code = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._manager = service.Manager()
+        self._page: Listener | None = None
 
     async def serve(self) -> int:
         """Start, serve, stop."""
@@ -110,6 +118,9 @@ class Daemon:
         with contextlib.ExitStack() as held:
             passed = service.passed_listeners()
             entrances = entrance.open_all(self._settings, passed[service.WIRE], held)
+            if self._settings.http.listen or passed[service.HTTP]:
+                self._page = Listener(self._settings, passed[service.HTTP])
+                held.callback(self._page.release)
             with self._manager.starting("reads what it has written"):
                 repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
                 path = database.database(self._folder)
@@ -196,8 +207,17 @@ class Daemon:
         self._addresses, self._warnings = addresses, resources.warnings
         self._door = Door(self._settings, admitting(services), self._look_busy)
         self._door.changed = lambda words: trail.note(Who("the daemon", Role.OPERATOR), "keys", words)
+        self._shown = self._watch(services)
         runtime.performer = self
         self._take_over(jobs, resources.pools)
+
+    def _watch(self, services: Services) -> Shown:
+        """Who counts and remembers what happens, for whoever looks at it."""
+        runtime, tally = services.runtime, Tally()
+        usage, curves, recent = Usage(lambda: runtime.state), Curves(services.ledger), Recent()
+        for take in (tally.take, usage.take, curves.take, recent.take):
+            runtime.stream.attach(take)
+        return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
         """Clients of an earlier life go on where they can; of all others nothing may be left."""
@@ -223,10 +243,15 @@ class Daemon:
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        page = self._page.url if self._page is not None else ""
         ground.tell_whereabouts(
-            self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at())
+            self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at(), page)
         )
         log.info("READY %s pid=%d state_dir=%s", " ".join(self._addresses), os.getpid(), self._folder)
+        if self._page is not None:
+            self._page.begin(self._shown)
+            log.info("the page is at %s", self._page.url)
+        spawn(self._look(), "loop lag")
         self._manager.tell("READY=1")
         spawn(self._manager.feed(journal), "watchdog")
         spawn(self._manager.report(self._say(Headline(), journal)), "status line")
@@ -241,6 +266,14 @@ class Daemon:
         with self._manager.reloading():
             self._door.look_at_keys()
 
+    async def _look(self) -> None:
+        runtime, usage, tally = self._runtime, self._shown.usage, self._shown.tally
+
+        def stalled(lag_s: float) -> None:
+            runtime.stream.publish(LoopStalled(lag_s))
+
+        await watch_loop(tally, lambda: usage.look(runtime.clock()), stalled)
+
     # Stop -------------------------------------------------------------------------------------------------------------
 
     def stop(self, why: str, comes_back: bool = False) -> None:
@@ -254,6 +287,8 @@ class Daemon:
         """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
         Those of one that comes back go on with their steps, and find it."""
         self._door.shut()
+        if self._page is not None:
+            await self._page.close()
         try:
             async with asyncio.timeout(STOP_S):
                 await (self._clients.leave("the daemon stops") if self._comes_back else self._clients.close())

@@ -185,6 +185,23 @@ class Store:
         rows = await self._journal.read("SELECT body FROM spans WHERE step = ?", step)
         return next((_SPAN.decode(body) for (body,) in rows if isinstance(body, bytes)), None)
 
+    async def step_before(self, moment: float) -> StepId:
+        """About the last step that had ended before this moment of the scheduler's clock; ids grow with time."""
+        rows = await self._journal.read("SELECT coalesce(max(step), 0) FROM spans")
+        low, high = 0, int(str(rows[0][0]))
+        while low < high:
+            middle = (low + high) // 2
+            (body,), *_ = await self._journal.read(
+                "SELECT body FROM spans WHERE step > ? ORDER BY step LIMIT 1", middle
+            )
+            assert isinstance(body, bytes)
+            span = _SPAN.decode(body)
+            if (span.ended_at or span.started_at) < moment:
+                low = span.step
+            else:
+                high = middle
+        return low
+
     async def spans(self, after: StepId) -> tuple[list[Span], bool]:
         """Ended steps with a greater id, and whether there are more than these."""
         after = max(0, min(after, STEP_MAX))

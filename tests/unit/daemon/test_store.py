@@ -119,6 +119,18 @@ def test_a_later_result_file_replaces_one_of_the_same_name(tmp_path: Path) -> No
     with_store(tmp_path / "db", work)
 
 
+def test_the_steps_of_a_time_are_found(tmp_path: Path) -> None:
+    steps = [n for n in range(1, 300) if n % 7]
+    spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, float(n), n + 1.0, "done") for n in steps]
+
+    async def work(journal: Journal, store: Store) -> None:
+        assert await store.step_before(5.0) == 0
+        await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
+        assert [await store.step_before(moment) for moment in (0.0, 2.5, 100.5, 1e9)] == [0, 1, 99, 299]
+
+    with_store(tmp_path / "db", work)
+
+
 def test_spans_are_paged_by_step(tmp_path: Path) -> None:
     spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, 1.0, 2.0, "done") for n in range(1, PAGE_SPANS + 11)]
 

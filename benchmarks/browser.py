@@ -1,0 +1,116 @@
+"""A headless Chromium that does what it is told, over its own debugging protocol: nothing but aiohttp is needed."""
+
+import asyncio
+import base64
+import itertools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+START_S = 30.0
+ANSWER_S = 30.0
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--remote-debugging-port=0",
+)  # fmt: skip
+
+
+def installed() -> str | None:
+    """Where Chromium is; None when it is not installed."""
+    return next((path for name in NAMES if (path := shutil.which(name)) is not None), None)
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self.complaints: list[str] = []
+        """Errors and warnings of its console: broken scripts, and what the content security policy forbade."""
+
+    async def do(self, method: str, **params: object) -> dict[str, Any]:
+        """Give a command and wait for its answer."""
+        number = next(self._numbers)
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(ANSWER_S):
+            while True:
+                said = await self._socket.receive_json()
+                if said.get("id") == number:
+                    assert "error" not in said, said
+                    return dict(said["result"])
+                self._listen(said)
+
+    def _listen(self, said: dict[str, Any]) -> None:
+        params = said.get("params", {})
+        if said.get("method") == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.complaints.append(str(details.get("exception", details).get("description", details["text"])))
+        elif said.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(str(params["entry"]["text"]))
+
+    async def open(self, url: str, *, width: int = 1440, height: int = 900, dark: bool = False) -> None:
+        """Go there."""
+        for domain in ("Page", "Runtime", "Log"):
+            await self.do(f"{domain}.enable")
+        await self.do(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.do("Emulation.setEmulatedMedia", features=[scheme])
+        await self.do("Page.navigate", url=url)
+
+    async def ask(self, script: str) -> Any:
+        """What an expression comes to in the page; promises are awaited."""
+        answer = await self.do("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, script: str) -> None:
+        """Wait until an expression is true."""
+        async with asyncio.timeout(ANSWER_S):
+            while not await self.ask(script):  # noqa: ASYNC110 - the page is elsewhere
+                await asyncio.sleep(0.02)
+
+    async def picture(self, path: Path, *, whole: bool = False) -> None:
+        """Take a screenshot."""
+        answer = await self.do("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(answer["data"]))
+
+
+@asynccontextmanager
+async def browsing() -> AsyncIterator[Page]:
+    """A browser with one empty tab, until the block ends."""
+    program = installed()
+    assert program is not None, "Chromium is not installed"
+    with tempfile.TemporaryDirectory(prefix="autosched-browser-", ignore_cleanup_errors=True) as folder:
+        command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        process = subprocess.Popen(  # noqa: ASYNC220
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            port = await _port(Path(folder) / "DevToolsActivePort", process)
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    tabs = await answer.json()
+                tab = next(tab for tab in tabs if tab["type"] == "page")
+                async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                    yield Page(socket)
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def _port(file: Path, process: "subprocess.Popen[bytes]") -> int:
+    async with asyncio.timeout(START_S):
+        while not file.exists() or "\n" not in file.read_text():  # noqa: ASYNC240 - another process writes it
+            assert process.poll() is None, "Chromium ended at once"
+            await asyncio.sleep(0.02)
+    return int(file.read_text().splitlines()[0])  # noqa: ASYNC240

@@ -1,0 +1,285 @@
+"""What it costs to look: a daemon with 10,000 jobs of history and 200 active ones, and pages that watch it.
+
+``python benchmarks/page_load.py`` prints one JSON object: how soon the page is painted in a headless Chromium, how much
+is sent to it each second, how late the daemon's loop is while it is watched and while it is not, and what a viewer
+costs that stops reading. ``--pictures DIR`` keeps what the page looked like.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import browser
+import psutil
+import restart_cost
+
+from autosched.backend import Network
+from autosched.daemon import database
+from autosched.link import Link
+from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
+from autosched.protocol import (
+    DAEMON_METHODS,
+    PROTOCOL,
+    AddRecord,
+    AskLoad,
+    Done,
+    EndStep,
+    Heartbeat,
+    Hello,
+    Method,
+    PlanNetwork,
+    StartStep,
+    Welcome,
+)
+from autosched.remote import Daemon
+
+NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "inception_v2", "shufflenet")
+STAGES = {"build": ("host", 1.0), "profile": ("device:cpu", 6.0), "update": ("host", 0.4)}
+NEXT = {"build": "profile", "profile": "update", "update": "build"}
+TASKS = 6
+SETTINGS = """
+[daemon]
+state_dir = "{folder}"
+[scheduler]
+policy = "{policy}"
+[log]
+level = "warning"
+"""
+DEVICE = '[[device]]\nname = "{name}"\nkind = "cpu"\n'
+LAG = re.compile(r'autosched_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
+
+
+class Job:
+    """A made-up client: its stages take some time, and its latencies fall."""
+
+    def __init__(self, number: int, unit_s: float) -> None:
+        self._rng = random.Random(number)
+        self._unit_s = unit_s
+        self._trial = 0
+        self._best = {task: self._rng.uniform(1e-4, 2e-3) for task in range(1, TASKS + 1)}
+        self.link: Link | None = None
+        self._work: set[asyncio.Task[None]] = set()
+
+    async def run(self, address: str, daemon: Daemon, sha256: str) -> None:
+        """Submit and attach."""
+        name = self._rng.choice(NETS)
+        spec = JobSpec(name=name, model=sha256, external=True, trials=4_000, priority=self._rng.choice((0, 0, 0, 5)))
+        submitted = await daemon.submit(spec)
+        self.link = await Link.open(address, serves=DAEMON_METHODS, handler=self._handle)
+        hello = Hello(protocol=PROTOCOL, software="page_load", role="client", job=submitted.job, token=submitted.token)
+        await self.link.call(hello, Welcome)
+        infos = tuple(
+            TaskInfo(task=task, name=f"conv2d_{task}", workload=f"{task}", weight=1 + task % 3, flops=2e7 * task)
+            for task in self._best
+        )
+        await self.link.call(PlanNetwork(network=Network(tasks=infos), trials=4_000), Done)
+        self._keep(self._beat())
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _beat(self) -> None:
+        while self.link is not None and not self.link.closed:
+            self.link.notify(Heartbeat())
+            await asyncio.sleep(5.0)
+
+    async def _handle(self, method: Method) -> Any:
+        if isinstance(method, AskLoad):
+            return JobLoad(tasks=tuple(_wants(task, "build") for task in self._best))
+        if isinstance(method, StartStep):
+            self._keep(self._step(method.step, sentinel=method.sentinel))
+        return Done()
+
+    async def _step(self, step: Step, *, sentinel: bool) -> None:
+        worked_s = self._unit_s * STAGES[step.stage][1] * self._rng.uniform(0.6, 1.4)
+        await asyncio.sleep(worked_s)
+        assert self.link is not None
+        note = None
+        if step.stage == "profile":
+            for _ in range(4):
+                self.link.notify(AddRecord(record=self._record(step)))
+            pace = self._rng.gauss(1.0, 0.004)
+            note = (
+                DeviceNote(0.01 * pace, 0.008 * pace, 0.0, worked_s)
+                if sentinel
+                else DeviceNote(None, None, 0.0, worked_s)
+            )
+        load = JobLoad(tasks=(_wants(step.task, NEXT[step.stage]),))
+        await self.link.call(
+            EndStep(step=step.id, outcome=Outcome.DONE, load=load, worked_s=worked_s, device=note), Done
+        )
+
+    def _record(self, step: Step) -> Record:
+        self._trial += 1
+        failed = self._rng.random() < 0.06
+        best = self._best[step.task] = self._best[step.task] * (1 - 0.12 * self._rng.random() ** 6)
+        latency_s = () if failed else (best * self._rng.uniform(1.0, 1.5),)
+        failure = Failure.BUILD_TIMEOUT if failed else None
+        return Record(
+            task=step.task, trial=self._trial - 1, candidate=b"x", latency_s=latency_s, failure=failure,
+            device=step.units[0],
+        )  # fmt: skip
+
+
+def _wants(task: int, stage: str) -> TaskLoad:
+    return TaskLoad(task=task, resources_next=(STAGES[stage][0],), stage_next=stage)
+
+
+def main() -> None:
+    """Make, start, look, tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--history", type=int, default=10_000)
+    parser.add_argument("--active", type=int, default=200)
+    parser.add_argument("--devices", type=int, default=6)
+    parser.add_argument("--unit-s", type=float, default=0.03, help="how long a build takes")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for so long it is watched, and not watched")
+    parser.add_argument("--policy", default="predictive")
+    parser.add_argument("--pictures", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
+        print(json.dumps(asyncio.run(measure(args, Path(folder))), indent=1))
+
+
+async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All of it, with one daemon."""
+    if args.history:
+        await restart_cost.make(database.database(folder), args.history, 12 * args.history)
+    devices = "".join(DEVICE.format(name=f"cpu{number}") for number in range(args.devices))
+    (folder / "settings.toml").write_text(SETTINGS.format(folder=folder, policy=args.policy) + devices)
+    command = [sys.executable, "-m", "autosched", "serve", "-c", str(folder / "settings.toml")]
+    if args.history:
+        command.append("--accept-data-loss")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220
+    try:
+        address, url = await _there(folder, process)
+        daemon = await Daemon.connect(address)
+        (folder / "model.onnx").write_bytes(b"made up")
+        sha256 = await daemon.upload(folder / "model.onnx")
+        jobs = [Job(number, args.unit_s) for number in range(args.active)]
+        for job in jobs:
+            await job.run(address, daemon, sha256)
+        return await _watched(args, url, psutil.Process(process.pid))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        sys.stderr.write((folder / "log").read_text()[-2_000:])
+
+
+async def _there(folder: Path, process: "subprocess.Popen[bytes]") -> tuple[str, str]:
+    where = folder / "daemon.json"
+    async with asyncio.timeout(300):
+        while not where.exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            await asyncio.sleep(0.05)
+    there = json.loads(where.read_text())
+    return there["addresses"][0], there["page"]
+
+
+async def _watched(args: argparse.Namespace, url: str, process: psutil.Process) -> dict[str, Any]:
+    found: dict[str, Any] = {"history": args.history, "active": args.active, "devices": args.devices}
+    async with aiohttp.ClientSession() as session:
+        await _metrics(session, url)  # from now on HTTP is there
+        before = await _metrics(session, url)
+        await asyncio.sleep(args.seconds)
+        found["unwatched"] = _lag(before, await _metrics(session, url), args.seconds)
+        before = await _metrics(session, url)
+        sent, began_at = 0, time.monotonic()
+        async with session.get(url + "api/feed") as stream:
+            while time.monotonic() < began_at + args.seconds:
+                sent += len(await stream.content.readany())
+        found["stream_kb_s"] = round(sent / 1e3 / (time.monotonic() - began_at), 1)
+        found["watched"] = _lag(before, await _metrics(session, url), args.seconds)
+    if browser.installed():
+        found["painted_s"] = await _painted(url, args.pictures)
+    found["stuck_viewer_mib"] = await _stuck(url, process)
+    found["rss_mib"] = round(process.memory_info().rss / 2**20, 1)
+    return found
+
+
+async def _metrics(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url + "metrics") as answer:
+        return await answer.text()
+
+
+def _lag(before: str, after: str, seconds: float) -> dict[str, float]:
+    """The smallest bound below which 99 % of the loop's lags were, and steps per second."""
+    old, new = ({bound: float(count) for bound, count in LAG.findall(text)} for text in (before, after))
+    counts = {float(bound.replace("+Inf", "inf")): new[bound] - old[bound] for bound in new}
+    whole = max(counts.values())
+    steps = [
+        sum(float(n) for n in re.findall(r"autosched_steps_total\{[^}]*\} (\S+)", text)) for text in (before, after)
+    ]
+    return {
+        "lag_p99_at_most_s": min(bound for bound, count in counts.items() if count >= 0.99 * whole),
+        "lags": whole,
+        "steps_per_s": round((steps[1] - steps[0]) / seconds, 1),
+    }
+
+
+async def _painted(url: str, pictures: Path | None) -> float:
+    async with browser.browsing() as page:
+        await page.open(url)
+        await page.until("document.documentElement?.dataset.painted === 'yes'")
+        took_ms: float = await page.ask("performance.getEntriesByName('painted')[0].startTime")
+        if pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
+            await _pictures(page, url, pictures)
+        assert not page.complaints, page.complaints
+    return round(took_ms / 1e3, 3)
+
+
+async def _pictures(page: browser.Page, url: str, folder: Path) -> None:
+    await asyncio.sleep(20)
+    job = await page.ask(
+        "[...document.querySelectorAll('#jobs tbody tr')].find(r => r.innerText.includes('ms'))"
+        ".querySelector('a').pathname"
+    )
+    await page.picture(folder / "desktop.png")
+    await page.picture(folder / "whole.png", whole=True)
+    for name, path, words in (
+        ("dark", "", {"dark": True}),
+        ("phone", "", {"width": 390, "height": 844}),
+        ("job", job.lstrip("/"), {}),
+        ("job-dark-phone", job.lstrip("/"), {"dark": True, "width": 390, "height": 844}),
+    ):
+        await page.open(url + path, **words)
+        await page.until("document.documentElement?.dataset.painted === 'yes'")
+        await asyncio.sleep(4)
+        await page.picture(folder / f"{name}.png", whole=True)
+
+
+async def _stuck(url: str, process: psutil.Process) -> float:
+    """By how much the daemon grows for a viewer that never reads."""
+    place = urlsplit(url)
+    before = process.memory_info().rss
+    stuck = socket.socket()
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    stuck.connect((place.hostname, place.port))
+    stuck.sendall(f"GET /api/feed HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+    most = before
+    for _ in range(100):
+        await asyncio.sleep(0.1)
+        most = max(most, process.memory_info().rss)
+    stuck.close()
+    return round((most - before) / 2**20, 2)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    main()

@@ -1,0 +1,194 @@
+"""Routes: what is answered at which address. Everything but health is for those who may look."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from autosched.daemon.identity import Who
+from autosched.daemon.sessions import UserSession
+from autosched.daemon.web import health, metrics
+from autosched.daemon.web.board import Board
+from autosched.daemon.web.feed import Feed
+from autosched.daemon.web.jobs import JobPages
+from autosched.daemon.web.shown import Shown
+from autosched.daemon.web.visitors import Visitors
+from autosched.errors import AutoschedError, NotFound, Refused
+from autosched.protocol import CancelJob, DrainUnit, Method, ReturnUnit
+
+STATIC = Path(str(files("autosched.daemon.web").joinpath("static")))
+WHO: web.RequestKey[Who] = web.RequestKey("who", Who)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self';"
+    " base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+OPEN = ("/healthz", "/readyz", "/login", "/static/style.css", "/static/favicon.svg")
+"""What needs no key."""
+BODY_BYTES_MAX = 64 * 1024
+OLDER_MAX = 200
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+COMMANDS: dict[str, type[Method]] = {"cancel": CancelJob, "drain": DrainUnit, "undrain": ReturnUnit}
+"""What can be done from the page; who may, and the audit trail, are the same as over the wire."""
+
+
+class Site:
+    """The running server."""
+
+    def __init__(self, shown: Shown, *, tls: bool) -> None:
+        self._shown = shown
+        services = shown.services
+        self._visitors = Visitors(services.config, shown.door, tls=tls)
+        self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.guard)
+        self._board = Board(shown)
+        self.feed = Feed(self._board)
+        self._jobs = JobPages(shown)
+        self.runner: web.AppRunner | None = None
+
+    def application(self) -> web.Application:
+        """With all routes."""
+        app = web.Application(middlewares=[self._middle], client_max_size=BODY_BYTES_MAX)
+        get = app.router.add_get
+        get("/healthz", self._healthz)
+        get("/readyz", self._readyz)
+        get("/metrics", self._get_metrics)
+        get("/login", _page("login.html"))
+        app.router.add_post("/login", self._login)
+        get("/", _page("index.html"))
+        get(r"/jobs/{job:\d+}", _page("job.html"))
+        get(r"/jobs/{job:\d+}/report", self._jobs.report)
+        get("/api/everything", self._everything)
+        get("/api/past", self._past)
+        get("/api/jobs", self._older)
+        get(r"/api/jobs/{job:\d+}", self._jobs.job)
+        get(r"/api/jobs/{job:\d+}/curves", self._jobs.curves)
+        get("/api/feed", self.feed.attend, allow_head=False)
+        app.router.add_post("/api/do/{command}", self._do)
+        app.router.add_static("/static/", STATIC)
+        return app
+
+    async def close(self) -> None:
+        """Let everybody go."""
+        self.feed.close()
+        if self.runner is not None:
+            await self.runner.cleanup()
+
+    # Before every answer ----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _middle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._visitors.check_name(request)
+            if request.method == "POST":
+                _check_origin(request)
+            if request.path not in OPEN:
+                request[WHO] = await self._visitors.who(request)
+            response = await handler(request)
+        except web.HTTPException as refusal:
+            refusal.headers.update(HEADERS)
+            raise
+        except AutoschedError as error:
+            status = 404 if isinstance(error, NotFound) else 403 if isinstance(error, Refused) else 400
+            response = web.json_response({"error": str(error), "code": error.code}, status=status)
+        if not response.prepared:
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            static = request.path.startswith("/static/")
+            response.headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
+        return response
+
+    # Health and metrics -----------------------------------------------------------------------------------------------
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return _verdict(await health.trouble(self._shown.services.runtime))
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        stopping = "the daemon stops" if self._shown.stopping() else ""
+        return _verdict(stopping or await health.trouble(self._shown.services.runtime))
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    # The page ---------------------------------------------------------------------------------------------------------
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        who = await self._visitors.with_key(request, str(form.get("key", "")))
+        response = web.Response(status=303, headers={"Location": "/"})
+        self._visitors.remember(response, who)
+        return response
+
+    async def _everything(self, request: web.Request) -> web.Response:
+        return _json(await self._board.everything(request[WHO].role.value))
+
+    async def _past(self, request: web.Request) -> web.Response:
+        return _json(await self._board.past())
+
+    async def _older(self, request: web.Request) -> web.Response:
+        before = request.query.get("before", "")
+        if not before.isdecimal():
+            raise web.HTTPBadRequest(text="before=NUMBER says where to begin\n")
+        return _json(await self._board.older(int(before), OLDER_MAX))
+
+    async def _do(self, request: web.Request) -> web.Response:
+        kind = COMMANDS.get(request.match_info["command"])
+        if kind is None:
+            raise web.HTTPNotFound(text=f"there are: {', '.join(COMMANDS)}\n")
+        try:
+            method = msgspec.json.decode(await request.read(), type=kind)
+        except msgspec.MsgspecError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        await UserSession(self._shown.services, request[WHO]).handle(method)
+        return _json(b"{}")
+
+
+def _check_origin(request: web.Request) -> None:
+    """Only our own page may send: browsers say whose page it was, and programs that are none say nothing."""
+    origin = request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != request.host):
+        raise web.HTTPForbidden(text="another site may not do this in your name\n")
+    if request.path != "/login" and request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send JSON\n")
+
+
+def _page(name: str) -> Handler:
+    text = (STATIC / name).read_text(encoding="utf-8")
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type="text/html")
+
+    return answer
+
+
+def _json(body: bytes) -> web.Response:
+    response = web.Response(body=body, content_type="application/json")
+    if len(body) > BODY_BYTES_MAX:
+        response.enable_compression()
+    return response
+
+
+def _verdict(trouble: str) -> web.Response:
+    return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+
+
+async def serve(sock: socket.socket, tls: ssl.SSLContext | None, shown: Shown) -> Site:
+    """Begin to serve on a listening socket."""
+    site = Site(shown, tls=tls is not None)
+    site.runner = web.AppRunner(site.application(), handle_signals=False, access_log=None, shutdown_timeout=0.5)
+    await site.runner.setup()
+    await web.SockSite(site.runner, sock, ssl_context=tls).start()
+    await asyncio.sleep(0)
+    return site

@@ -1,0 +1,314 @@
+"""What the page shows: everything at first, then what changed, in JSON that says no more than the page needs."""
+
+import asyncio
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from autosched.core.state import Job
+from autosched.daemon import recent
+from autosched.daemon.curves import Point
+from autosched.daemon.happenings import Happening, StepEnded, StepStarted
+from autosched.daemon.process import resident_bytes
+from autosched.daemon.stream import EVERYTHING, Subscription
+from autosched.daemon.usage import Spell
+from autosched.daemon.views import job_view, unit_views
+from autosched.daemon.web.shown import Shown
+from autosched.model import JobId, StepId, UnitName
+from autosched.protocol import Span
+from autosched.version import __version__
+
+ENDED_SHOWN = 50
+"""Jobs that have ended, in what the page begins with; older ones are asked for."""
+ACTIVE_SHOWN = 500
+SPANS_SHOWN = 2_000
+ROWS_PER_PULSE = 60
+STEPS_PER_PULSE = 200
+SPELLS_PER_PULSE = 100
+TOLD_PER_PULSE = 20
+"""With rows of some 300 bytes and steps and spells of 100, a pulse stays below 50 kB."""
+ROWS_PER_TURN = 10
+WAITING_MAX = 4_000
+Told = tuple[float, int, str]
+"""Unix time, level and words."""
+
+
+class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in the table."""
+
+    job: JobId
+    name: str
+    backend: str
+    device: str
+    state: str
+    reason: str
+    trials: int
+    total: int | None
+    failed: int = 0
+    disturbed: int = 0
+    best_s: float | None = None
+    first_s: float | None = None
+    eta_s: float | None = None
+    submitted_at: float
+    ended_at: float | None = None
+    priority: int = 0
+
+
+class Bar(Struct, frozen=True, array_like=True):
+    """A step in the Gantt."""
+
+    step: StepId
+    job: JobId
+    task: int
+    stage: str
+    units: tuple[UnitName, ...]
+    started_at: float
+    ended_at: float | None
+    outcome: str
+    worked_s: float | None = None
+
+    @classmethod
+    def of(cls, span: Span) -> "Bar":
+        """Without what the page does not show."""
+        return cls(
+            span.step, span.job, span.task, span.stage, span.units, round(span.started_at, 3),
+            None if span.ended_at is None else round(span.ended_at, 3), span.outcome, span.worked_s,
+        )  # fmt: skip
+
+
+class Card(Struct, frozen=True, omit_defaults=True):
+    """A unit."""
+
+    unit: UnitName
+    pools: tuple[str, ...]
+    cores: tuple[int, ...]
+    state: str
+    job: JobId | None = None
+    stage: str = ""
+    since: float | None = None
+    health: str = ""
+    noise: tuple[float, float] | None = None
+    drifting: bool = False
+    drained: str = ""
+
+
+class Lab(Struct, frozen=True):
+    """The head of the page."""
+
+    version: str
+    policy: str
+    goal: str
+    rule: str
+    active: int
+    jobs: int
+    starting: int
+    uptime_s: float
+    rss_bytes: int
+    warnings: tuple[str, ...]
+    queues: dict[str, int]
+    mape: float | None
+    coverage_p90: float | None
+
+
+class Board:
+    """The page's contents. `open` while somebody looks: only then does it listen to what happens."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+        self._runtime, self._ledger = shown.services.runtime, shown.services.ledger
+        self._reader: Subscription | None = None
+        self._dirty: dict[JobId, None] = {}
+        self._cards: dict[UnitName, Card] = {}
+        self._spells_until: dict[UnitName, float] = {}
+        self._curves_until: dict[JobId, float] = {}
+
+    def open(self) -> None:
+        """Somebody looks."""
+        self._reader = self._runtime.stream.subscribe(EVERYTHING, WAITING_MAX)
+        now = self._runtime.clock()
+        self._spells_until = dict.fromkeys(self._runtime.state.slots, now)
+        self._curves_until = {job: points[-1][0] for job, points in self._shown.curves.of.items() if points}
+        self._cards = {}
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+        self._dirty.clear()
+
+    # Everything -------------------------------------------------------------------------------------------------------
+
+    async def everything(self, role: str) -> bytes:
+        """What the page begins with."""
+        state = self._runtime.state
+        active = list(islice(reversed(state.active), ACTIVE_SHOWN))
+        ended = (job for job in reversed(state.jobs) if job not in state.active)
+        chosen = [*active, *islice(ended, ENDED_SHOWN)]
+        now = self._runtime.clock()
+        curves = {str(job): self._shown.curves.of[job] for job in active if job in self._shown.curves.of}
+        body = {
+            "now": round(now, 3),
+            "role": role,
+            "lab": self._lab(),
+            "units": list(self._units().values()),
+            "jobs": await self._rows(chosen),
+            "curves": curves,
+            "told": [_told(happening) for happening in self._shown.recent.last],
+        }
+        return msgspec.json.encode(body)
+
+    async def past(self) -> bytes:
+        """The last steps and idle spells, and since when they are all of them."""
+        store, timeline = self._shown.services.store, self._runtime.timeline
+        first = max(0, self._runtime.state.last_step - SPANS_SHOWN)
+        spans, more = await store.spans(first)
+        while more:
+            some, more = await store.spans(spans[-1].step)
+            spans += some
+        bars = {span.step: Bar.of(span) for span in (*spans, *timeline.running.values())}
+        since = spans[0].started_at if spans and first else timeline.began_at
+        spells = [spell for kept in self._shown.usage.spells.values() for spell in kept if spell.ended_at > since]
+        body = {"since": since, "steps": list(bars.values()), "idle": [_rounded(spell) for spell in spells]}
+        return msgspec.json.encode(body)
+
+    async def older(self, before: JobId, limit: int) -> bytes:
+        """Jobs with a smaller number, the latest first."""
+        jobs = self._runtime.state.jobs
+        chosen = islice((job for job in reversed(jobs) if job < before), limit)
+        return msgspec.json.encode({"jobs": await self._rows(list(chosen))})
+
+    # What changed -----------------------------------------------------------------------------------------------------
+
+    async def pulse(self) -> bytes:
+        """Since the last time."""
+        assert self._reader is not None
+        now = self._runtime.clock()
+        bars: dict[StepId, Bar] = {}
+        told: list[Told] = []
+        missed = 0
+        for happening in self._reader.take():
+            if (job := happening.job) is not None and job in self._runtime.state.jobs:
+                self._dirty[job] = None
+            self._note_step(happening, bars)
+            if happening.name in recent.NAMES:
+                told.append(_told(happening))
+            missed += getattr(happening.what, "count", 0) if happening.name == "Dropped" else 0
+        missed += max(0, len(bars) - STEPS_PER_PULSE)
+        chosen = list(islice(self._dirty, ROWS_PER_PULSE))
+        for job in chosen:
+            del self._dirty[job]
+        cards = self._units()
+        body = {
+            "now": round(now, 3),
+            "lab": self._lab(),
+            "units": [card for unit, card in cards.items() if self._cards.get(unit) != card],
+            "jobs": await self._rows(chosen),
+            "curves": self._new_points(chosen),
+            "steps": list(bars.values())[-STEPS_PER_PULSE:],
+            "idle": self._new_spells(),
+            "told": told[-TOLD_PER_PULSE:],
+            "missed": missed,
+        }
+        self._cards = cards
+        return msgspec.json.encode({name: value for name, value in body.items() if value})
+
+    def _note_step(self, happening: Happening, bars: dict[StepId, Bar]) -> None:
+        match happening.what:
+            case StepStarted(step=step):
+                if (span := self._runtime.timeline.running.get(step)) is not None:
+                    bars[step] = Bar.of(span)
+            case StepEnded() as over:
+                began_at = round(happening.at - over.held_s, 3)
+                bars[over.step] = Bar(
+                    over.step, over.job, over.task, over.stage, over.units, began_at, round(happening.at, 3),
+                    over.outcome, over.worked_s,
+                )  # fmt: skip
+
+    def _new_spells(self) -> list[Spell]:
+        found: list[Spell] = []
+        for unit, kept in self._shown.usage.spells.items():
+            until = self._spells_until.get(unit, 0.0)
+            for spell in reversed(kept):
+                if spell.ended_at <= until:
+                    break
+                found.append(_rounded(spell))
+            if kept:
+                self._spells_until[unit] = kept[-1].ended_at
+        return found[:SPELLS_PER_PULSE]
+
+    def _new_points(self, jobs: list[JobId]) -> dict[str, list[Point]]:
+        found: dict[str, list[Point]] = {}
+        for job in jobs:
+            points, until = self._shown.curves.of.get(job, []), self._curves_until.get(job, -1.0)
+            if new := [point for point in points if point[0] > until]:
+                found[str(job)] = new
+                self._curves_until[job] = new[-1][0]
+        return found
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    async def _rows(self, jobs: list[JobId]) -> list[Row]:
+        rows = []
+        for number, job in enumerate(jobs, 1):
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
+            rows.append(self._row(self._runtime.state.jobs[job]))
+        return rows
+
+    def _row(self, job: Job) -> Row:
+        runtime = self._runtime
+        view = job_view(runtime.state, job, self._ledger.of(job.id), runtime.clock(), whole=False)
+        return Row(
+            job=view.job, name=view.name, backend=view.backend, device=view.device, state=view.state,
+            reason=view.reason, trials=view.trials, total=view.trials_total, failed=view.failed,
+            disturbed=view.disturbed_records, best_s=view.estimate_s, first_s=view.first_estimate_s,
+            eta_s=None if view.eta_s is None else round(view.eta_s, 1), submitted_at=round(view.submitted_at, 3),
+            ended_at=None if view.ended_at is None else round(view.ended_at, 3), priority=view.priority,
+        )  # fmt: skip
+
+    def _units(self) -> dict[UnitName, Card]:
+        runtime, guard = self._runtime, self._shown.services.guard
+        views = unit_views(runtime.state, runtime.timeline, runtime.clock(), guard.health)
+        cards = {}
+        for view in views:
+            watch = guard.watched(view.unit)
+            slot = runtime.state.slots[view.unit]
+            step = runtime.state.steps.get(slot.holder) if slot.holder is not None else None
+            known = watch is not None and watch.core.baseline_s is not None
+            cards[view.unit] = Card(
+                view.unit, view.pools, view.cores, view.state, view.job, view.stage,
+                None if step is None else round(step.started_at, 3), view.health,
+                (round(watch.core.noise, 4), round(watch.memory.noise, 4)) if watch is not None and known else None,
+                watch is not None and watch.drifting_since is not None, view.drained,
+            )  # fmt: skip
+        return cards
+
+    def _lab(self) -> Lab:
+        runtime, services = self._runtime, self._shown.services
+        state, known = runtime.state, runtime.state.estimates.calibration()
+        troubles = (text for text in (runtime.replaced, runtime.journal.stalled, runtime.journal.worry) if text)
+        return Lab(
+            version=__version__,
+            policy=runtime.scheduler.policy.name,
+            goal=state.goal.value,
+            rule=state.rule,
+            active=len(state.active),
+            jobs=len(state.jobs),
+            starting=len(state.starting),
+            uptime_s=round(runtime.clock() - runtime.timeline.began_at, 1),
+            rss_bytes=resident_bytes("self"),
+            warnings=(*services.warnings, *troubles),
+            queues={name: queue.waiting for name, queue in state.queues.items()},
+            mape=known.mape,
+            coverage_p90=known.coverage_p90,
+        )
+
+
+def _told(happening: Happening) -> Told:
+    return round(happening.wall_s, 3), happening.level, happening.text()[:200]
+
+
+def _rounded(spell: Spell) -> Spell:
+    return Spell(spell.unit, round(spell.began_at, 3), round(spell.ended_at, 3), spell.cause)

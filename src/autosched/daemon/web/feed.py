@@ -1,0 +1,100 @@
+"""Tells all who look at the page what changed, once a second, as server-sent events.
+
+What changed is put into words once for all. Nobody is waited for: a viewer to whom the last words are still on their
+way gets none of the next, and is told to ask for everything anew when they have arrived. So each costs a frame or two
+of memory, whatever he does; one who takes nothing at all is let go.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from autosched.daemon.runtime import spawn
+from autosched.daemon.web.board import Board
+
+PULSE_S = 1.0
+VIEWERS_MAX = 64
+PATIENCE_S = 30.0
+"""One whose frame is on its way for so long is gone, or wants nothing."""
+ANEW = b"event: anew\ndata: {}\n\n"
+
+
+@dataclass(eq=False, slots=True)
+class Viewer:
+    """Somebody who looks."""
+
+    response: web.StreamResponse
+    cut: Callable[[], None]
+    """Break the connection."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    frame: bytes = b""
+    """On its way."""
+    since: float = 0.0
+    behind: bool = False
+
+
+class Feed:
+    """All viewers. While there is none, nothing is done."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._viewers: dict[Viewer, None] = {}
+        self._pulsing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._viewers)
+
+    async def attend(self, request: web.Request) -> web.StreamResponse:
+        """One viewer until he goes."""
+        if len(self._viewers) >= VIEWERS_MAX:
+            raise web.HTTPServiceUnavailable(text=f"{VIEWERS_MAX} pages look already\n", headers={"Retry-After": "30"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        transport = request.transport
+        assert transport is not None, "the answer has begun"
+        viewer = Viewer(response, transport.abort)
+        self._viewers[viewer] = None
+        if self._pulsing is None:
+            self._board.open()
+            self._pulsing = spawn(self._pulse(), "the page's feed")
+        try:
+            await response.write(b"retry: 2000\n\n")
+            await viewer.gone.wait()
+        finally:
+            del self._viewers[viewer]
+        return response
+
+    def close(self) -> None:
+        """Let all viewers go."""
+        for viewer in self._viewers:
+            viewer.gone.set()
+
+    async def _pulse(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._viewers:
+                await asyncio.sleep(PULSE_S)
+                frame = b"data: " + await self._board.pulse() + b"\n\n"
+                for viewer in list(self._viewers):
+                    if viewer.frame:
+                        viewer.behind = True
+                        if loop.time() - viewer.since > PATIENCE_S:
+                            viewer.gone.set()
+                            viewer.cut()
+                    else:
+                        viewer.frame, viewer.since = ANEW if viewer.behind else frame, loop.time()
+                        viewer.behind = False
+                        spawn(self._send(viewer), "a frame of the page")
+        finally:
+            self._pulsing = None
+            self._board.close()
+
+    async def _send(self, viewer: Viewer) -> None:
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            await viewer.response.write(viewer.frame)
+            viewer.frame = b""
+            return
+        viewer.gone.set()

@@ -1,0 +1,98 @@
+"""Where the daemon listens for browsers and Prometheus, and when it begins to serve them: at the first connection.
+
+What HTTP needs is 17 MB and a sixth of a second, which no daemon pays before somebody looks. Until then the first
+visitor waits in the kernel's queue.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from autosched.config import Config, check_protected
+from autosched.daemon import entrance
+from autosched.daemon.runtime import spawn
+from autosched.daemon.web.shown import Shown
+from autosched.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 1.0
+
+
+class Site(Protocol):
+    """What serves, once it is there."""
+
+    async def close(self) -> None:
+        """Let everybody go."""
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(self, config: Config, passed: Sequence[socket.socket] = ()) -> None:
+        """Listen, on what systemd has opened if it has; the caller closes. Raises ConfigError when the port is taken,
+        or when it had to be protected and is not."""
+        self._sock = passed[0] if passed else _bind(config)
+        self._sock.setblocking(False)
+        host = self._sock.getsockname()[0]
+        try:
+            check_protected(config.daemon, host, f"the page is at {host}")
+            self.tls = entrance.tls_for_others(config, host)
+        except ConfigError:
+            self._sock.close()
+            raise
+        self._site: Site | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self._sock.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.tls is not None else 'http'}://{host}:{port}/"
+
+    def begin(self, shown: Shown) -> None:
+        """Wait for the first visitor; inside the running loop."""
+        loop = asyncio.get_running_loop()
+
+        def come() -> None:
+            loop.remove_reader(self._sock)
+            spawn(self._serve(shown), "the page")
+
+        loop.add_reader(self._sock, come)
+
+    async def _serve(self, shown: Shown) -> None:
+        app = await asyncio.to_thread(importlib.import_module, "autosched.daemon.web.app")
+        self._site = await app.serve(self._sock, self.tls, shown)
+
+    def release(self) -> None:
+        """Give the address back."""
+        self._sock.close()
+
+    async def close(self) -> None:
+        """Let nobody in any more, and everybody go."""
+        asyncio.get_running_loop().remove_reader(self._sock)
+        if self._site is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._site.close()
+
+
+def _bind(config: Config) -> socket.socket:
+    address = config.http_listen()
+    assert address is not None, "nothing is to be served"
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"http.listen: {config.http.listen} cannot be used ({error.strerror}); choose another port, 0 for any,"
+            ' or "" to serve no page'
+        ) from None
+    return sock

@@ -1,0 +1,94 @@
+// What the daemon tells: everything at first, then what changed, once a second. After an interruption everything again.
+
+export const lab = {
+  head: null, role: "", units: new Map(), jobs: new Map(), curves: new Map(), steps: new Map(), idle: [], told: [], missed: 0,
+  since: 0, // from then on all steps are known
+};
+const STEPS_KEPT = 8000, IDLE_KEPT = 8000, TOLD_KEPT = 120;
+let offset = null; // of the daemon's clock to ours, seconds
+
+export function now() {
+  return performance.now() / 1000 + (offset ?? 0);
+}
+
+function setClock(daemonNow) {
+  const measured = daemonNow - performance.now() / 1000;
+  offset = offset === null || Math.abs(measured - offset) > 2 ? measured : offset + 0.2 * (measured - offset);
+}
+
+function take(body) {
+  setClock(body.now);
+  if (body.lab) lab.head = body.lab;
+  for (const unit of body.units ?? []) lab.units.set(unit.unit, unit);
+  for (const job of body.jobs ?? []) lab.jobs.set(job.job, job);
+  for (const [job, points] of Object.entries(body.curves ?? {})) {
+    const known = lab.curves.get(Number(job)) ?? [];
+    const last = known.length ? known[known.length - 1][0] : -Infinity;
+    lab.curves.set(Number(job), known.concat(points.filter((point) => point[0] > last)));
+  }
+  for (const step of body.steps ?? []) addStep(step);
+  for (const spell of body.idle ?? []) lab.idle.push(spell);
+  if (lab.idle.length > IDLE_KEPT) lab.idle.splice(0, lab.idle.length - IDLE_KEPT);
+  for (const words of body.told ?? []) lab.told.push(words);
+  if (lab.told.length > TOLD_KEPT) lab.told.splice(0, lab.told.length - TOLD_KEPT);
+  lab.missed += body.missed ?? 0;
+}
+
+function addStep(step) {
+  const known = lab.steps.get(step[0]);
+  if (known && known[6] !== null && step[6] === null) return; // its end was told already
+  lab.steps.set(step[0], step);
+  if (lab.steps.size > STEPS_KEPT) {
+    const [oldest, [, , , , , , ended]] = lab.steps.entries().next().value;
+    lab.steps.delete(oldest);
+    lab.since = Math.max(lab.since, ended ?? 0);
+  }
+}
+
+async function get(path) {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (answer.status === 401) { location.assign("/login"); throw new Error("a key is asked for"); }
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+// Calls `changed` after each piece of news, and `connection` with "on" or "off".
+export function follow(changed, connection, past = true) {
+  let waiting = null; // news that came before everything was there
+  async function anew() {
+    waiting = [];
+    const begun = waiting;
+    try {
+      const body = await get("/api/everything");
+      lab.role = body.role;
+      lab.units.clear(); lab.curves.clear(); lab.told.length = 0;
+      take(body);
+      changed();
+      if (past) {
+        const before = await get("/api/past");
+        lab.steps.clear();
+        lab.since = before.since;
+        for (const step of before.steps) addStep(step);
+        lab.idle = before.idle;
+      }
+      for (const news of begun) take(news);
+      if (waiting === begun) waiting = null;
+      changed();
+      connection("on");
+    } catch (error) {
+      connection("off");
+      setTimeout(anew, 3000);
+    }
+  }
+  const source = new EventSource("/api/feed");
+  source.addEventListener("open", anew);
+  source.addEventListener("anew", anew);
+  source.addEventListener("message", (event) => {
+    const body = JSON.parse(event.data);
+    if (waiting) { waiting.push(body); return; }
+    take(body);
+    changed();
+  });
+  source.addEventListener("error", () => connection("off"));
+  addEventListener("pagehide", () => source.close());
+}

@@ -1,0 +1,86 @@
+// One job: where it stands and why, how its latency fell, and its tasks by their share of it.
+import { Curves } from "./charts.js";
+import { at, choice, make, post, say, themeButton } from "./dom.js";
+import { follow, lab } from "./feed.js";
+import { duration, gain, latency, percent } from "./format.js";
+
+const number = Number(location.pathname.split("/")[2]);
+const network = new Curves(at("curve")), tasks = new Curves(at("task-curves"));
+let axis = "time", curves = null, view = null, seen = "", asking = false;
+
+at("report").href = `/jobs/${number}/report`;
+choice(at("axis"), [["time", "Time"], ["trials", "Trials"]], "time", (chosen) => { axis = chosen; drawCurves(); });
+themeButton(() => { network.recolour(); tasks.recolour(); });
+at("cancel").addEventListener("click", async () => {
+  if (confirm(`Cancel job ${number}? Its records are kept.`)) await post("cancel", { job: number });
+});
+
+async function load() {
+  if (asking) return;
+  asking = true;
+  try {
+    const [about, fell] = await Promise.all([fetch(`/api/jobs/${number}`), fetch(`/api/jobs/${number}/curves`)]);
+    if (!about.ok) { at("problem").replaceChildren(make("p", "notice bad", (await about.json()).error)); return; }
+    const body = await about.json();
+    view = body.job;
+    draw(body.explained);
+    if (fell.ok) { curves = await fell.json(); drawCurves(); }
+    document.documentElement.dataset.painted = "yes";
+  } finally { asking = false; }
+}
+
+function weighed() {
+  const shares = view.tasks.map((task) => (task.best_s ?? 0) * task.weight);
+  const whole = shares.reduce((sum, each) => sum + each, 0) || 1;
+  return view.tasks.map((task, index) => [task, shares[index] / whole]).sort((a, b) => b[1] - a[1]);
+}
+
+function draw(explained) {
+  document.title = `autosched: job ${number} ${view.name}`;
+  say(at("title"), `Job ${number}: ${view.name}`);
+  const failed = view.failure ? [make("p", "notice bad", view.failure.message)] : [];
+  if (view.shared_units) failed.push(make("p", "notice", "Steps of this job shared units with others: its latencies are disturbed."));
+  at("problem").replaceChildren(...failed);
+  const took = (view.ended_at ?? view.now) - view.submitted_at;
+  const reasons = Object.entries(view.failures).sort((a, b) => b[1] - a[1]).map(([why, many]) => `${many} ${why}`).join(", ");
+  const facts = [
+    ["State", view.state, view.reason],
+    ["Network, estimated", latency(view.estimate_s), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
+    ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
+    ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
+    ["Searched by", view.backend, `on ${view.device}, target ${view.target}`],
+    ["Disturbed", String(view.disturbed_records), "measurements, which are made again"],
+  ];
+  at("about").replaceChildren(...facts.map(([name, value, more]) => make("div", "", "", make("dt", "", name), make("dd", "", value, make("small", "", more)))));
+  at("why").replaceChildren(...explained.map((line) => make("li", "", line)));
+  at("tasks").tBodies[0].replaceChildren(...weighed().map(([task, part]) => taskRow(task, part)));
+  at("cancel").hidden = view.ended_at !== null || lab.role === "viewer" || !lab.role;
+}
+
+function taskRow(task, part) {
+  const meter = make("span", "meter", "", document.createElement("i"));
+  meter.firstChild.style.width = `${100 * part}%`;
+  const speed = task.best_s && task.flops ? (task.flops / task.best_s / 1e9).toFixed(1) : "–";
+  const name = make("td", "name", task.shape || task.name);
+  name.title = task.name;
+  const cells = [String(task.weight), String(task.trials), String(task.failed || "–"), latency(task.first_s), latency(task.best_s), gain(task.first_s, task.best_s), speed];
+  return make("tr", "", "", name, make("td", "num", "", meter, make("span", "", percent(part))), ...cells.map((text) => make("td", "num", text)), make("td", "dim", task.stage || ""));
+}
+
+function drawCurves() {
+  if (!curves || !view) return;
+  network.show([{ name: view.name, points: curves.estimates[axis] }], axis);
+  const heaviest = weighed().slice(0, 8).map(([task]) => ({ name: `${task.task} ${task.name}`, points: curves.tasks[task.task]?.[axis] ?? [] }));
+  tasks.show(heaviest, axis);
+}
+
+// Asked again when something about it has changed, and not more often than every few seconds.
+let due = 0;
+follow(() => {
+  const row = lab.jobs.get(number), now = JSON.stringify(row ?? null);
+  if (now !== seen && performance.now() >= due) { seen = now; due = performance.now() + 3000; load(); }
+}, (state) => {
+  const live = at("live");
+  live.className = `live ${state}`;
+  say(live, state === "on" ? "live" : "no connection; trying again");
+}, false);

@@ -1,0 +1,108 @@
+"""The page in a real browser: it teaches, it follows what happens, it can be used without a mouse and on a phone."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import browser
+import pytest
+
+from autosched.backend import Network
+from autosched.daemon.main import Daemon as Served
+from autosched.model import JobLoad, TaskInfo
+from autosched.protocol import Done, PlanNetwork
+from autosched.remote import Daemon
+from integration.served import PROFILE, Puppet, attached, run, serving, user
+
+pytestmark = pytest.mark.skipif(
+    browser.installed() is None, reason="Chromium is not installed: apt-get install chromium"
+)
+PAINTED = "document.documentElement?.dataset.painted === 'yes'"
+NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=2, flops=1e6),))
+
+
+def looked_at(folder: Path, work: Callable[[browser.Page, str, Daemon], Awaitable[None]]) -> None:
+    async def live() -> None:
+        async with serving(folder) as served, browser.browsing() as page:
+            daemon = await user(folder)
+            try:
+                await work(page, url(served), daemon)
+            finally:
+                daemon.close()
+            assert page.complaints == []
+
+    run(live)
+
+
+def url(served: Served) -> str:
+    assert served._page is not None
+    return served._page.url
+
+
+async def a_measured_job(daemon: Daemon, folder: Path) -> tuple[int, Puppet]:
+    job, puppet = await attached(daemon, folder)
+    await puppet.ask(PlanNetwork(network=NETWORK, trials=64), Done)
+    await puppet.end(await puppet.steps.get(), load=PROFILE)
+    step = await puppet.steps.get()
+    for trial in range(3, 0, -1):
+        puppet.measure(3 - trial, "cpu0")
+    await puppet.end(step, load=JobLoad())
+    return job, puppet
+
+
+def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        await page.open(url)
+        await page.until(PAINTED)
+        assert "autosched tune model.onnx" in await page.ask("document.getElementById('empty').innerText")
+        assert await page.ask("document.getElementById('live').innerText") == "live"
+        job, _ = await a_measured_job(daemon, tmp_path)
+        await page.until("document.getElementById('empty').hidden")
+        await page.until("document.querySelector('#jobs tbody').innerText.includes('3/64')")
+        row = await page.ask("document.querySelector('#jobs tbody tr').innerText")
+        assert "net" in row
+        assert "2.00 ms" in row
+        await page.until("document.querySelector('#curve canvas') !== null")
+        await daemon.cancel(job)
+        await page.until("document.getElementById('jobs').innerText.includes('No job is active')")
+        assert "EndJob" in await page.ask("document.getElementById('told').innerText")
+
+    looked_at(tmp_path, work)
+
+
+def test_it_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        job, _ = await a_measured_job(daemon, tmp_path)
+        await page.open(url, width=390, height=844, dark=True)
+        await page.until(PAINTED)
+        assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        assert await page.ask(ground) == "rgb(15, 20, 25)"
+        await page.ask("document.getElementById('theme').click()")
+        assert await page.ask(ground) == "rgb(246, 247, 249)"
+        await page.ask("document.getElementById('gantt').focus()")
+        await page.until(
+            f"(({_press('ArrowDown')}), document.getElementById('gantt-said').innerText.includes('profile of job'))"
+        )
+        await page.ask(_press("Enter"))
+        await page.until(f"location.pathname === '/jobs/{job}' && {PAINTED}")
+        assert "conv" in await page.ask("document.getElementById('tasks').innerText")
+        assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
+        await page.until("document.querySelector('#curve canvas') !== null")
+
+    looked_at(tmp_path, work)
+
+
+def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        await page.open(url)
+        await page.until(PAINTED)
+        await page.ask("window.prompt = () => 'new fan'; document.querySelector('#units button').click()")
+        await page.until("document.getElementById('units').innerText.includes('drained: new fan')")
+        assert next(unit.drained for unit in await daemon.units()).startswith("new fan (")
+
+    looked_at(tmp_path, work)
+
+
+def _press(key: str) -> str:
+    event = f"new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})"
+    return f"document.getElementById('gantt').dispatchEvent({event})"

@@ -1,0 +1,192 @@
+"""The page, the metrics and the health over real HTTP: who may look, what is said, and that nobody is held up."""
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from autosched.daemon import keyring
+from autosched.daemon.main import Daemon as Served
+from autosched.daemon.web import feed
+from autosched.daemon.web.app import Site
+from autosched.model import JobLoad
+from autosched.roles import Role
+from integration.served import PROFILE, attached, run, serving, user
+
+ETC = Path(__file__).parents[2] / "etc"
+METRIC = re.compile(r"\b((?:autosched|process|python)_[a-z0-9_]+)")
+
+
+@asynccontextmanager
+async def browsing(served: Served, **headers: str) -> AsyncIterator[aiohttp.ClientSession]:
+    assert served._page is not None
+    async with aiohttp.ClientSession(served._page.url, headers=headers) as session:
+        yield session
+
+
+async def text(session: aiohttp.ClientSession, path: str, status: int = 200) -> str:
+    async with session.get(path, allow_redirects=False) as answer:
+        assert answer.status == status, await answer.text()
+        return await answer.text()
+
+
+def test_metrics_have_what_board_and_alerts_ask_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            daemon = await user(tmp_path)
+            _, puppet = await attached(daemon, tmp_path)
+            step = await puppet.steps.get()
+            puppet.measure(0, "cpu0")
+            await puppet.end(step, load=PROFILE)
+            step = await puppet.steps.get()
+            await puppet.end(step, load=JobLoad(complete=True))
+            metrics = await text(session, "/metrics")
+            there = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if not line.startswith("#")}
+            asked = METRIC.findall((ETC / "prometheus/alerts.yml").read_text())
+            board = json.loads((ETC / "grafana/autosched.json").read_text())
+            asked += METRIC.findall(" ".join(t["expr"] for panel in board["panels"] for t in panel["targets"]))
+            unseen = {
+                f"autosched_{name}_ratio" for name in ("estimate_p90_coverage", "estimate_error", "measure_noise")
+            }
+            assert set(asked) - there - unseen == set()
+            assert 'autosched_steps_total{outcome="done",stage="build"} 1.0' in metrics
+            assert 'autosched_trials_total{outcome="ok"} 1.0' in metrics
+            assert len(there) > 40
+            daemon.close()
+
+    run(work)
+
+
+def test_health_is_said_to_everybody_and_the_rest_to_who_has_a_key(tmp_path: Path) -> None:
+    async def work() -> None:
+        viewer, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+        async with serving(tmp_path) as served, browsing(served) as session:
+            assert await text(session, "/healthz") == "ok\n"
+            assert await text(session, "/readyz") == "ok\n"
+            assert "A key is asked for" in await text(session, "/metrics", 401)
+            async with session.get("/", headers={"Accept": "text/html"}, allow_redirects=False) as answer:
+                assert (answer.status, answer.headers["Location"]) == (303, "/login")
+            async with session.get("/metrics", headers={"Authorization": f"Bearer {viewer.line()}"}) as answer:
+                assert answer.status == 200
+            async with session.post("/login", data={"key": viewer.line()}, allow_redirects=False) as answer:
+                assert answer.status == 303
+                cookie = answer.headers["Set-Cookie"]
+                assert "HttpOnly" in cookie
+                assert "SameSite=Strict" in cookie
+                assert viewer.secret.hex() not in cookie
+            value = cookie.split(";")[0]
+            async with session.get("/api/everything", headers={"Cookie": value}) as answer:
+                assert (await answer.json())["role"] == "viewer"
+            async with session.get("/api/everything", headers={"Cookie": value[:-1] + "x"}) as answer:
+                assert answer.status == 401
+            body = {"json": {"job": 1}, "headers": {"Cookie": value}}
+            async with session.post("/api/do/cancel", **body) as answer:  # type: ignore[arg-type]
+                assert answer.status == 403
+            keyring.revoke(tmp_path / "keys", viewer.id)
+            served._door.look_at_keys()
+            other, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+            served._door.look_at_keys()
+            assert other.id != viewer.id
+            async with session.get("/api/everything", headers={"Cookie": value}) as answer:
+                assert answer.status == 401
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({}, 404),
+    ],
+)
+def test_another_site_can_do_nothing_in_its_readers_name(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            every = {"Content-Type": "application/json"} | headers
+            async with session.post("/api/do/cancel", data=b'{"job": 7}', headers=every) as answer:
+                assert answer.status == status, await answer.text()
+            async with session.get("/") as page:
+                assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+                assert "unsafe" not in page.headers["Content-Security-Policy"]
+
+    run(work)
+
+
+def test_the_page_is_told_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PULSE_S", 0.05)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            assert json.loads(await text(session, "/api/everything"))["jobs"] == []
+            daemon = await user(tmp_path)
+            async with session.get("/api/feed") as stream:
+                job, puppet = await attached(daemon, tmp_path)
+                step = await puppet.steps.get()
+                await puppet.end(step, load=JobLoad(complete=True))
+                rows, bars = dict[int, str](), dict[int, str]()
+                while rows.get(job) != "done":
+                    line = await stream.content.readline()
+                    if line.startswith(b"data: "):
+                        said = json.loads(line[6:])
+                        rows |= {row["job"]: row["state"] for row in said.get("jobs", ())}
+                        bars |= {bar[0]: bar[7] for bar in said.get("steps", ())}
+                assert bars == {1: "done"}
+            past = json.loads(await text(session, "/api/past"))
+            assert [bar[3] for bar in past["steps"]] == ["build"]
+            about = json.loads(await text(session, f"/api/jobs/{job}"))
+            assert about["job"]["state"] == "done"
+            assert "no job 99" in await text(session, "/api/jobs/99", 404)
+            assert json.loads(await text(session, f"/api/jobs/{job}/curves"))["tasks"] == {}
+            assert "<html" in await text(session, f"/jobs/{job}/report")
+            daemon.close()
+
+    run(work)
+
+
+def test_a_viewer_that_stops_reading_is_let_go_and_costs_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PULSE_S", 0.005)
+    monkeypatch.setattr(feed, "PATIENCE_S", 0.2)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            assert served._page is not None
+            port = int(served._page.url.rstrip("/").rpartition(":")[2])
+            stuck = socket.socket()
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            stuck.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(stuck, ("127.0.0.1", port))
+            await loop.sock_sendall(stuck, b"GET /api/feed HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            site = await _site(served)
+            while not len(site.feed):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            board = site._board.pulse
+
+            async def large() -> bytes:
+                return await board() + b" " * 40_000
+
+            monkeypatch.setattr(site._board, "pulse", large)
+            while len(site.feed):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            stuck.close()
+
+    run(work)
+
+
+async def _site(served: Served) -> Site:
+    assert served._page is not None
+    while not isinstance(site := served._page._site, Site):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    return site
