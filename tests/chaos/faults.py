@@ -28,18 +28,16 @@ PROGRAMS = 0.1
 FIND_S = 60.0
 
 
-async def kill_daemon(lab: Lab, rng: random.Random, rows: float, serving_s: list[float]) -> None:
+async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
     """Kill -9 at any moment of its life, its start included; then there is another one.
 
     It has written so many rows on average. Counted in rows, a moment is as random on a busy machine: now only some
     clients have come back, now all of them, and steps have ended.
     """
-    if rng.random() < EARLY and serving_s:
-        await asyncio.sleep(rng.uniform(0.0, 1.2) * min(serving_s))
+    if rng.random() < EARLY:
+        await asyncio.sleep(rng.uniform(0.0, 1.2) * min(lab.serving_s))
     else:
-        began_at = time.monotonic()
         (await lab.serving()).close()
-        serving_s.append(time.monotonic() - began_at)
         await _rows(lab, round(rng.expovariate(1 / rows)))
     assert lab.alive, f"the daemon ended by itself: {lab.last_words()}"
     await lab.end(signal.SIGKILL)
@@ -172,10 +170,12 @@ async def fill_disk(lab: Lab, user: User, seconds: float, **work: Any) -> int:
                 return refused
 
 
-async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> tuple[float, float]:
-    """SIGTERM while steps run, and another daemon, as for an upgrade; returns the seconds of the end and the start."""
+async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> float:
+    """SIGTERM while steps run, and another daemon, as for an upgrade; returns after how many seconds it was gone."""
     await in_a_step(lab, user.active, rng)
-    return await lab.end(signal.SIGTERM), await lab.start(as_program=True)
+    gone_s = await lab.end(signal.SIGTERM)
+    await lab.start(as_program=True)
+    return gone_s
 
 
 async def in_a_step(lab: Lab, jobs: Mapping[JobId, str], rng: random.Random) -> Life:

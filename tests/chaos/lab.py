@@ -60,12 +60,16 @@ class Lab:
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
+        self._spawned_at: float | None = None
+        self.serving_s: list[float] = []
+        """Of each daemon that came so far: how long it took from its start to its first answer."""
 
     # The daemon -------------------------------------------------------------------------------------------------------
 
     def spawn(self, *, as_program: bool = False) -> None:
         """Start the daemon: as its user would, or as a fork of a process that has imported it."""
         log = self.folder / "daemon.log"
+        self._spawned_at = time.monotonic()
         if as_program:
             command = [sys.executable, "-m", "autosched", "serve", "-c", str(self._config)]
             with log.open("ab") as file:
@@ -82,16 +86,18 @@ class Lab:
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 with suppress(DaemonUnreachable):
-                    return await Daemon.connect(self.address)
+                    daemon = await Daemon.connect(self.address)
+                    if self._spawned_at is not None:
+                        self.serving_s.append(time.monotonic() - self._spawned_at)
+                        self._spawned_at = None
+                    return daemon
                 assert self.alive, f"the daemon has ended: {self.last_words()}"
                 await asyncio.sleep(POLL_S)
 
-    async def start(self, *, as_program: bool = False) -> float:
-        """Start it and wait until it answers; returns the seconds that took."""
-        began_at = time.monotonic()
+    async def start(self, *, as_program: bool = False) -> None:
+        """Start it and wait until it answers."""
         self.spawn(as_program=as_program)
         (await self.serving()).close()
-        return time.monotonic() - began_at
 
     async def end(self, how: signal.Signals = signal.SIGKILL) -> float:
         """Send it a signal and wait for its end; returns the seconds that took."""

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from autosched.daemon import backups
 from autosched.model import JobId, Record
 from autosched.protocol import Done, Shutdown, Span
 from autosched.remote import Daemon
 from integration.lab import Lab, lab
-from processes import dies
+from processes import dies, is_dead
 
 WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
 
@@ -107,3 +108,19 @@ def test_a_client_that_does_not_come_back_is_killed_and_replaced(there: Lab) -> 
     there.start("[scheduler]\nattach_timeout_s = 2.0\n")
     assert dies(pid)
     assert there.wait(job).state == "done"
+
+
+def test_after_a_restore_no_client_of_what_is_forgotten_comes_back(there: Lab) -> None:
+    """Numbers of steps and trials are given again then: its answers would count for others."""
+    job = there.submit(**WORDS)
+    there.wait(job, until="trials", trials=2)
+    (pid,) = there.clients(job)
+    backup = backups.make(there.folder)
+    there.wait(job, until="trials", trials=6)
+    there.end(signal.SIGKILL)
+    assert not is_dead(pid)
+    backups.restore(there.folder, backup)
+    there.start()
+    assert dies(pid)
+    assert there.wait(job).state == "done"
+    assert undisturbed(there, job, **WORDS)

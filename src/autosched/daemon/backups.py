@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched.daemon import check, database, schema, snapshot
+from autosched.daemon import check, database, schema, snapshot, survivors
 from autosched.daemon.acknowledged import Acknowledged
 from autosched.daemon.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
 from autosched.errors import ConfigError, NotFound
@@ -158,8 +158,7 @@ def set_aside(state_dir: Path, why: str) -> Path | None:
     path = database.database(state_dir)
     there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), Acknowledged(path).path) if side.exists()]
     snapshot.forget(database.snapshots(state_dir))
-    # Steps and jobs that come now may have numbers that were given before: clients of that time must not get in.
-    (state_dir / "jobs" / "secret").unlink(missing_ok=True)
+    survivors.disown(state_dir / "jobs")
     if not there:
         return None
     folder = state_dir / f"{why}-{stamp()}"

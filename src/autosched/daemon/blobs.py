@@ -48,8 +48,9 @@ class Blobs:
             return BlobState(size, True)
         part = self._folder / f"{piece.sha256}.part"
         try:
-            if not piece.data and piece.total:
-                return BlobState(part.stat().st_size if part.exists() else 0, False)
+            there = part.stat().st_size if part.exists() else 0
+            if not piece.data and there < piece.total:
+                return BlobState(there, False)  # a part may be whole already: a daemon died before it said so
             with part.open("ab") as file:
                 have = file.tell()
                 if have > piece.total:
@@ -64,6 +65,10 @@ class Blobs:
             self._complete(part, piece.sha256)
         except OSError as error:
             raise self._refused(error) from None
+        except Refused:
+            if piece.data or not piece.total:
+                raise
+            return BlobState(0, False)  # a crash of the machine left other bytes there
         return BlobState(piece.total, True)
 
     def _complete(self, part: Path, sha256: str) -> None:

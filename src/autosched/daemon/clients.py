@@ -118,7 +118,7 @@ class Clients:
         self._of: dict[JobId, Client] = {}
         self._to_start: deque[Client] = deque()
         self._starting = 0
-        self._secret = survivors.secret(folder / "secret")
+        self._secret = survivors.secret(folder)
         self.address = ""
         """Where clients connect to; set before the first one is started."""
         self.bytes_max = 0

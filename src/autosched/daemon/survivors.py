@@ -21,6 +21,7 @@ from autosched.model import JobId, Pool
 HANG_UP_S = 0.5
 """So soon an external client that has hung up comes back, or it has ended."""
 NOTE = "client.json"
+SECRET = "secret"
 LOG = "client.log"
 
 
@@ -60,6 +61,17 @@ def tear_note(folder: Path) -> None:
         folder.rmdir()  # but for an external client's it is not empty
 
 
+def disown(folder: Path) -> None:
+    """Steps and jobs that come now may have numbers that were given before: clients of that time must not get in.
+
+    Local ones are killed at the next start. The units of external ones stay leased until their time is over.
+    """
+    (folder / SECRET).unlink(missing_ok=True)
+    for path in folder.glob(f"*/{NOTE}"):
+        if (note := _note(path.parent)) is None or note.pid:
+            path.unlink(missing_ok=True)
+
+
 def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
     """Clients of the state's jobs that may be alive, and whose steps hold only units that these pools have."""
     units = {unit.name: unit for pool in pools for unit in pool.units}
@@ -93,8 +105,9 @@ def _note(folder: Path) -> Note | None:
     return None
 
 
-def secret(path: Path) -> bytes:
+def secret(folder: Path) -> bytes:
     """The daemon's own secret, made once."""
+    path = folder / SECRET
     try:
         return path.read_bytes()
     except FileNotFoundError:

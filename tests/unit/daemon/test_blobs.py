@@ -49,6 +49,16 @@ def test_an_upload_goes_on_where_it_ended_even_in_another_life(blobs: Blobs, tmp
     assert put(again, piece(0, b"")) == [BlobState(100_000, False)]
 
 
+@pytest.mark.parametrize("left", [DATA, bytes(len(DATA))], ids=["all bytes", "as many others"])
+def test_a_part_that_was_whole_when_the_daemon_died_does_not_stay_one(
+    blobs: Blobs, tmp_path: Path, left: bytes
+) -> None:
+    (tmp_path / "blobs" / f"{NAME}.part").write_bytes(left)
+    whole = left == DATA
+    assert put(blobs, piece(0, b"")) == [BlobState(len(DATA) if whole else 0, whole)]
+    assert not list((tmp_path / "blobs").glob("*.part"))
+
+
 def test_a_piece_out_of_order_is_not_taken_and_the_right_place_is_said(blobs: Blobs) -> None:
     assert (
         put(blobs, piece(0, DATA[:100_000]), piece(5, b"x"), piece(200_000, b"x"), piece(0, DATA[:100_000]))

@@ -12,7 +12,7 @@ import pytest
 from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.process import Process
-from autosched.daemon.survivors import NOTE, find, leave_note, tear_note
+from autosched.daemon.survivors import NOTE, disown, find, leave_note, secret, tear_note
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -120,3 +120,13 @@ def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
     run(work)
+
+
+def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living: int) -> None:
+    """Nobody else can end those, so their units stay leased; they do not get in."""
+    leave_note(tmp_path / "2", None, "", "", 0)
+    before = secret(tmp_path)
+    disown(tmp_path)
+    assert secret(tmp_path) != before
+    assert not (tmp_path / "1" / NOTE).exists()
+    assert (tmp_path / "2" / NOTE).exists()
