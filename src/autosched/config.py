@@ -36,6 +36,18 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     idle_exit_s: Period = 60.0
 
 
+RoleName = Literal["viewer", "user", "operator"]
+
+
+class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where people type commands, and what they may there."""
+
+    socket: str = ""
+    role: RoleName = "operator"
+    listen: str = "127.0.0.1:0"
+    listen_role: RoleName = "viewer"
+
+
 class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Which cores the host's lanes own."""
 
@@ -105,6 +117,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
     daemon: DaemonConfig = DaemonConfig()
+    console: ConsoleConfig = ConsoleConfig()
     resources: ResourcesConfig = ResourcesConfig()
     device: Annotated[tuple[DeviceConfig, ...], Meta(max_length=1_000)] = ()
     scheduler: SchedulerConfig = SchedulerConfig()
@@ -134,6 +147,24 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         if runtime and not self._chosen_state_dir:
             return Path(runtime) / "autosched/api.sock"
         return self.state_dir / "api.sock"
+
+    @property
+    def console_socket(self) -> Path:
+        """The console's unix socket: beside the daemon's."""
+        chosen = self.console.socket
+        return Path(chosen).expanduser().absolute() if chosen else self.socket.with_name("console.sock")
+
+    def console_listen(self) -> tuple[str, int] | None:
+        """Host and port of the console; None: there is none over TCP. Raises ConfigError: it is for this machine."""
+        if not self.console.listen:
+            return None
+        host, port = self._address("console.listen", self.console.listen)
+        if not loopback(host):
+            raise ConfigError(
+                f"console.listen is {self.console.listen!r}, which other machines can reach; its lines are not"
+                " encrypted. Listen on 127.0.0.1 and come through SSH: ssh -L 7434:127.0.0.1:PORT HOST"
+            )
+        return host, port
 
     def listen(self) -> tuple[str, int]:
         """Host and port of the TCP listener. Raises ConfigError when others could reach it without TLS."""
@@ -211,6 +242,10 @@ def parse(text: str, where: str) -> Config:
             check()
         except ConfigError as error:
             raise ConfigError(f"{where}:{_line_of(text, [table, 'listen'])}: {error}") from None
+    try:
+        config.console_listen()
+    except ConfigError as error:
+        raise ConfigError(f"{where}:{_line_of(text, ['console', 'listen'])}: {error}") from None
     try:
         check_policy(config.scheduler)
     except ConfigError as error:

@@ -33,6 +33,9 @@ LEAST: dict[type[Method], Role] = {
     protocol.ListSpans: Role.VIEWER,
     protocol.ListPoison: Role.VIEWER,
     protocol.ListArtifacts: Role.VIEWER,
+    protocol.GetFigures: Role.VIEWER,
+    protocol.ListQueues: Role.VIEWER,
+    protocol.ListStalls: Role.VIEWER,
     protocol.GetBlob: Role.VIEWER,
     protocol.PutBlob: Role.USER,
     protocol.Submit: Role.USER,
@@ -42,11 +45,12 @@ LEAST: dict[type[Method], Role] = {
     protocol.ReleaseJob: Role.USER,
     protocol.ChoosePolicy: Role.OPERATOR,
     protocol.ListAudit: Role.OPERATOR,
+    protocol.ListLoopTasks: Role.OPERATOR,
     protocol.Shutdown: Role.OPERATOR,
 }
 """A method that is not listed here is for operators, and counts as a change."""
 
-_UNTOLD = (PutBlob, protocol.ListAudit)
+_UNTOLD = (PutBlob, protocol.ListAudit, protocol.ListLoopTasks)
 """Above a viewer, and yet no change: a file in the store does nothing before a job names it."""
 
 
@@ -58,6 +62,11 @@ def least(method: type[Method]) -> Role:
 def may(role: Role, method: type[Method]) -> bool:
     """Whether a user of this role may ask this."""
     return _RANK.get(role, -1) >= _RANK[least(method)]
+
+
+def at_most(role: Role, most: Role) -> Role:
+    """The lesser of two roles of users."""
+    return min(role, most, key=_RANK.__getitem__)
 
 
 def may_host(role: Role) -> bool:

@@ -41,6 +41,14 @@ def seconds(text: str) -> float:
     return sum(float(part or 0) * each for part, each in zip(found.groups(), (86_400, 3_600, 60, 1), strict=True))
 
 
+def compact(number: int) -> str:
+    """A count in at most five characters: "64", "1k", "12.5k", "2M"."""
+    for factor, letter in ((1_000_000, "M"), (1_000, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g}{letter}"
+    return str(number)
+
+
 def size(count: float) -> str:
     """Bytes, in powers of 1024: "812 B", "1.9 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):

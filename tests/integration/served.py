@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from autosched import config
 from autosched.backend import Network
+from autosched.config import Config
 from autosched.daemon import ground, logs
 from autosched.daemon.main import Daemon as Served
+from autosched.daemon.reload import Settings
 from autosched.errors import DaemonUnreachable
 from autosched.link import Link
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
@@ -60,17 +62,20 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def made(settings: str, *, on_demand: bool = False) -> Served:
-    """A daemon with these settings, whose log nobody reads."""
-    return Served(
-        config.parse(settings, "test"), on_demand, False, logs.Logs(io.StringIO(), json=False, level=logging.INFO)
-    )
+def made(settings: str, *, on_demand: bool = False, read: Callable[[], Config] | None = None) -> Served:
+    """A daemon with these settings, whose log nobody reads. `read`: what its file says when it is read again."""
+    quiet = logs.Logs(io.StringIO(), json=False, level=logging.INFO)
+    return Served(Settings(config.parse(settings, "test"), read), on_demand, False, quiet)
 
 
 @asynccontextmanager
-async def serving(folder: Path, settings: str = "", *, on_demand: bool = False) -> AsyncIterator[Served]:
-    """A daemon in this folder, until the block ends."""
-    served = made(f'[daemon]\nstate_dir = "{folder}"\n{settings}', on_demand=on_demand)
+async def serving(
+    folder: Path, settings: str = "", *, on_demand: bool = False, changed: str | None = None
+) -> AsyncIterator[Served]:
+    """A daemon in this folder, until the block ends. `changed`: its settings as they will be read again."""
+    head = f'[daemon]\nstate_dir = "{folder}"\n'
+    read = None if changed is None else lambda: config.parse(head + changed, "changed")
+    served = made(head + settings, on_demand=on_demand, read=read)
     os.close(ground.take_state_dir(folder))
     serving = asyncio.ensure_future(served.serve())
     address = f"unix:{folder}/api.sock"

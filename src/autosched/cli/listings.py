@@ -11,7 +11,6 @@ import msgspec
 from autosched import address, units
 from autosched.blocking import Caller
 from autosched.cli.output import data, document, format_option, say, table
-from autosched.cli.selectors import select, select_one, up_to
 from autosched.errors import NotFound
 from autosched.model import JobState
 from autosched.protocol import (
@@ -30,6 +29,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
 )
+from autosched.selectors import select, select_one, up_to
 from autosched.shares import gain, tasks_by_share
 
 TASKS_SHOWN = 15

@@ -8,7 +8,6 @@ from autosched import units
 from autosched.blocking import Caller
 from autosched.cli.listings import caller, job_ids
 from autosched.cli.output import say
-from autosched.cli.selectors import select
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobState
 from autosched.protocol import (
@@ -27,6 +26,7 @@ from autosched.protocol import (
     UnitList,
     Wishes,
 )
+from autosched.selectors import select
 
 NEEDS_FORCE = 5
 MANY = "JOB is a number, a range 12-15, a list 12,14, or one of last and all."

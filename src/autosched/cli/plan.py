@@ -9,9 +9,9 @@ import click
 
 from autosched import units
 from autosched.cli.output import data, document, say, table
-from autosched.cli.selectors import select
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
+from autosched.selectors import select
 
 if TYPE_CHECKING:
     from autosched.sim.plan import Outlook, Plan, PlannedJob

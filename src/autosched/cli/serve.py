@@ -25,7 +25,12 @@ def serve(config: Path | None, on_demand: bool, accept_data_loss: bool, policy: 
     SIGTERM: it is started again, an upgrade perhaps; clients go on with their steps and find the next one. SIGINT and
     `autosched stop`: clients end with it; their jobs go on from their records some day. Once more: at once.
     """
-    from autosched.config import load, with_policy
+    from autosched.config import Config, load, with_policy
     from autosched.daemon import main
+    from autosched.daemon.reload import Settings
 
-    return main.run(with_policy(load(config), policy, goal), on_demand, accept_data_loss)
+    def read() -> Config:
+        return with_policy(load(config), policy, goal)
+
+    settings = Settings(read(), read if config is not None else None, config)
+    return main.run(settings, on_demand, accept_data_loss)

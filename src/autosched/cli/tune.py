@@ -14,11 +14,11 @@ from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import progress
-from autosched.cli.selectors import select_one, up_to
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted
 from autosched.remote import Daemon, off_devices
+from autosched.selectors import select_one, up_to
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -15,7 +15,7 @@ class Blobs:
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self._folder = folder
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._locks = {digit: asyncio.Lock() for digit in "0123456789abcdef"}  # by the first digit of the hash
         folder.mkdir(exist_ok=True)
 
@@ -32,8 +32,8 @@ class Blobs:
 
     async def put(self, piece: PutBlob) -> BlobState:
         """Take a piece, if it continues what is there; says how far the file is in any case."""
-        if piece.total > self._bytes_max:
-            raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self._bytes_max}")
+        if piece.total > self.bytes_max:
+            raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self.bytes_max}")
         # The lock is held until the thread is done, even when the uploader hangs up meanwhile and hears of no failure.
         alone = asyncio.ensure_future(self._put_alone(piece))
         alone.add_done_callback(lambda done: done.cancelled() or done.exception())

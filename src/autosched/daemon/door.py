@@ -82,7 +82,7 @@ class Door:
     """All connections of the daemon."""
 
     def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
-        self._limits, self._admit, self._idle = config.limits, admit, idle
+        self.limits, self._admit, self._idle = config.limits, admit, idle
         self._group = identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
         self.failures = Failures()
@@ -184,7 +184,7 @@ class Door:
 
     def _turned_away(self, visitor: Visitor) -> str:
         """Why this visitor may not come in; empty when he may."""
-        if len(self._visitors) >= self._limits.connections_max:
+        if len(self._visitors) >= self.limits.connections_max:
             return f"{len(self._visitors)} connections are open, which is limits.connections_max; try again later"
         if visitor.host:
             if self.failures.banned(visitor.host, asyncio.get_running_loop().time()):

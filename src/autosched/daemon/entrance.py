@@ -52,7 +52,7 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
         unix = [on_unix(held.enter_context(ground.bind_unix(config.socket)), config)]
         held.callback(config.socket.unlink, missing_ok=True)
     if not tcp:
-        tcp = [on_tcp(held.enter_context(ground.bind_tcp(config)), config)]
+        tcp = [on_tcp(held.enter_context(ground.bind_tcp("daemon.listen", *config.listen())), config)]
     return (*unix, *tcp)
 
 
@@ -60,15 +60,20 @@ def on_unix(listener: socket.socket, config: Config) -> Entrance:
     """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
     group = identity.group_id(config.daemon.group)
     if group is not None:
-        try:
-            os.chown(config.socket, -1, group)
-            os.chmod(config.socket, 0o660)
-        except OSError as error:
-            raise ConfigError(
-                f"the socket cannot be given to daemon.group {config.daemon.group!r} ({error.strerror}); the daemon"
-                " must run as root or be a member of it"
-            ) from None
+        share(config.socket, group, config)
     return Entrance(listener, local=True)
+
+
+def share(path: Path, group: int, config: Config) -> None:
+    """Let the group that the settings name use this socket. Raises ConfigError."""
+    try:
+        os.chown(path, -1, group)
+        os.chmod(path, 0o660)
+    except OSError as error:
+        raise ConfigError(
+            f"the socket cannot be given to daemon.group {config.daemon.group!r} ({error.strerror}); the daemon"
+            " must run as root or be a member of it"
+        ) from None
 
 
 def on_tcp(listener: socket.socket, config: Config) -> Entrance:

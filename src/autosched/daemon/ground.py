@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.address import TCP, TLS
-from autosched.config import HOST_POOL, Config
+from autosched.config import HOST_POOL
 from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.model import Pool
 
@@ -32,6 +32,8 @@ class Whereabouts(Struct, frozen=True):
     started_at: str
     page: str = ""
     """Where browsers look; empty when nothing is served."""
+    console: tuple[str, ...] = ()
+    """Where people type commands: unix:PATH, HOST:PORT."""
 
 
 def take_state_dir(folder: Path) -> int:
@@ -117,9 +119,8 @@ def _remove_dead(path: Path) -> None:
     raise Refused(f"another daemon answers at unix:{path}; use it, or set daemon.socket to another path")
 
 
-def bind_tcp(config: Config) -> socket.socket:
-    """A listening TCP socket. Raises ConfigError when the port is taken, or when it had to be protected and is not."""
-    host, port = config.listen()
+def bind_tcp(name: str, host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Raises ConfigError, which names the setting, when the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -129,8 +130,7 @@ def bind_tcp(config: Config) -> socket.socket:
     except OSError as error:
         server.close()
         raise ConfigError(
-            f"daemon.listen: {config.daemon.listen} cannot be used ({error.strerror}); choose another port,"
-            " or 0 for any"
+            f"{name}: {host}:{port} cannot be used ({error.strerror}); choose another port, or 0 for any"
         ) from None
     return server
 

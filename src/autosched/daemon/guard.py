@@ -230,6 +230,12 @@ class Guard:
         self._interval_s = interval_s
         self._watches: dict[UnitName, DeviceWatch] = {}
 
+    def look_every(self, interval_s: float) -> None:
+        """From now on sentinels run so often."""
+        self._interval_s = interval_s
+        for watch in self._watches.values():
+            watch.interval_s = interval_s
+
     def of(self, unit: UnitName) -> DeviceWatch:
         """The watch of a device."""
         return self._watches.setdefault(unit, DeviceWatch(self._interval_s))

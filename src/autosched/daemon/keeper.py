@@ -37,7 +37,7 @@ class Keeper:
 
     def __init__(self, journal: Journal, stream: Stream, folder: Path, settings: BackupConfig, replayed: int) -> None:
         """`replayed`: what the last start had to replay."""
-        self._journal, self._stream, self._folder, self._settings = journal, stream, folder, settings
+        self._journal, self._stream, self._folder, self.settings = journal, stream, folder, settings
         self._behind = replayed
         """Writes that no snapshot has, as of the beginning of this life."""
         self._quiet_until = 0.0
@@ -53,11 +53,11 @@ class Keeper:
                 if self._behind + written >= SNAPSHOT_EVERY and await self._make("snapshot"):
                     self._behind = -written
                 if self._backup_is_due(loop.time() - began_at):
-                    await self._make("backup", str(self._settings.keep))
+                    await self._make("backup", str(self.settings.keep))
 
     def _backup_is_due(self, uptime_s: float) -> bool:
         """A daemon that has made none yet begins with one, unless it is hardly more than an empty database."""
-        interval_s = self._settings.interval_s
+        interval_s = self.settings.interval_s
         if not interval_s:
             return False
         last = backups.newest(self._folder)

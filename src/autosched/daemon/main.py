@@ -15,7 +15,7 @@ from autosched import config, policies
 from autosched.blame import Ward
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
-from autosched.core.events import ResourcesDeclared
+from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policy import Policy
 from autosched.daemon import database, entrance, ground, logs, repair, service
 from autosched.daemon.admission import Admission
@@ -24,9 +24,11 @@ from autosched.daemon.blobs import Blobs
 from autosched.daemon.budget import Budget
 from autosched.daemon.client_session import ClientSession, Parts
 from autosched.daemon.clients import Client, Clients
+from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.curves import Curves
 from autosched.daemon.door import Door
 from autosched.daemon.entrance import Entrance
+from autosched.daemon.farewell import welcome_back
 from autosched.daemon.guard import Guard
 from autosched.daemon.happenings import LoopStalled
 from autosched.daemon.headline import Headline
@@ -35,9 +37,11 @@ from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
 from autosched.daemon.keeper import Keeper
 from autosched.daemon.process import kill_strays
+from autosched.daemon.pulse import Pulse
 from autosched.daemon.quarantine import Quarantine
 from autosched.daemon.recent import Recent
 from autosched.daemon.recovery import recover
+from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.store import Store, span_rows
@@ -47,8 +51,9 @@ from autosched.daemon.usage import Usage
 from autosched.daemon.verdicts import Verdicts
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
-from autosched.errors import ConfigError, RequestError
+from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.model import JobId, Pool
+from autosched.protocol import Reload
 from autosched.roles import Role
 from autosched.version import __version__
 
@@ -58,15 +63,15 @@ HALT_S, STOP_S = 2.0, 2.5
 """A stop takes no longer than these: for the event that is being written, and for the good-byes."""
 
 
-def run(settings: Config, on_demand: bool = False, accept_data_loss: bool = False) -> int:
+def run(settings: Settings, on_demand: bool = False, accept_data_loss: bool = False) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Refused when it cannot start.
 
     A daemon that is started on demand, for one command, ends by itself when it has nothing to do. `accept_data_loss`:
     a damaged database is replaced by what is sound in it.
     """
-    logged = logs.begin(settings.log.format, settings.log.level)
+    logged = logs.begin(settings.now.log.format, settings.now.log.level)
     faulthandler.enable()  # a watchdog ends a daemon that hangs by SIGABRT: then its log says where it hung
-    lock = ground.take_state_dir(settings.state_dir)
+    lock = ground.take_state_dir(settings.now.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
@@ -93,12 +98,12 @@ class Daemon:
     """All parts, and how they are tied together."""
 
     def __init__(
-        self, settings: Config, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
+        self, settings: Settings, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
     ) -> None:
-        self._settings, self._logs = settings, logged
+        self._live, self._settings, self._logs = settings, settings.now, logged
         self._accept_data_loss = accept_data_loss
         self._on_demand = on_demand
-        self._folder = settings.state_dir
+        self._folder = self._settings.state_dir
         self._stop = asyncio.Event()
         self._why = ""
         self._comes_back = False
@@ -106,6 +111,7 @@ class Daemon:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._manager = service.Manager()
         self._page: Listener | None = None
+        self._pulse = Pulse()
 
     async def serve(self) -> int:
         """Start, serve, stop."""
@@ -130,10 +136,12 @@ class Daemon:
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
             self._quarantine.resume()
+            await welcome_back(self._runtime)
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
-            self._listen(entrances, journal)
+            console = await open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._door)
+            self._listen(entrances, journal, console)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             await self._stop.wait()
@@ -143,6 +151,7 @@ class Daemon:
             await asyncio.wait({loop}, timeout=HALT_S)
             loop.cancel()
             keeper.cancel()
+            await console.close()
             await self._end()
         return self._exit_code
 
@@ -188,8 +197,8 @@ class Daemon:
         self._clients = Clients(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._clients.bytes_max = self._settings.limits.client_bytes_max
-        services = Services(
-            self._settings,
+        self._services = services = Services(
+            self._live,
             runtime,
             records,
             blobs,
@@ -200,6 +209,7 @@ class Daemon:
             trail,
             Admission(asyncio.get_running_loop().time),
             self.stop,
+            self._pulse,
             self._on_demand,
             addresses,
             resources.warnings,
@@ -209,6 +219,7 @@ class Daemon:
         self._door.changed = lambda words: trail.note(Who("the daemon", Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)
         runtime.performer = self
+        self._live.apply = self._apply
         self._take_over(jobs, resources.pools)
 
     def _watch(self, services: Services) -> Shown:
@@ -218,6 +229,18 @@ class Daemon:
         for take in (tally.take, usage.take, curves.take, recent.take):
             runtime.stream.attach(take)
         return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)
+
+    async def _apply(self, new: Config, old: Config) -> None:
+        """Make changed settings true. Raises Refused for a policy that cannot be used; then nothing is changed."""
+        if (new.scheduler.policy, new.scheduler.goal) != (old.scheduler.policy, old.scheduler.goal):
+            policy, trouble = choose_policy(new.scheduler)
+            if trouble:
+                raise Refused(trouble)
+            await self._runtime.post(lambda: PolicyChosen(policy.name, new.scheduler.goal, "its settings"))
+        self._settings = new
+        self._door.limits, self._keeper.settings = new.limits, new.backup
+        self._services.blobs.bytes_max, self._clients.bytes_max = new.limits.blob_bytes_max, new.limits.client_bytes_max
+        self._services.guard.look_every(new.guard.sentinel_interval_s)
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
         """Clients of an earlier life go on where they can; of all others nothing may be left."""
@@ -235,7 +258,7 @@ class Daemon:
             self._exit_code = 70
             self.stop("the scheduler is broken", comes_back=not self._on_demand)
 
-    def _listen(self, entrances: tuple[Entrance, ...], journal: Journal) -> None:
+    def _listen(self, entrances: tuple[Entrance, ...], journal: Journal, console: Console) -> None:
         loop = asyncio.get_running_loop()
         for one in entrances:
             self._door.listen(one)
@@ -245,8 +268,11 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         page = self._page.url if self._page is not None else ""
         ground.tell_whereabouts(
-            self._folder, ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at(), page)
+            self._folder,
+            ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at(), page, console.addresses),
         )
+        self._pulse.start()
+        log.info("console at %s", " ".join(console.addresses))
         log.info("READY %s pid=%d state_dir=%s", " ".join(self._addresses), os.getpid(), self._folder)
         if self._page is not None:
             self._page.begin(self._shown)
@@ -262,9 +288,16 @@ class Daemon:
         return lambda: headline.words(runtime.state, runtime.timeline, runtime.clock(), journal.stalled)
 
     def reload(self) -> None:
-        """SIGHUP: look at the keys again."""
+        """SIGHUP: look at keys and settings again."""
+        spawn(self._reload(), "reload")
+
+    async def _reload(self) -> None:
         with self._manager.reloading():
             self._door.look_at_keys()
+            try:
+                await self._live.reload(Reload())
+            except AutoschedError as error:
+                log.error("the settings stay as they are: %s", error)
 
     async def _look(self) -> None:
         runtime, usage, tally = self._runtime, self._shown.usage, self._shown.tally
@@ -289,6 +322,7 @@ class Daemon:
         self._door.shut()
         if self._page is not None:
             await self._page.close()
+        self._pulse.stop()
         try:
             async with asyncio.timeout(STOP_S):
                 await (self._clients.leave("the daemon stops") if self._comes_back else self._clients.close())

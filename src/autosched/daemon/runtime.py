@@ -9,6 +9,7 @@ was told that it is done, and nothing of it was begun.
 import asyncio
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +40,8 @@ AHEAD_MAX = 256
 """Decisions that may wait for the disk; then the next event waits too."""
 AT_ONCE = 16
 """Decisions in one turn of the loop."""
+DECISIONS_KEPT = 1_000
+"""The latest, of which it is known how long they took."""
 _tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -107,6 +110,8 @@ class Runtime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._halted = False
+        self.decisions = 0
+        self._decided: deque[float] = deque(maxlen=DECISIONS_KEPT)
         self._began_at = self._loop.time()
         self._epoch_s = 0.0
 
@@ -135,6 +140,11 @@ class Runtime:
     def clock(self) -> float:
         """Seconds of the scheduler: they go on where the journal ends, and stand still while no daemon runs."""
         return self._epoch_s + self._loop.time() - self._began_at
+
+    def decision_p99_us(self) -> float:
+        """How long all but one in a hundred of the last decisions took at most, microseconds."""
+        ordered = sorted(self._decided)
+        return 1e6 * ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
 
     # Events in --------------------------------------------------------------------------------------------------------
 
@@ -241,7 +251,10 @@ class Runtime:
         self._history.append((now, event))
         if self._budget is not None:
             self._budget.renewed()
+        began_at = time.perf_counter()
         actions = self.scheduler.handle(now, event, started)
+        self._decided.append(time.perf_counter() - began_at)
+        self.decisions += 1
         if self.scheduler.policy.shares_units:
             self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
         match event:

@@ -17,18 +17,22 @@ from autosched.config import DEVICE_POOL, Config
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
+from autosched.daemon import inside
 from autosched.daemon.admission import Admission
 from autosched.daemon.audit import Audit
 from autosched.daemon.blobs import Blobs
 from autosched.daemon.clients import Clients
 from autosched.daemon.door import Admit
+from autosched.daemon.farewell import wind_down
 from autosched.daemon.guard import Guard
 from autosched.daemon.happenings import SubmissionRefused
 from autosched.daemon.identity import Who
 from autosched.daemon.operations import alter, operate
 from autosched.daemon.process import resident_bytes
 from autosched.daemon.progress import Ledger
-from autosched.daemon.runtime import Runtime
+from autosched.daemon.pulse import Pulse
+from autosched.daemon.reload import Settings
+from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.store import Store
 from autosched.daemon.verdicts import Verdicts
 from autosched.daemon.views import calibration, job_view, unit_views
@@ -43,6 +47,7 @@ from autosched.protocol import (
     AuditList,
     CancelJob,
     ChoosePolicy,
+    ConfirmReload,
     DaemonInfo,
     Done,
     DrainUnit,
@@ -51,6 +56,7 @@ from autosched.protocol import (
     ForgivePoison,
     FreeUnit,
     GetBlob,
+    GetFigures,
     GetJob,
     GetPolicy,
     GetRecords,
@@ -64,14 +70,18 @@ from autosched.protocol import (
     ListAudit,
     ListDevices,
     ListJobs,
+    ListLoopTasks,
     ListPoison,
+    ListQueues,
     ListSpans,
+    ListStalls,
     Method,
     Pause,
     PoisonList,
     PolicyView,
     PutBlob,
     ReleaseJob,
+    Reload,
     Resume,
     ReturnUnit,
     SetJob,
@@ -100,7 +110,7 @@ UNSTORED = "the daemon, which could not store it in time and has told its user s
 class Services(Struct, frozen=True):
     """The parts of the daemon that sessions speak to."""
 
-    config: Config
+    settings: Settings
     runtime: Runtime
     store: Store
     blobs: Blobs
@@ -111,9 +121,15 @@ class Services(Struct, frozen=True):
     audit: Audit
     admission: Admission
     stop: Callable[[str], None]
+    pulse: Pulse
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> Config:
+        """What is set now."""
+        return self.settings.now
 
 
 def admitting(services: Services) -> Admit:
@@ -190,6 +206,16 @@ class UserSession:
                 return await self._spans(after)
             case ListArtifacts(job=job):
                 return ArtifactList(await self._store.artifacts(self._job(job).id))
+            case GetFigures() | ListQueues() | ListStalls() | ListLoopTasks():
+                return inside.look(method, self._runtime, self._services.pulse)
+            case Reload():
+                return await self._services.settings.reload(method)
+            case ConfirmReload():
+                return self._services.settings.confirm()
+            case Shutdown(drain_s=drain_s) if drain_s:
+                work = wind_down(self._runtime, drain_s, self._who.name, self._services.stop)
+                spawn(work, "the end")
+                return Done()
             case Shutdown():
                 asyncio.get_running_loop().call_soon(self._services.stop, f"{self._who.name} asked for it")
                 return Done()

@@ -95,6 +95,7 @@ class Subscription:
             self._missed += 1
             self._last_missed = happening
             self.dropped += 1
+            self._stream.dropped += 1
         else:
             if self._missed:
                 self._waiting.append(self._gap())
@@ -146,7 +147,14 @@ class Stream:
         """`clock`: the scheduler's, seconds."""
         self._clock = clock
         self._takers: tuple[Take, ...] = ()
+        self.dropped = 0
+        """What found no room with any reader, those that have gone included."""
         self._readers: dict[Subscription, None] = {}
+
+    @property
+    def readers(self) -> int:
+        """Who reads with a buffer of his own."""
+        return len(self._readers)
 
     def attach(self, take: Take) -> None:
         """Call this with each happening. It must not wait, nor publish; one that raises is never called again."""

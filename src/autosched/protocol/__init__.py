@@ -3,10 +3,11 @@
 A method is a request struct and a result struct. Requests are named in the imperative; the tables below give the name
 on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.
 """
-# ruff: noqa: F403, F405 (one namespace in four files; mypy checks the names)
+# ruff: noqa: F403, F405 (one namespace in five files; mypy checks the names)
 
 from autosched.protocol.basics import *
 from autosched.protocol.clients import *
+from autosched.protocol.inside import *
 from autosched.protocol.jobs import *
 from autosched.protocol.lab import *
 
@@ -23,7 +24,8 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 USER_METHODS = _table(
     Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
     GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListPoison, ForgivePoison,
-    ListSpans, ListArtifacts, ListAudit, Heartbeat, Shutdown,
+    ListSpans, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload, ConfirmReload,
+    Heartbeat, Shutdown,
 )  # fmt: skip
 """What a user may ask of the daemon."""
 

@@ -249,3 +249,5 @@ class Shutdown(Method, frozen=True):
     """Stop the daemon and its clients. Running jobs resume from their records when it starts again."""
 
     result = Done
+    drain_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
+    """So long running steps may go on before; no others start."""

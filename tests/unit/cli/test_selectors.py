@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from autosched.cli.selectors import select, select_one, up_to
 from autosched.errors import NotFound, RequestError
+from autosched.selectors import select, select_one, up_to
 from samples import job_view
 
 

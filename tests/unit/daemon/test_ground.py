@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autosched import config
-from autosched.config import Config, DaemonConfig
+from autosched.config import Config
 from autosched.daemon import ground
 from autosched.daemon.ground import Whereabouts
 from autosched.errors import ConfigError, Refused
@@ -96,10 +96,10 @@ def test_a_path_too_long_for_a_socket_is_the_operators_error(tmp_path: Path) -> 
 
 
 def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
-    sockets.append(ground.bind_tcp(Config()))
+    sockets.append(ground.bind_tcp("daemon.listen", "127.0.0.1", 0))
     address = ground.tcp_address(sockets[0])
     with pytest.raises(ConfigError, match=r"daemon\.listen: 127\.0\.0\.1:\d+ cannot be used .*in use"):
-        ground.bind_tcp(Config(daemon=DaemonConfig(listen=address.removeprefix("tcp://"))))
+        ground.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
 
 
 def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:

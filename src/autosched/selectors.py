@@ -1,4 +1,4 @@
-"""Naming several jobs at once: `12`, `12-15`, `12,14`, `last`, `all`."""
+"""Naming several jobs at once: `12`, `12-15`, `12,14`, `last`, `all`, `@name`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +9,14 @@ from autosched.protocol import JobView
 _RANGE_MAX = 10_000
 
 
-def select(words: Iterable[str], known: Callable[[], Sequence[int]]) -> list[int]:
-    """Job ids in the order in which they were named, each once. `known` is asked for `last` and `all` only."""
+def select(
+    words: Iterable[str], known: Callable[[], Sequence[int]], named: Callable[[], Sequence[JobView]] = tuple
+) -> list[int]:
+    """Job ids in the order in which they were named, each once. `known` is asked for `last`, `all` and ranges only,
+    `named` for `@name` only, which is every job of that name among them."""
     chosen: dict[int, None] = {}
     for word in (part for text in words for part in text.split(",")):
-        for job in _ids(word.strip(), known):
+        for job in _named(word.strip(), named()) if word.strip().startswith("@") else _ids(word.strip(), known):
             chosen[job] = None
     return list(chosen)
 
@@ -23,12 +26,20 @@ def up_to(newest: Sequence[JobView]) -> Sequence[int]:
     return range(1, newest[-1].job + 1) if newest else ()
 
 
-def select_one(word: str, known: Callable[[], Sequence[int]]) -> int:
-    """The one job that `word` names; a RequestError when it names several."""
-    jobs = select([word], known)
+def select_one(word: str, known: Callable[[], Sequence[int]], named: Callable[[], Sequence[JobView]] = tuple) -> int:
+    """The one job that `word` names; a RequestError when it names several. Of a name it is the latest."""
+    jobs = select([word], known, named)
+    if word.startswith("@"):
+        return jobs[-1]
     if len(jobs) != 1:
         raise RequestError(f"{word!r} names {len(jobs)} jobs, and this command takes one. Name one, for example: last")
     return jobs[0]
+
+
+def _named(word: str, there: Sequence[JobView]) -> list[int]:
+    if not (jobs := [job.job for job in there if job.name == word[1:]]):
+        raise NotFound(f"no job is named {word[1:]!r}. See which there are: autosched jobs")
+    return jobs
 
 
 def _ids(word: str, known: Callable[[], Sequence[int]]) -> Iterable[int]:
@@ -46,4 +57,4 @@ def _ids(word: str, known: Callable[[], Sequence[int]]) -> Iterable[int]:
         return jobs
     if re.fullmatch(r"\d{1,15}", word):
         return (int(word),)
-    raise RequestError(f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last or all")
+    raise RequestError(f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last, all or @NAME")

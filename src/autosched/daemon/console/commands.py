@@ -1,0 +1,302 @@
+"""The console's commands: what each asks of the daemon, and what it answers."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from autosched import protocol as p
+from autosched import tables, units
+from autosched.daemon.console.words import Line, number, seconds
+from autosched.errors import AutoschedError, NotFound, RequestError
+from autosched.model import Goal, JobState
+from autosched.selectors import select, select_one, up_to
+
+R = TypeVar("R", bound=Struct)
+Ask = Callable[[p.Method], Awaitable[Struct]]
+"""Asks the daemon as whoever is connected."""
+
+
+class Said(Struct):
+    """An answer: what stands behind OK, lines of text, and the same for programs."""
+
+    first: str = ""
+    lines: Sequence[str] = ()
+    key: str = "answer"
+    value: object = None
+
+
+class Command(Struct, frozen=True):
+    """One command. `options`: whether each takes a value."""
+
+    usage: str
+    help: str
+    run: Callable[[Ask, Line], Awaitable[Said]]
+    options: dict[str, bool] = {}
+
+
+async def _call(ask: Ask, method: p.Method, kind: type[R]) -> R:
+    answer = await ask(method)
+    assert isinstance(answer, kind)
+    return answer
+
+
+def _one(line: Line, what: str) -> str:
+    if len(line.words) != 1:
+        raise RequestError(f"{line.name} takes {what}. Type: help {line.name}")
+    return line.words[0]
+
+
+async def _jobs_of(ask: Ask, words: Sequence[str]) -> list[int]:
+    """The jobs that are named."""
+    newest = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
+    return select(words, lambda: up_to(newest), lambda: newest)
+
+
+async def _job_of(ask: Ask, line: Line) -> int:
+    newest = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
+    return select_one(_one(line, "one job"), lambda: up_to(newest), lambda: newest)
+
+
+# What is there --------------------------------------------------------------------------------------------------------
+
+
+async def _info(ask: Ask, line: Line) -> Said:
+    found = await _call(ask, p.GetFigures(section=line.words[0] if line.words else ""), p.Figures)
+    lines = [
+        text
+        for section, figures in found.sections.items()
+        for text in (f"# {section}", *(f"{name}:{value}" for name, value in figures.items()))
+    ]
+    return Said("", lines, "figures", found.sections)
+
+
+async def _jobs(ask: Ask, line: Line) -> Said:
+    found = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
+    for word in line.words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in ("state", "name", "device", "backend", "target"):
+            raise RequestError(f"{word!r} is no filter. Write for example: jobs state=waiting  or  jobs name=resnet50")
+        found = tuple(
+            job for job in found if value in (getattr(job, key), job.doing if key == "state" else value + "-")
+        )
+    words = "there are none" if not found else ""
+    return Said(words, tables.table(tables.JOBS, found) if found else [], "jobs", found)
+
+
+async def _job(ask: Ask, line: Line) -> Said:
+    view = await _call(ask, p.GetJob(job=await _job_of(ask, line)), p.JobView)
+    return Said("", [*tables.facts(view), *(tables.task_table(view) if view.tasks else ())], "job", view)
+
+
+async def _devices(ask: Ask, line: Line) -> Said:
+    found = (await _call(ask, p.ListDevices(), p.UnitList)).units
+    return Said("", tables.table(tables.DEVICES, found), "devices", found)
+
+
+async def _queue(ask: Ask, line: Line) -> Said:
+    found = (await _call(ask, p.ListQueues(), p.QueueList)).queues
+    return Said("", tables.table(tables.QUEUES, found), "queues", found)
+
+
+async def _why(ask: Ask, line: Line) -> Said:
+    why = await _call(ask, p.ExplainJob(job=await _job_of(ask, line)), p.Explanation)
+    return Said("", why.lines, "explanation", why)
+
+
+async def _slowlog(ask: Ask, line: Line) -> Said:
+    found = (await _call(ask, p.ListStalls(), p.StallList)).stalls
+    return Said("" if found else "the loop has not stalled", tables.table(tables.STALLS, found), "stalls", found)
+
+
+async def _tasks(ask: Ask, line: Line) -> Said:
+    found = (await _call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
+    return Said("", tables.table(tables.TASKS, found), "tasks", found)
+
+
+async def _where(ask: Ask, line: Line) -> Said:
+    wanted = _one(line, "the number of a task, see: tasks")
+    found = (await _call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
+    for task in found:
+        if wanted in (str(task.id), task.name):
+            return Said(task.name, [f" {place}" for place in task.stack], "task", task)
+    raise NotFound(f"there is no task {wanted!r} now. See which there are: tasks")
+
+
+async def _audit(ask: Ask, line: Line) -> Said:
+    limit = number(line.words[0]) if line.words else 20
+    found = (await _call(ask, p.ListAudit(limit=limit), p.AuditList)).entries
+    return Said("", tables.table(tables.AUDIT, found), "audit", found)
+
+
+# What is changed ------------------------------------------------------------------------------------------------------
+
+
+async def _each(ask: Ask, line: Line, would: str, make: Callable[[int], p.Method], done: str) -> Said:
+    """Do it to each job that is named; the first refusal ends it, and says what was done before."""
+    if not line.words:
+        raise RequestError(f"{line.name} takes jobs: a number, 12-15, 12,14, last, all, @name. Type: help {line.name}")
+    jobs, trials = [], 0
+    chosen = await _jobs_of(ask, line.words)
+    for job in chosen:
+        view = await _call(ask, p.GetJob(job=job), p.JobView)
+        if len(chosen) == 1 or not JobState(view.state).ended:
+            jobs.append(job)
+            trials += view.trials
+    named = units.count(len(jobs), "job")
+    if "dry-run" in line.options:
+        return Said(f"would {would} {named}: {_named(jobs)}; {trials} trials are kept", (), "jobs", jobs)
+    changed: list[int] = []
+    for job in jobs:
+        try:
+            await ask(make(job))
+        except AutoschedError as error:
+            raise type(error)(f"{error}" + (f"; {done} before it: {_named(changed)}" if changed else "")) from None
+        changed.append(job)
+    return Said(f"{done} {named}: {_named(jobs)}" if jobs else f"{done} no job: all have ended", (), "jobs", jobs)
+
+
+def _named(jobs: Sequence[int]) -> str:
+    return ",".join(map(str, jobs[:20])) + (f" and {len(jobs) - 20} more" if len(jobs) > 20 else "") or "none"
+
+
+async def _cancel(ask: Ask, line: Line) -> Said:
+    return await _each(ask, line, "cancel", lambda job: p.CancelJob(job=job), "cancelled")
+
+
+async def _hold(ask: Ask, line: Line) -> Said:
+    reason = line.options.get("reason", "")
+    return await _each(ask, line, "hold", lambda job: p.HoldJob(job=job, reason=reason), "held")
+
+
+async def _release(ask: Ask, line: Line) -> Said:
+    return await _each(ask, line, "release", lambda job: p.ReleaseJob(job=job), "released")
+
+
+async def _set(ask: Ask, line: Line) -> Said:
+    match line.words:
+        case ["job", which, "priority", value]:
+            job = (await _jobs_of(ask, [which]))[-1]
+            was = await _call(ask, p.SetJob(job=job, priority=number(value)), p.Wishes)
+            return Said(f"was {was.priority}", (), "was", was)
+        case ["job", which, "deadline", value]:
+            job = (await _jobs_of(ask, [which]))[-1]
+            view = await _call(ask, p.GetJob(job=job), p.JobView)
+            until_s = 0.0 if value == "none" else seconds(value)
+            was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.Wishes)
+            words = "none" if was.deadline_at is None else f"in {units.duration(was.deadline_at - view.now)}"
+            return Said(f"was {words}", (), "was", was)
+        case ["policy", name, *goal]:
+            before = await _call(ask, p.GetPolicy(), p.PolicyView)
+            wanted = Goal(goal[0]) if goal and goal[0] in list(Goal) else None
+            if goal and wanted is None:
+                raise RequestError(f"{goal[0]!r} is no goal; there are: {', '.join(Goal)}")
+            await ask(p.ChoosePolicy(policy=name, goal=wanted))
+            return Said(f"was {before.policy} for {before.goal}", (), "was", before)
+    raise RequestError("set what? Write: set job 14 priority 5, set job 14 deadline 2h, or set policy NAME [GOAL]")
+
+
+async def _drain(ask: Ask, line: Line) -> Said:
+    unit = _one(line, "one unit, see: devices")
+    if not line.options.get("reason"):
+        raise RequestError(f'a drain needs a reason, for all who wait: drain {unit} --reason "new fan"')
+    within = seconds(line.options["deadline"]) if "deadline" in line.options else None
+    await ask(p.DrainUnit(unit=unit, reason=line.options["reason"], deadline_s=within))
+    found = (await _call(ask, p.ListDevices(), p.UnitList)).units
+    busy = sum(1 for one in found if one.unit == unit and one.job is not None)
+    waits = "" if not busy else "; waits for it" if within is None else f"; killed in {units.duration(within)}"
+    return Said(f"{units.count(busy, 'step')} running{waits}; `undrain {unit}` to undo")
+
+
+async def _undrain(ask: Ask, line: Line) -> Said:
+    await ask(p.ReturnUnit(unit=_one(line, "one unit, see: devices")))
+    return Said("it gets steps again")
+
+
+async def _free(ask: Ask, line: Line) -> Said:
+    unit = _one(line, "one unit, see: devices")
+    if "force" not in line.options:
+        raise RequestError(f"if you know that nothing runs on {unit} any more: free {unit} --force")
+    await ask(p.FreeUnit(unit=unit))
+    return Said("its holder's client is given up")
+
+
+async def _pause(ask: Ask, line: Line) -> Said:
+    await ask(p.Pause(reason=line.options.get("reason", "")))
+    return Said("no new steps start; running ones finish; `resume` to undo")
+
+
+async def _resume(ask: Ask, line: Line) -> Said:
+    await ask(p.Resume())
+    return Said("steps start again")
+
+
+async def _reload(ask: Ask, line: Line) -> Said:
+    match line.words:
+        case []:
+            method = p.Reload()
+        case ["check"]:
+            method = p.Reload(check=True)
+        case ["timeout", value]:
+            method = p.Reload(timeout_s=seconds(value))
+        case ["confirm"]:
+            return await _confirm(ask, line)
+        case _:
+            raise RequestError("write: reload check, reload, reload timeout 120, or reload confirm")
+    found = await _call(ask, method, p.Reloaded)
+    shown = [
+        f"{change.name} {change.old}->{change.new}{' (needs a restart)' if change.restart else ''}"
+        for change in found.changes
+    ]
+    undo = f"; reverts in {units.duration(found.reverts_in_s)} unless `confirm`" if found.reverts_in_s else ""
+    words = units.count(len(shown), "change") + (f": {', '.join(shown)}" if shown else "")
+    return Said(tables.plain(words) + undo, (), "reload", found)
+
+
+async def _confirm(ask: Ask, line: Line) -> Said:
+    await ask(p.ConfirmReload())
+    return Said("the settings are kept")
+
+
+async def _shutdown(ask: Ask, line: Line) -> Said:
+    match line.words:
+        case ["now"]:
+            await ask(p.Shutdown())
+            return Said("the daemon stops")
+        case ["drain"] | ["drain", _]:
+            limit_s = seconds(line.words[1]) if len(line.words) == 2 else 300.0
+            await ask(p.Shutdown(drain_s=limit_s))
+            return Said(f"running steps finish, for {units.duration(limit_s)} at most; then the daemon stops")
+    raise RequestError("write: shutdown drain 5m, or shutdown now")
+
+
+_REASON: dict[str, bool] = {"reason": True}
+_DRY: dict[str, bool] = {"dry-run": False}
+_WITHIN: dict[str, bool] = {"deadline": True}
+COMMANDS: dict[str, Command] = {
+    "info": Command("info [SECTION]", "figures: daemon, sched, devices, storage, stream", _info),
+    "jobs": Command("jobs [state=WORD] [name=WORD]", "jobs, the newest last", _jobs),
+    "job": Command("job JOB", "one job and its tasks", _job),
+    "devices": Command("devices", "lanes and devices: who holds them, until when", _devices),
+    "queue": Command("queue", "who waits for which pool, who is next", _queue),
+    "why": Command("why JOB", "why a job waits, for what, who holds that", _why),
+    "audit": Command("audit [N]", "the last commands that changed something", _audit),
+    "slowlog": Command("slowlog", "when the daemon's loop stood still, and where", _slowlog),
+    "tasks": Command("tasks", "what goes on in the daemon (asyncio tasks)", _tasks),
+    "where": Command("where TASK", "in which calls one of them waits", _where),
+    "set": Command("set job JOB priority N|deadline TIME|none; set policy NAME [GOAL]", "want it otherwise", _set),
+    "hold": Command("hold JOB... [--reason TEXT] [--dry-run]", "start no more steps of jobs", _hold, _REASON | _DRY),
+    "release": Command("release JOB... [--dry-run]", "let held jobs go on", _release, _DRY),
+    "cancel": Command("cancel JOB... [--dry-run]", "stop jobs; their records are kept", _cancel, _DRY),
+    "drain": Command(
+        "drain UNIT --reason TEXT [--deadline TIME]", "no more steps for a unit", _drain, _REASON | _WITHIN
+    ),
+    "undrain": Command("undrain UNIT", "steps for it again", _undrain),
+    "free": Command("free UNIT --force", "say that nothing runs on it any more", _free, {"force": False}),
+    "pause": Command("pause [--reason TEXT]", "start no steps at all", _pause, _REASON),
+    "resume": Command("resume", "start steps again", _resume),
+    "reload": Command("reload [check | timeout TIME | confirm]", "read the settings again", _reload),
+    "confirm": Command("confirm", "keep what `reload timeout` changed", _confirm),
+    "shutdown": Command("shutdown drain [TIME] | now", "stop the daemon, after running steps or at once", _shutdown),
+}  # fmt: skip
+OPTIONS: dict[str, Any] = {name: command.options for name, command in COMMANDS.items()}

@@ -1,0 +1,83 @@
+"""A line of the console taken apart: commands, their words, and their options."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from autosched import units
+from autosched.errors import RequestError
+
+
+class Line(Struct, frozen=True):
+    """One command as it was typed."""
+
+    name: str
+    words: tuple[str, ...]
+    options: dict[str, str]
+    """Without their dashes; flags have an empty value."""
+
+    @property
+    def json(self) -> bool:
+        """Whether the answer is to be JSON."""
+        return "j" in self.options
+
+
+def commands(text: str, options: Mapping[str, Mapping[str, bool]]) -> Iterator[Line]:
+    """The commands of a line, which `;` parts. `options`: for each command, its options and whether they take a value.
+
+    Raises RequestError for a quote that is not closed, and an option that the command does not have.
+    """
+    reader = shlex.shlex(text, posix=True, punctuation_chars=";")
+    reader.whitespace_split, reader.commenters = True, ""
+    try:
+        found = list(reader)
+    except ValueError as error:
+        raise RequestError(f'{str(error).lower()}: close the quote, for example --reason "new fan"') from None
+    words: list[str] = []
+    for word in (*found, ";"):
+        if word and not word.strip(";"):
+            if words:
+                yield _line(words, options.get(words[0].lower(), {}))
+            words = []
+        else:
+            words.append(word)
+
+
+def _line(words: list[str], allowed: Mapping[str, bool]) -> Line:
+    name, plain, options = words[0].lower(), list[str](), dict[str, str]()
+    rest = iter(words[1:])
+    for word in rest:
+        option, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not option or word[1:2].isdecimal():
+            plain.append(word)
+        elif option == "j":
+            options["j"] = ""
+        elif option not in allowed:
+            there = ", ".join(f"--{each}" for each in allowed)
+            raise RequestError(f"{name} has no option {word}" + (f"; there are: {there}" if there else ""))
+        elif not allowed[option]:
+            options[option] = ""
+        elif equals:
+            options[option] = value
+        elif (following := next(rest, None)) is not None:
+            options[option] = following
+        else:
+            raise RequestError(f"--{option} needs a value. Type: help {name}")
+    return Line(name, tuple(plain), options)
+
+
+def seconds(text: str) -> float:
+    """A duration: "90", "5m", "1h30m". Raises RequestError."""
+    try:
+        return units.seconds(text)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def number(text: str) -> int:
+    """A whole number, "+5" and "-5" included. Raises RequestError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise RequestError(f"{text!r} is no whole number") from None

@@ -1,0 +1,32 @@
+"""The end that waits for running steps: nothing more starts, and when nothing runs, or time is up, the daemon stops."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from autosched.core.events import Event, Paused
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.stream import Filter
+
+WHY = "the daemon finishes what runs and stops"
+"""Of a pause that ends with the daemon."""
+_STEPS = Filter(names=frozenset({"StepEnded"}))
+
+
+async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[str], None]) -> None:
+    """Let running steps end, for so long at most, then stop."""
+
+    def paused() -> Event | None:
+        return None if runtime.state.paused else Paused(by, WHY)
+
+    with runtime.stream.subscribe(_STEPS, waiting_max=1) as ended, contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await runtime.post(paused)
+            while runtime.state.steps:
+                await anext(ended)
+    stop(f"{by} asked for it" + (f"; steps still run after {limit_s:g} s" if runtime.state.steps else ""))
+
+
+async def welcome_back(runtime: Runtime) -> None:
+    """A pause that was made to stop is over when the daemon starts again."""
+    await runtime.post(lambda: Paused("the daemon") if runtime.state.paused == WHY else None)

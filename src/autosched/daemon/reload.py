@@ -1,0 +1,115 @@
+"""The settings while the daemon runs: read again from their file, compared, applied, undone unless confirmed.
+
+What cannot change while it runs (sockets, devices, timeouts that jobs were promised) is named as such and waits for
+the next start, which costs no running step.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from autosched.config import Config
+from autosched.errors import Refused
+from autosched.protocol import Done, Reload, Reloaded, SettingChange
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = (
+    "scheduler.policy", "scheduler.goal", "scheduler.allow_interference", "guard.sentinel_interval_s",
+    "backup.interval_s", "backup.keep", "limits.jobs_active_max", "limits.connections_max", "limits.blob_bytes_max",
+    "limits.client_bytes_max", "daemon.idle_exit_s",
+)  # fmt: skip
+"""Settings that change without a restart."""
+
+Apply = Callable[[Config, Config], Awaitable[None]]
+"""Make the first of these true instead of the second."""
+
+
+class Settings:
+    """What holds now, and the file that it came from."""
+
+    def __init__(self, now: Config, read: Callable[[], Config] | None = None, file: Path | None = None) -> None:
+        """`read` gives what the file says; None: there is no file."""
+        self.now = now
+        self.apply: Apply | None = None
+        """Set by whoever ties the parts together."""
+        self._read, self._file = read, file
+        self._undo: asyncio.TimerHandle | None = None
+        self._before: Config | None = None
+
+    async def reload(self, method: Reload) -> Reloaded:
+        """Read and compare; without `check` also apply. Raises ConfigError for a file that cannot be used; Refused."""
+        if self._read is None:
+            raise Refused("this daemon was started without a file of settings: autosched serve -c FILE")
+        wanted = await asyncio.to_thread(self._read)
+        changes = tuple(differences(self.now, wanted))
+        if method.check or not changes:
+            return Reloaded(str(self._file), changes)
+        before = self._before or self.now  # a second one before the first is confirmed is undone with it
+        await self._make(merged(self.now, wanted))
+        if method.timeout_s is None:
+            self._forget()
+        else:
+            self._forget()
+            self._before = before
+            self._undo = asyncio.get_running_loop().call_later(method.timeout_s, self._revert)
+        return Reloaded(str(self._file), changes, method.timeout_s)
+
+    def confirm(self) -> Done:
+        """Keep it. Raises Refused when nothing is to be undone."""
+        if self._before is None:
+            raise Refused("nothing is to be confirmed: no reload with a timeout is under way")
+        self._forget()
+        return Done()
+
+    async def _make(self, config: Config) -> None:
+        assert self.apply is not None
+        before, self.now = self.now, config
+        try:
+            await self.apply(config, before)
+        except BaseException:
+            self.now = before
+            raise
+        log.info("settings: %s", ", ".join(f"{c.name} {c.old} -> {c.new}" for c in differences(before, config)))
+
+    def _forget(self) -> None:
+        if self._undo is not None:
+            self._undo.cancel()
+        self._undo = self._before = None
+
+    def _revert(self) -> None:
+        before, self._undo, self._before = self._before, None, None
+        if before is not None:
+            log.warning("the settings are as they were: nobody confirmed the reload")
+            self._reverting = asyncio.ensure_future(self._make(before))
+
+
+def differences(now: Config, wanted: Config) -> Iterator[SettingChange]:
+    """Each setting that is another."""
+    for section in Config.__struct_fields__:
+        old, new = getattr(now, section), getattr(wanted, section)
+        if isinstance(old, tuple):
+            if old != new:
+                yield SettingChange(section, _words(old), _words(new), True)
+            continue
+        for key in old.__struct_fields__:
+            if (a := getattr(old, key)) != (b := getattr(new, key)):
+                name = f"{section}.{key}"
+                yield SettingChange(name, _words(a), _words(b), name not in AT_ONCE)
+
+
+def merged(now: Config, wanted: Config) -> Config:
+    """What holds now, with what can change at once as it is wanted."""
+    made = now
+    for name in AT_ONCE:
+        section, _, key = name.partition(".")
+        part = msgspec.structs.replace(getattr(made, section), **{key: getattr(getattr(wanted, section), key)})
+        made = msgspec.structs.replace(made, **{section: part})
+    return made
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()

@@ -1,0 +1,132 @@
+"""What operators ask about the inside of a daemon: figures, queues, stalls of its loop, and what goes on in it."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from autosched.model import JobId
+from autosched.protocol.basics import Done, Method
+
+
+class Figures(Struct, frozen=True):
+    """Numbers and words by section; times in the unit that the name ends in."""
+
+    sections: dict[str, dict[str, str | int | float]]
+
+
+class GetFigures(Method, frozen=True):
+    """How the daemon is, in figures: one section, or all."""
+
+    result = Figures
+    section: Annotated[str, Meta(max_length=20)] = ""
+
+
+class Place(Struct, frozen=True):
+    """A task that waits."""
+
+    job: JobId
+    task: int
+    stage: str
+    waited_s: float
+
+
+class QueueView(Struct, frozen=True):
+    """Who waits for a pool, the next one first."""
+
+    pool: str
+    units: int
+    free: int
+    waiting: int
+    first: tuple[Place, ...]
+
+
+class QueueList(Struct, frozen=True):
+    """All pools."""
+
+    queues: tuple[QueueView, ...]
+
+
+class ListQueues(Method, frozen=True):
+    """Who waits for what, and who is next: the first `limit` of each pool."""
+
+    result = QueueList
+    limit: Annotated[int, Meta(ge=1, le=100)] = 5
+
+
+class Stall(Struct, frozen=True):
+    """For so long the daemon's loop did nothing else."""
+
+    id: int
+    at: str
+    """Wall time, ISO 8601."""
+    seconds: float
+    where: str
+    """What ran then, the innermost call first; empty when that was not seen."""
+
+
+class StallList(Struct, frozen=True):
+    """The latest, newest last."""
+
+    stalls: tuple[Stall, ...]
+
+
+class ListStalls(Method, frozen=True):
+    """When the daemon's loop stood still."""
+
+    result = StallList
+
+
+class LoopTask(Struct, frozen=True):
+    """Something that goes on in the daemon, an asyncio task."""
+
+    id: int
+    """As long as it lives."""
+    name: str
+    stack: tuple[str, ...]
+    """Where it waits, the outermost call first."""
+
+
+class LoopTaskList(Struct, frozen=True):
+    """All of them, the oldest first."""
+
+    tasks: tuple[LoopTask, ...]
+
+
+class ListLoopTasks(Method, frozen=True):
+    """What goes on in the daemon, and where each of it waits."""
+
+    result = LoopTaskList
+
+
+class SettingChange(Struct, frozen=True):
+    """A setting that is another in the file than in the daemon."""
+
+    name: str
+    old: str
+    new: str
+    restart: bool
+    """It becomes true at the next start only."""
+
+
+class Reloaded(Struct, frozen=True):
+    """What was, or would be, different."""
+
+    file: str
+    changes: tuple[SettingChange, ...]
+    reverts_in_s: float | None = None
+    """Everything is undone then, unless it is confirmed."""
+
+
+class Reload(Method, frozen=True):
+    """Read the settings again: with `check` only say what would change; with `timeout_s` undo it then, unless it is
+    confirmed."""
+
+    result = Reloaded
+    check: bool = False
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+
+
+class ConfirmReload(Method, frozen=True):
+    """Keep what was reloaded."""
+
+    result = Done

@@ -1,0 +1,270 @@
+"""Lists as people read them: the same columns in command line and console, at most eight of them by default.
+
+A table fits its room: columns that may give way do so, the last one first. Programs get what the wire says, as JSON.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from autosched import units
+from autosched.model import JobState
+from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, UnitView
+from autosched.shares import gain, tasks_by_share
+
+WIDTH = 80
+TASKS_SHOWN = 15
+
+
+class Column(Struct, frozen=True):
+    """One column: its title and what it says of a row."""
+
+    title: str
+    of: Callable[[Any], str]
+    right: bool = False
+    least: int = 0
+    """It may be cut down to so many characters; 0: never."""
+    wide: bool = False
+    """Only shown where there is room for everything."""
+
+
+def table(columns: Iterable[Column], rows: Sequence[object], *, wide: bool = False, room: int = WIDTH) -> list[str]:
+    """The header and a line for each row. `wide`: all columns, nothing cut."""
+    shown = [column for column in columns if wide or not column.wide]
+    cells = [[column.title for column in shown], *([plain(column.of(row)) for column in shown] for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(shown))]
+    excess = 0 if wide else sum(widths) + 2 * (len(widths) - 1) + 1 - room
+    for at in reversed(range(len(shown))):
+        if excess > 0 and shown[at].least:
+            cut = min(excess, max(0, widths[at] - shown[at].least))
+            widths[at], excess = widths[at] - cut, excess - cut
+    return [_line(row, widths, shown) for row in cells]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
+    parts = []
+    for cell, width, column in zip(row, widths, columns, strict=True):
+        text = cell if len(cell) <= width else cell[: width - 1] + "…"
+        parts.append(text.rjust(width) if column.right else text.ljust(width))
+    return (" " + "  ".join(parts)).rstrip()
+
+
+def plain(text: str) -> str:
+    """On one line, and nothing that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def comma_separated(columns: Iterable[Column], rows: Sequence[object]) -> str:
+    """All columns as CSV, with a header."""
+    shown, out = list(columns), io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.title for column in shown])
+    writer.writerows([column.of(row) for column in shown] for row in rows)
+    return out.getvalue().rstrip("\n")
+
+
+# Jobs -----------------------------------------------------------------------------------------------------------------
+
+
+def _ended(job: JobView) -> bool:
+    return JobState(job.state).ended
+
+
+def target(text: str) -> str:
+    """The kind of a target that is JSON: "llvm"."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return str(found.get("kind", text)) if isinstance(found, dict) else text
+
+
+def reason(job: JobView) -> str:
+    """Why it is as it is, in a few words."""
+    words = job.failure.message if job.failure is not None else "" if _ended(job) else job.reason
+    if (wishes := wanted(job)) and not _ended(job):
+        words = f"{words}; {wishes}"
+    return f"DISTURBED; {words}".removesuffix("; ") if job.shared_units else words
+
+
+def trials(job: JobView) -> str:
+    """Trials made, of how many."""
+    return f"{job.trials}/{'?' if job.trials_total is None else job.trials_total}"
+
+
+def _trials(job: JobView) -> str:
+    return f"{units.compact(job.trials)}/{'?' if job.trials_total is None else units.compact(job.trials_total)}"
+
+
+def wanted(view: JobView) -> str:
+    """Priority and deadline, where the user named them."""
+    parts = [f"priority {view.priority}"] if view.priority else []
+    if view.deadline_at is not None:
+        left_s = view.deadline_at - (view.now if view.ended_at is None else view.ended_at)
+        within = units.duration(view.deadline_at - view.submitted_at)
+        how = "met" if view.ended_at is not None else f"{units.duration(left_s)} left"
+        late = f"{units.duration(-left_s)} late"
+        parts.append(f"wanted within {within}: {how if left_s >= 0 else late}")
+    return ", ".join(parts)
+
+
+JOBS = (
+    Column("JOB", lambda job: str(job.job), right=True),
+    Column("MODEL", lambda job: job.name, least=8),
+    Column("TARGET", lambda job: target(job.target), least=6),
+    Column("STATE", lambda job: job.doing or job.state),
+    Column("TRIALS", _trials, right=True),
+    Column("BEST", lambda job: units.latency(job.estimate_s).replace(" ", ""), right=True),
+    Column("ETA", lambda job: "" if _ended(job) else units.duration(job.eta_s), right=True),
+    Column("REASON", reason, least=14),
+    Column("START", lambda job: units.latency(job.first_estimate_s).replace(" ", ""), right=True, wide=True),
+    Column("FAILED", lambda job: str(job.failed), right=True, wide=True),
+    Column("BACKEND", lambda job: job.backend, wide=True),
+    Column("DEVICE", lambda job: job.device, wide=True),
+    Column("PRIORITY", lambda job: str(job.priority), right=True, wide=True),
+    Column("MEMORY", lambda job: units.size(job.client_bytes) if job.client_bytes else "", right=True, wide=True),
+)
+
+
+def facts(view: JobView) -> list[str]:
+    """A job in a few lines."""
+    took = units.duration((view.now if view.ended_at is None else view.ended_at) - view.submitted_at)
+    lines = [
+        f" job {view.job}  {view.name}  {view.state}, {took}",
+        f" {view.backend} on {view.device}, target {view.target}",
+        f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
+    ]
+    if (wishes := wanted(view)) != "":
+        lines.append(f" {wishes}")
+    if view.held:
+        lines.append(f" held: {view.held}. Let it go on:  autosched release {view.job}")
+    if view.shared_units:
+        lines.append(f" ! {units.SHARED_UNITS}")
+    if view.disturbed_records:
+        lines.append(f" {units.disturbed(view.disturbed_records)}")
+    if view.failed_steps:
+        lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
+    if view.estimate_s is not None:
+        lines.append(f" best estimate {units.latency(view.estimate_s)}{gain(view)}")
+    if not _ended(view):
+        memory = f"; its client holds {units.size(view.client_bytes)}" if view.client_bytes else ""
+        lines.append(f" {view.reason or 'no reason given'}, ready in {units.duration(view.eta_s)}{memory}")
+    if view.failure is not None:
+        lines.append(f" failed: {view.failure.message}")
+    return [plain(line) for text in lines for line in text.splitlines()]
+
+
+def task_table(view: JobView, shown: int = TASKS_SHOWN) -> list[str]:
+    """Its tasks, those with the largest share of the network's time first."""
+    columns = (
+        Column("TASK", lambda row: row[0].shape or row[0].name, least=12),
+        Column("SHARE", lambda row: "-" if row[1] is None else units.share(row[1], 1.0), right=True),
+        Column("TRIALS", lambda row: str(row[0].trials), right=True),
+        Column("FAILED", lambda row: str(row[0].failed), right=True),
+        Column("BEST", lambda row: units.latency(row[0].best_s), right=True),
+        Column("GFLOP/S", lambda row: units.gflops(row[0].flops, row[0].best_s), right=True),
+        Column("STAGE", lambda row: row[0].stage),
+    )
+    ordered = tasks_by_share(view)
+    lines = table(columns, ordered[:shown])
+    more = len(ordered) - shown
+    return [*lines, f" … {more} more: autosched job {view.job} -o json"] if more > 0 else lines
+
+
+# The lab --------------------------------------------------------------------------------------------------------------
+
+
+def cores(numbers: Sequence[int]) -> str:
+    """Core numbers with runs drawn together: "0-3,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "any"
+
+
+def _unit_reason(unit: UnitView) -> str:
+    words = [f"drained: {unit.drained}"] if unit.drained else []
+    words += [unit.health] if unit.health else []
+    if unit.job is not None and not words:
+        words.append(f"since {units.duration(unit.held_s)}, killed in {units.duration(unit.left_s)}")
+    return "; ".join(words)
+
+
+DEVICES = (
+    Column("UNIT", lambda unit: unit.unit, least=8),
+    Column("POOL", lambda unit: ",".join(unit.pools), least=8),
+    Column("STATE", lambda unit: unit.state),
+    Column("HELD BY", lambda unit: "" if unit.job is None else f"job {unit.job} {unit.stage}", least=10),
+    Column("ETA", lambda unit: "" if unit.job is None else units.duration(unit.eta_s), right=True),
+    Column("QUEUE", lambda unit: str(unit.waiting), right=True),
+    Column("BUSY", lambda unit: f"{100 * unit.busy_ratio:.0f} %", right=True),
+    Column("REASON", _unit_reason, least=14),
+    Column("CORES", lambda unit: cores(unit.cores), wide=True),
+    Column("SINCE", lambda unit: "" if unit.job is None else units.duration(unit.held_s), right=True, wide=True),
+    Column("LEFT", lambda unit: "" if unit.job is None else units.duration(unit.left_s), right=True, wide=True),
+)
+
+
+def _first(queue: QueueView) -> str:
+    named = [f"{place.job}.{place.task} {place.stage} {units.duration(place.waited_s)}" for place in queue.first]
+    more = queue.waiting - len(named)
+    return ", ".join(named) + (f", {more} more" if more > 0 else "")
+
+
+QUEUES = (
+    Column("POOL", lambda queue: queue.pool),
+    Column("UNITS", lambda queue: str(queue.units), right=True),
+    Column("FREE", lambda queue: str(queue.free), right=True),
+    Column("WAITING", lambda queue: str(queue.waiting), right=True),
+    Column("NEXT: JOB.TASK STAGE WAITED", _first, least=20),
+)
+
+
+def _when(at: str) -> str:
+    return at[:19].replace("T", " ")
+
+
+def _audit_about(entry: AuditEntry) -> str:
+    return entry.about
+
+
+AUDIT = (
+    Column("NO", lambda entry: str(entry.id), right=True),
+    Column("WHEN", lambda entry: _when(entry.at)),
+    Column("WHO", lambda entry: entry.who, least=8),
+    Column("ROLE", lambda entry: entry.role, wide=True),
+    Column("COMMAND", lambda entry: entry.command),
+    Column("OUTCOME", lambda entry: entry.outcome or "?", least=6),
+    Column("ABOUT", _audit_about, least=6),
+    Column("FROM", lambda entry: entry.address, wide=True),
+)
+
+
+def _stalled(stall: Stall) -> str:
+    return f"{1000 * stall.seconds:.0f} ms"
+
+
+STALLS = (
+    Column("NO", lambda stall: str(stall.id), right=True),
+    Column("WHEN", lambda stall: _when(stall.at)),
+    Column("STALLED", _stalled, right=True),
+    Column("WHERE", lambda stall: stall.where, least=20),
+)
+
+
+def _loop_task_place(task: LoopTask) -> str:
+    return task.stack[-1] if task.stack else ""
+
+
+TASKS = (
+    Column("TASK", lambda task: str(task.id), right=True),
+    Column("NAME", lambda task: task.name, least=16),
+    Column("WAITS IN", _loop_task_place, least=20),
+)

@@ -1,0 +1,267 @@
+"""The console as people type it: over raw sockets, on a daemon with jobs whose clients do what the test says."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autosched.daemon import keyring
+from autosched.daemon.console import server
+from autosched.daemon.ground import WHEREABOUTS
+from autosched.protocol import AuditList, ListAudit
+from autosched.roles import Role
+from integration.served import BUILD, PROFILE, attached, run, serving, spec, user
+
+LAB = '[[device]]\nname = "pi4-1"\nkind = "cpu"\n'
+
+
+class Typist:
+    """Types lines and reads answers, as nc does."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def line(self) -> str:
+        """One line that comes."""
+        async with asyncio.timeout(10):
+            return (await self._reader.readline()).decode().rstrip("\n")
+
+    def type(self, text: str) -> None:
+        """Type without waiting."""
+        self._writer.write(text.encode())
+
+    async def answer(self) -> list[str]:
+        """Lines up to the one with a dot."""
+        lines = []
+        while (line := await self.line()) != ".":
+            lines.append(line)
+            assert self._reader.at_eof() is False or lines[-1], lines
+        return lines
+
+    async def ask(self, text: str) -> list[str]:
+        """Type a line and read its answer."""
+        self.type(text + "\n")
+        return await self.answer()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+@asynccontextmanager
+async def console(folder: Path, *, tcp: bool = False) -> AsyncIterator[Typist]:
+    """A connection, greeted."""
+    there = json.loads((folder / WHEREABOUTS).read_text())["console"]
+    if tcp:
+        host, _, port = there[1].rpartition(":")
+        typist = Typist(*await asyncio.open_connection(host, int(port)))
+    else:
+        typist = Typist(*await asyncio.open_unix_connection(there[0].removeprefix("unix:")))
+    greeting = await typist.line()
+    assert greeting.startswith("# autosched ")
+    assert f"role={'viewer' if tcp else 'operator'}   help | quit" in greeting
+    yield typist
+    typist.close()
+
+
+def test_an_operators_day_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
+    """The storyboard, over TCP, with a key."""
+    wanted = LAB + "[limits]\njobs_active_max = 50\n"
+
+    async def work() -> None:
+        key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
+        async with serving(tmp_path, LAB, changed=wanted) as served, console(tmp_path, tcp=True) as typist:
+            daemon = await user(tmp_path)
+            for _ in range(11):
+                await daemon.submit(spec())
+            _, puppet = await attached(daemon, tmp_path, PROFILE)
+            step = await puppet.steps.get()
+            for _ in range(4):
+                await daemon.submit(spec(name="net5"))
+            assert (await typist.ask("pause"))[0].startswith("ERR refused pause is for the role operator; uid ")
+            assert await typist.ask(f"auth {key.id} {key.secret.hex()}") == ["OK role=operator"]
+            figures = await typist.ask("info sched")
+            assert figures[:2] == ["OK", "# sched"]
+            assert {"jobs_running:1", "jobs_waiting:15"} <= set(figures)
+            assert any(line.startswith("loop_lag_ms_p99:") for line in figures)
+            assert " 12  net " in "\n".join(await typist.ask("jobs state=profile"))
+            assert await typist.ask("jobs state=waiting") == ["OK there are none"]
+            assert (await typist.ask("why 14"))[1].startswith("job 14 waits for its client")
+            assert await typist.ask("set job 14 priority +5") == ["OK was 0"]
+            assert await typist.ask("hold 13") == ["OK held 1 job: 13"]
+            assert await typist.ask("release 13") == ["OK released 1 job: 13"]
+            assert await typist.ask("cancel 12-15 --dry-run") == [
+                "OK would cancel 4 jobs: 12,13,14,15; 0 trials are kept"
+            ]
+            said = await typist.ask('drain pi4-1 --reason "fan" --deadline 10m')
+            assert said == ["OK 1 step running; killed in 10m00s; `undrain pi4-1` to undo"]
+            assert await typist.ask("pause") == ["OK no new steps start; running ones finish; `resume` to undo"]
+            assert await typist.ask("reload check") == ["OK 1 change: limits.jobs_active_max 1000->50"]
+            said = await typist.ask("reload timeout 120")
+            assert said == ["OK 1 change: limits.jobs_active_max 1000->50; reverts in 2m00s unless `confirm`"]
+            assert served._door.limits.jobs_active_max == 50
+            assert await typist.ask("confirm") == ["OK the settings are kept"]
+            typist.type("monitor job=12\n")
+            assert await typist.line() == "OK a line ends it"
+            await puppet.end(step)
+            assert (
+                f" StepEnded step={step.id} job=12 task=1 stage=profile units=pi4-1 outcome=done" in await typist.line()
+            )
+            typist.type("\n")
+            while await typist.line() != ".":
+                pass
+            assert (await typist.ask("slowlog"))[0].startswith("OK")
+            tasks = await typist.ask("tasks")
+            number = next(line for line in tasks if "the scheduler's loop" in line).split()[0]
+            stack = await typist.ask(f"where {number}")
+            assert stack[0] == "OK the scheduler's loop"
+            assert any("Runtime.run daemon/runtime.py:" in line for line in stack)
+            commands = [entry.command for entry in (await daemon.link.call(ListAudit(), AuditList)).entries]
+            assert commands[-8:] == [
+                "set_job", "hold_job", "release_job", "drain_unit", "pause", "reload", "reload", "confirm_reload",
+            ]  # fmt: skip
+            assert (await typist.ask("shutdown drain 5m"))[0].startswith("OK running steps finish, for 5m00s at most")
+            await served._stop.wait()
+            daemon.close()
+
+    run(work)
+
+
+def test_a_pause_for_the_end_is_over_at_the_next_start(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with serving(tmp_path) as served, console(tmp_path) as typist:
+            daemon = await user(tmp_path)
+            _, puppet = await attached(daemon, tmp_path, BUILD)
+            step = await puppet.steps.get()
+            await typist.ask("shutdown drain 20s")
+            await until_so(lambda: bool(served._runtime.state.paused))
+            assert not served._stop.is_set()
+            await puppet.end(step, BUILD)
+            await served._stop.wait()
+            assert puppet.steps.empty()
+
+    async def second() -> None:
+        async with serving(tmp_path), console(tmp_path) as typist:
+            assert "paused:" in await typist.ask("info sched")
+
+    run(first)
+    run(second)
+
+
+async def until_so(holds: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+
+
+def test_settings_that_nobody_confirms_come_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        wanted = '[guard]\nsentinel_interval_s = 7.0\n[scheduler]\npolicy = "interleaved"\n'
+        async with serving(tmp_path, changed=wanted) as served, console(tmp_path) as typist:
+            said = await typist.ask("reload timeout 0.2")
+            assert "scheduler.policy predictive->interleaved" in said[0]
+            assert served._runtime.scheduler.policy.name == "interleaved"
+            await until_so(lambda: served._runtime.scheduler.policy.name == "predictive")
+            assert served._live.now.guard.sentinel_interval_s == 30.0
+            assert (await typist.ask("confirm"))[0].startswith("ERR refused nothing is to be confirmed")
+
+    run(work)
+
+
+def test_what_cannot_change_now_says_so_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, changed="[scheduler]\nstep_timeout_s = 5.0\n"), console(tmp_path) as typist:
+            (said,) = await typist.ask("reload check")
+            assert "scheduler.step_timeout_s 600.0->5.0 (needs a restart)" in said
+        async with serving(tmp_path, changed="[limits]\njobs = 5\n"), console(tmp_path) as typist:
+            (said,) = await typist.ask("reload")
+            assert said.startswith("ERR config changed:4: limits.jobs: no such setting; there are: jobs_active_max")
+
+    run(work)
+
+
+def test_every_answer_ends_with_a_dot_and_every_mistake_says_what_to_type(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path), console(tmp_path) as typist:
+            for text, words in {
+                "jobz": "ERR request there is no command 'jobz'; did you mean job?",
+                "xyzzy": "ERR request there is no command 'xyzzy'; type help",
+                "why 14": "ERR not_found there is no job 14; there are none",
+                "why": "ERR request why takes one job. Type: help why",
+                "cancel": "ERR request cancel takes jobs: a number, 12-15",
+                "cancel last": "ERR not_found there are no jobs yet",
+                "hold @net": "ERR not_found no job is named 'net'. See which there are: autosched jobs",
+                "info nothing": "ERR not_found there is no section 'nothing'; there are: daemon, sched",
+                "drain cpu0": "ERR request a drain needs a reason",
+                "drain gpu7 --reason x": "ERR not_found there is no unit 'gpu7'; there are: ",
+                "undrain cpu0": "ERR refused cpu0 is not drained: it gets steps. See: autosched devices",
+                "free cpu0": "ERR request if you know that nothing runs on cpu0 any more: free cpu0 --force",
+                "set job 1 colour red": "ERR request set what? Write: set job 14 priority 5",
+                "set policy magic": "ERR not_found no policy is named 'magic'",
+                "resume": "ERR refused nothing is paused",
+                "reload": "ERR refused this daemon was started without a file of settings",
+                "shutdown": "ERR request write: shutdown drain 5m, or shutdown now",
+                "where 0": "ERR not_found there is no task '0' now. See which there are: tasks",
+                "monitor colour=red": "ERR request 'colour=red' is no filter; write for example: job=12,14",
+                "auth a b": "ERR refused the key 'a' is not known here, or its secret is wrong",
+                "audit many": "ERR request 'many' is no whole number",
+                'why "x': "ERR request no closing quotation: close the quote",
+                "jobs colour=red": "ERR request 'colour=red' is no filter. Write for example: jobs state=waiting",
+                "help xyzzy": "ERR request there is no command 'xyzzy'; type help",
+            }.items():  # fmt: skip
+                (said,) = await typist.ask(text)
+                assert said.startswith(words), (text, said)
+
+    run(work)
+
+
+def test_json_chains_and_carriage_returns(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path), console(tmp_path) as typist:
+            typist.type("jobs -j; devices -j ;nonsense;info daemon -j\r\n")
+            ok, text = await typist.answer()
+            assert (ok, msgspec.json.decode(text)) == ("OK", {"schema": 1, "jobs": []})
+            ok, text = await typist.answer()
+            assert msgspec.json.decode(text)["devices"][0]["unit"]
+            assert (await typist.answer())[0].startswith("ERR request there is no command 'nonsense'")
+            ok, text = await typist.answer()
+            assert msgspec.json.decode(text)["figures"]["daemon"]["version"]
+            assert (await typist.ask("? drain"))[1].startswith("drain UNIT --reason TEXT")
+            assert (await typist.ask("drain ?"))[1].startswith("drain UNIT --reason TEXT")
+            assert max(map(len, await typist.ask("help"))) <= 100
+
+    run(work)
+
+
+def test_a_line_that_never_ends_and_too_many_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
+
+    async def work() -> None:
+        async with serving(tmp_path), console(tmp_path) as one, console(tmp_path) as two:
+            there = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][0].removeprefix("unix:")
+            third = Typist(*await asyncio.open_unix_connection(there))
+            assert await third.line() == "ERR busy 2 consoles are open; close one"
+            third.close()
+            one.type("x" * 10_000)
+            assert (await one.answer())[0].startswith("ERR request a line of more than 4096 bytes")
+            assert await one.line() == ""
+            assert await two.ask("quit") == ["OK goodbye"]
+
+    run(work)
+
+
+def test_a_shell_is_client_enough(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            host, _, port = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][1].rpartition(":")
+            script = f"exec 3<>/dev/tcp/{host}/{port}; printf 'jobs\\nquit\\n' >&3; cat <&3"
+            shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=asyncio.subprocess.PIPE)
+            said, _ = await shell.communicate()
+            assert said.decode().splitlines()[1:] == ["OK there are none", ".", "OK goodbye", "."]
+
+    run(work)

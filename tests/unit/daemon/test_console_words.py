@@ -1,0 +1,83 @@
+"""Lines of the console, taken apart."""
+
+import pytest
+
+from autosched.daemon.console import words
+from autosched.daemon.console.commands import COMMANDS, OPTIONS
+from autosched.daemon.console.words import Line
+from autosched.errors import RequestError
+
+
+def parsed(text: str) -> list[Line]:
+    return list(words.commands(text, OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "plain", "options"),
+    [
+        ("jobs", "jobs", (), {}),
+        ("JOBS state=waiting", "jobs", ("state=waiting",), {}),
+        ("jobs -j", "jobs", (), {"j": ""}),
+        ("-j", "-j", (), {}),
+        ("set job 14 priority +5", "set", ("job", "14", "priority", "+5"), {}),
+        ("set job 14 priority -5", "set", ("job", "14", "priority", "-5"), {}),
+        ("cancel 12-15 --dry-run", "cancel", ("12-15",), {"dry-run": ""}),
+        ("cancel --dry-run 12,14", "cancel", ("12,14",), {"dry-run": ""}),
+        ('drain x --reason "fan; dead" --deadline 10m', "drain", ("x",), {"reason": "fan; dead", "deadline": "10m"}),
+        ("drain pi4-1 --reason=fan", "drain", ("pi4-1",), {"reason": "fan"}),
+        ("drain pi4-1 --reason 'a fan'", "drain", ("pi4-1",), {"reason": "a fan"}),
+        ("why 14 # no comments here", "why", ("14", "#", "no", "comments", "here"), {}),
+        ("monitor job=12 what=StepEnded", "monitor", ("job=12", "what=StepEnded"), {}),
+        ("help drain", "help", ("drain",), {}),
+        ("?", "?", (), {}),
+        ("hold @resnet50 --reason ''", "hold", ("@resnet50",), {"reason": ""}),
+        ("shutdown drain 5m", "shutdown", ("drain", "5m"), {}),
+    ],
+)  # fmt: skip
+def test_a_command(text: str, name: str, plain: tuple[str, ...], options: dict[str, str]) -> None:
+    assert parsed(text) == [Line(name, plain, options)]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("", []), (" ; ;; ", []), ("hold 13; release 13", ["hold", "release"]), ("jobs;devices;", ["jobs", "devices"]),
+     (";queue", ["queue"]), ("info sched;jobs -j ; quit", ["info", "jobs", "quit"])],
+)  # fmt: skip
+def test_several_commands(text: str, names: list[str]) -> None:
+    assert [line.name for line in parsed(text)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('drain cpu0 --reason "fan', "close the quote"),
+        ("drain cpu0 --why fan", "drain has no option --why; there are: --reason, --deadline"),
+        ("drain cpu0 --reason", "--reason needs a value. Type: help drain"),
+        ("jobs --all", "jobs has no option --all"),
+    ],
+)
+def test_what_cannot_be_read_says_what_can(text: str, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parsed(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("2d", 172_800.0)])
+def test_durations(text: str, seconds: float) -> None:
+    assert words.seconds(text) == seconds
+
+
+def test_what_is_no_duration_and_no_number() -> None:
+    with pytest.raises(RequestError, match=r"is no duration\. Write seconds or for example 45s"):
+        words.seconds("soon")
+    with pytest.raises(RequestError, match="'many' is no whole number"):
+        words.number("many")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_says_how_it_is_used(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.usage.split()[0] == name
+    assert command.help
+    for option, takes in command.options.items():
+        assert f"--{option}{' ' if takes else ''}" in command.usage
