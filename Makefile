@@ -66,12 +66,12 @@ $(VENV)/.created:
 
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/constraints.txt
 	@echo '== installing autosched and TVM (about 190 MB to download the first time)'
-	@$(PIP) install -e '.[tvm,onnxruntime]'
+	@$(PIP) install -e '.[tvm,onnxruntime,tui]'
 	@touch $@
 
 $(VENV)/.development: $(VENV)/.runtime
 	@echo '== installing what the tests need'
-	@$(PIP) install -e '.[tvm,onnxruntime,dev]'
+	@$(PIP) install -e '.[tvm,onnxruntime,tui,dev]'
 	@touch $@
 
 clean:

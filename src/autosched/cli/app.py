@@ -30,6 +30,7 @@ COMMANDS = {
     "undrain": "operator:undrain",
     "free": "operator:free",
     "poison": "poison:poison",
+    "top": "top:top",
     "policy": "policy:policy",
     "status": "listings:status",
     "stop": "listings:stop",

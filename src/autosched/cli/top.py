@@ -1,0 +1,36 @@
+"""`autosched top`: watch a daemon live."""
+
+import asyncio
+import sys
+from importlib.util import find_spec
+
+import click
+
+from autosched import address
+
+INTERRUPTED = 130
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print what there is, and end.")
+@click.option("--plain", is_flag=True, help="Without keys, as where the extra [tui] is not installed.")
+@click.pass_obj
+def top(host: str | None, once: bool, plain: bool) -> int:
+    """Watch lanes, devices, jobs and latencies live.
+
+    Keys: arrows choose a job; e explains it, c cancels it, p sets its priority; d drains a unit, u undrains it; + and -
+    zoom the time line; ? shows all.
+    """
+    where = address.named(host) or address.default()
+    try:
+        if once or plain or not sys.stdout.isatty() or find_spec("textual") is None:
+            from autosched.top.plain import show
+
+            asyncio.run(show(where, once=once or not sys.stdout.isatty()))
+        else:
+            from autosched.top.app import Top
+
+            Top(where).run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0

@@ -1,0 +1,56 @@
+"""What happened between two looks at a daemon, in words."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from autosched import units
+from autosched.protocol import JobView, UnitView
+from autosched.shares import gain
+
+if TYPE_CHECKING:
+    from autosched.top.watch import Look
+
+
+def news(before: "Look | None", now: "Look") -> Iterator[str]:
+    """One line for each thing that is different. The first look has no news."""
+    if before is None:
+        return
+    if before.info.pid != now.info.pid:
+        yield "another daemon answers: it was started again"
+    if (before.info.policy, before.info.goal) != (now.info.policy, now.info.goal):
+        yield f"policy {now.info.policy}, goal {now.info.goal}"
+    for warning in now.info.warnings:
+        if warning not in before.info.warnings:
+            yield f"! {warning}"
+    jobs = {job.job: job for job in before.jobs}
+    for job in now.jobs:
+        yield from _of_job(jobs.get(job.job), job)
+    known = {unit.unit: unit for unit in before.units}
+    for unit in now.units:
+        if unit.unit in known:
+            yield from _of_unit(known[unit.unit], unit)
+
+
+def _of_job(before: JobView | None, job: JobView) -> Iterator[str]:
+    name = f"job {job.job} {job.name}"
+    if before is None:
+        if job.ended_at is None:
+            yield f"{name} was submitted"
+        return
+    if before.state != job.state:
+        why = f": {job.failure.message.partition(chr(10))[0]}" if job.failure is not None else ""
+        yield f"{name} is {job.state}{why}"
+    if job.estimate_s is not None and job.estimate_s != before.estimate_s:
+        yield f"{name}: {units.latency(job.estimate_s)}{gain(job)}"
+    if job.failed_steps > before.failed_steps:
+        yield f"{name}: a step failed: {job.last_error.partition(chr(10))[0]}"
+
+
+def _of_unit(before: UnitView, unit: UnitView) -> Iterator[str]:
+    if unit.drained and not before.drained:
+        yield f"{unit.unit} is drained: {unit.drained}"
+    elif before.drained and not unit.drained:
+        yield f"{unit.unit} gets steps again"
+    drifts = unit.health.startswith("drifting")
+    if drifts != before.health.startswith("drifting"):
+        yield f"{unit.unit} {unit.health.partition(' for ')[0] if drifts else 'is steady again'}"

@@ -1,0 +1,121 @@
+"""What was seen, as lines for a terminal; both views are made of these."""
+
+from collections.abc import Sequence
+
+from autosched import units
+from autosched.gantt import Style, gantt
+from autosched.model import JobState
+from autosched.protocol import JobView, Span
+from autosched.top.watch import Look
+
+JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 8), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
+"""With their widths; REASON has the rest of the line."""
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+LABEL_WIDTH = 9
+NOTHING_YET = """\
+Nothing was ever submitted to this daemon. Try, in another terminal:
+
+  autosched tune MODEL.onnx         tune a network, and watch it here
+  autosched submit A.onnx B.onnx    several at once: they share lanes and devices
+  autosched demo                    no model at hand? this brings its own
+
+What you will see: above, which job holds which lane or device; here, the
+jobs and what each waits for; below, how fast the networks are getting."""
+
+
+def headline(look: Look) -> str:
+    """The daemon in a line."""
+    active = sum(1 for job in look.jobs if not JobState(job.state).ended)
+    running = len({unit.job for unit in look.units if unit.job is not None})
+    info = look.info
+    goal = f", {info.goal}" if info.policy == "predictive" else ""
+    waiting = max(0, active - running)
+    return f"{running} running, {waiting} waiting   {info.policy}{goal}   up {units.duration(info.uptime_s)}"
+
+
+def rows(look: Look, room: int) -> list[str]:
+    """The units to show when there is room for so many: devices before lanes, then as they were declared."""
+    ordered = sorted(look.units, key=lambda unit: "host" in unit.pools and len(unit.pools) == 1)
+    return [unit.unit for unit in ordered[:room]]
+
+
+def time_line(
+    look: Look, spans: Sequence[Span], window_s: float, width: int, room: int, style: Style | None = None
+) -> list[str]:
+    """Who held which unit in the last `window_s` seconds, in at most `room` lines."""
+    shown = rows(look, max(1, room - 2))
+    start = look.now - window_s
+    lately = [span for span in spans if span.ended_at is None or span.ended_at > start]
+    lines = gantt(lately, start, look.now, units=shown, width=width, style=style)
+    axis = f"-{units.duration(window_s)}"
+    margin = max(map(len, shown), default=0)
+    lines[len(shown)] = f"{'':<{margin}}  {axis}{'now':>{max(4, width - margin - len(axis) - 10)}}"
+    if (hidden := len(look.units) - len(shown)) > 0:
+        lines[len(shown)] += f"  {hidden} more"
+    return lines[:room]
+
+
+def health(look: Look, width: int, room: int) -> list[str]:
+    """What is to be known of devices, those in trouble first."""
+    trouble = [f"! {unit.unit} drained: {unit.drained}" for unit in look.units if unit.drained]
+    trouble += [f"! {text}" for text in look.info.warnings]
+    bad: list[str] = []
+    good: list[str] = []
+    for unit in look.units:
+        if unit.health and not unit.drained:
+            (good if unit.health.startswith("steady") else bad).append(f"{unit.unit}: {unit.health}")
+    lines = [*trouble, *bad, *good]
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"{len(lines) - room + 1} more: autosched devices"]
+    return [line[:width] for line in lines]
+
+
+def reason_width(width: int) -> int:
+    """What is left of a line for the last column."""
+    return max(10, width - sum(size + 1 for _, size in JOB_COLUMNS))
+
+
+def job_cells(job: JobView, width: int) -> tuple[str, ...]:
+    """A job in a row of at most `width` characters."""
+    ended = JobState(job.state).ended
+    reason = job.failure.message.partition("\n")[0] if job.failure is not None else "" if ended else job.reason
+    wish = f"priority {job.priority}; " if job.priority and not ended else ""
+    cells = (
+        str(job.job),
+        job.name,
+        job.doing or job.state,
+        f"{job.trials}/{'?' if job.trials_total is None else job.trials_total}",
+        units.latency(job.estimate_s).replace(" ", ""),
+        "" if ended else units.duration(job.eta_s),
+        wish + reason,
+    )
+    widths = [size for _, size in JOB_COLUMNS]
+    widths.append(reason_width(width))
+    return tuple(
+        cell if len(cell) <= size else f"{cell[: size - 1]}…" for cell, size in zip(cells, widths, strict=True)
+    )
+
+
+def curve(points: Sequence[tuple[float, float]], now: float, width: int, height: int) -> list[str]:
+    """Best latency over time, a step function, from its first point until now."""
+    if not points:
+        return ["no candidate was measured yet"]
+    first, best = points[0][1], min(value for _, value in points)
+    lowest, highest = best, max(value for _, value in points)
+    cells, start = max(1, width - LABEL_WIDTH), points[0][0]
+    values, at = [], 0
+    for cell in range(cells):
+        until = start + (cell + 1) / cells * max(now - start, 1e-9)
+        while at + 1 < len(points) and points[at + 1][0] <= until:
+            at += 1
+        values.append(points[at][1])
+    steps = (len(EIGHTHS) - 1) * height
+    spread = highest - lowest
+    levels = [1 + round((value - lowest) / (spread or 1.0) * (steps - 1)) for value in values]
+    lines = []
+    for row in range(height):
+        below = (height - 1 - row) * (len(EIGHTHS) - 1)
+        label = units.latency(first) if row == 0 else units.latency(best) if row == height - 1 else ""
+        bar = "".join(EIGHTHS[min(max(level - below, 0), len(EIGHTHS) - 1)] for level in levels)
+        lines.append(f"{label:>{LABEL_WIDTH - 1}} {bar}")
+    return lines

@@ -1,0 +1,105 @@
+"""What is known of a daemon by looking again and again.
+
+A look asks for the jobs, lanes and devices as they are and for the steps since the last look, so its cost depends on
+what is going on and not on what has ever been. All that is kept is bounded.
+"""
+
+from collections import deque
+
+from msgspec import Struct
+
+from autosched.model import JobId, JobState, StepId
+from autosched.protocol import (
+    DaemonInfo,
+    JobList,
+    JobView,
+    ListDevices,
+    ListJobs,
+    ListSpans,
+    Span,
+    SpanList,
+    UnitList,
+    UnitView,
+)
+from autosched.remote import Daemon
+from autosched.top.news import news
+
+JOBS_MAX = 500
+ENDED_SHOWN = 30
+"""Jobs that have ended, beside the active ones."""
+STEPS_BEFORE = 500
+"""Of the past that many steps are fetched when the first look is taken."""
+SPANS_MAX = 4_000
+CURVE_POINTS_MAX = 512
+NEWS_MAX = 200
+
+
+class Look(Struct, frozen=True):
+    """A daemon at one moment."""
+
+    info: DaemonInfo
+    jobs: tuple[JobView, ...]
+    """The active ones first, oldest first; then those that ended, the last one first."""
+    units: tuple[UnitView, ...]
+    now: float
+    """Scheduler clock, seconds."""
+
+
+class Watch:
+    """Looks, and what has been seen so far."""
+
+    def __init__(self) -> None:
+        self.last: Look | None = None
+        self.spans: dict[StepId, Span] = {}
+        self.curves: dict[JobId, deque[tuple[float, float]]] = {}
+        """Of each job shown: when its estimated latency was seen to change, and to what, in seconds."""
+        self.news: deque[tuple[float, str]] = deque(maxlen=NEWS_MAX)
+        """When, and what."""
+
+    async def look(self, daemon: Daemon) -> Look:
+        """Ask the daemon. Raises AutoschedError."""
+        info = await daemon.info()
+        limit = min(JOBS_MAX, info.jobs_active + ENDED_SHOWN)
+        jobs = (await daemon.link.call(ListJobs(limit=limit), JobList)).jobs
+        units = (await daemon.link.call(ListDevices(), UnitList)).units
+        now = await self._follow_steps(daemon, info)
+        look = Look(info, ordered(jobs), units, now)
+        self._note(look)
+        return look
+
+    async def _follow_steps(self, daemon: Daemon, info: DaemonInfo) -> float:
+        """Fetch the steps that are new or have ended."""
+        if info.steps_started < max(self.spans, default=0):  # another past: its database was replaced
+            self.spans.clear()
+        running = [step for step, span in self.spans.items() if span.ended_at is None]
+        last = max(self.spans, default=max(0, info.steps_started - STEPS_BEFORE))
+        after, more, now = min((*running, last + 1)) - 1, True, 0.0
+        while more:
+            page = await daemon.link.call(ListSpans(after=after), SpanList)
+            more, now = page.more and bool(page.spans), page.now
+            for span in page.spans:
+                self.spans[span.step] = span
+                after = span.step
+        for step in sorted(self.spans)[:-SPANS_MAX]:
+            del self.spans[step]
+        return now
+
+    def _note(self, look: Look) -> None:
+        for words in news(self.last, look):
+            self.news.append((look.now, words))
+        self.last = look
+        shown = {job.job for job in look.jobs}
+        for gone in self.curves.keys() - shown:
+            del self.curves[gone]
+        for job in look.jobs:
+            if job.estimate_s is not None:
+                curve = self.curves.setdefault(job.job, deque(maxlen=CURVE_POINTS_MAX))
+                if not curve or curve[-1][1] != job.estimate_s:
+                    curve.append((look.now, job.estimate_s))
+
+
+def ordered(jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:
+    """As they are shown."""
+    active = [job for job in jobs if not JobState(job.state).ended]
+    ended = [job for job in jobs if JobState(job.state).ended]
+    return (*active, *sorted(ended, key=lambda job: -(job.ended_at or 0.0))[:ENDED_SHOWN])

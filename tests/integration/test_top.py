@@ -1,0 +1,144 @@
+"""`autosched top` against a daemon in the same loop, with a pilot at the keys, at 80x24."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from autosched.cli.app import run as command
+from autosched.model import JobState
+from autosched.remote import Daemon
+from autosched.top import app as view
+from autosched.top.app import Top
+from integration.served import BUILD, PROFILE, attached, run, serving, user
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks as often as it can."""
+    monkeypatch.setattr(view, "PERIOD_S", 0.01)
+    monkeypatch.setattr(view, "SHARE_MAX", 1e9)
+
+
+def text(app: Top, where: str) -> str:
+    return str(app._parts[where].content)
+
+
+def screen(app: Top) -> str:
+    """What the terminal shows, without colours."""
+    return "\n".join("".join(part.text for part in line) for line in app.screen._compositor.render_strips())
+
+
+async def shows(pilot: Pilot[None], holds: Callable[[], object]) -> None:
+    """Wait until this holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await pilot.pause(0.01)
+
+
+def watched(folder: Path, work: Callable[[Daemon, Pilot[None], Top], Awaitable[None]]) -> None:
+    """A daemon, a user, and somebody who watches."""
+
+    async def test() -> None:
+        async with serving(folder):
+            daemon = await user(folder)
+            app = Top(f"unix:{folder}/api.sock")
+            async with app.run_test(size=(80, 24)) as pilot:
+                await shows(pilot, lambda: app._watch.last)
+                await work(daemon, pilot, app)
+            daemon.close()
+
+    run(test)
+
+
+def test_where_nothing_runs_it_says_what_to_do(tmp_path: Path) -> None:
+    async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
+        assert "0 running, 0 waiting" in text(app, "headline")
+        await shows(pilot, lambda: "autosched tune MODEL.onnx" in screen(app))
+        assert "host/0" in text(app, "timeline")
+        await pilot.press("question_mark")
+        await shows(pilot, lambda: "explain: what it waits for" in screen(app))
+        await pilot.press("escape", "q")
+
+    watched(tmp_path, work)
+
+
+def test_a_job_is_seen_explained_hurried_and_cancelled(tmp_path: Path) -> None:
+    async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
+        job, puppet = await attached(daemon, tmp_path, BUILD)
+        await puppet.steps.get()
+        await shows(pilot, lambda: "building" in screen(app) or "build of task 1" in screen(app))
+        await shows(pilot, lambda: "was submitted" in text(app, "news"))
+        assert "█" in text(app, "timeline")
+
+        await pilot.press("e")
+        await shows(pilot, lambda: "Esc closes" in screen(app))
+        await pilot.press("escape")
+
+        await pilot.press("p", *"7", "enter")
+        await shows(pilot, lambda: "priority 7" in screen(app))
+        assert (await daemon.job(job)).priority == 7
+
+        await pilot.press("c", *"no", "enter")
+        await pilot.press("c")
+        await shows(pilot, lambda: "Type yes" in screen(app))
+        assert JobState((await daemon.job(job)).state) is JobState.RUNNING
+        await pilot.press(*"yes", "enter")
+        await shows(pilot, lambda: "is cancelled" in text(app, "news"))
+        assert JobState((await daemon.job(job)).state).ended
+
+    watched(tmp_path, work)
+
+
+def test_a_device_is_drained_with_a_reason_and_comes_back(tmp_path: Path) -> None:
+    async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
+        _, puppet = await attached(daemon, tmp_path, PROFILE)
+        await puppet.steps.get()
+        await pilot.press("d", *"cpu0", "space", *"fan", "enter")
+        await shows(pilot, lambda: "! cpu0 drained: fan" in text(app, "health"))
+        await pilot.press("u")
+        await shows(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("enter")
+        await shows(pilot, lambda: "cpu0 gets steps again" in text(app, "news"))
+        assert "drained" not in text(app, "health")
+        before = text(app, "timeline")
+        await pilot.press("minus")
+        await shows(pilot, lambda: "-5m00s" in text(app, "timeline"))
+        assert "-2m00s" in before
+
+    watched(tmp_path, work)
+
+
+def test_it_waits_for_a_daemon_that_is_gone(tmp_path: Path) -> None:
+    async def test() -> None:
+        app = Top(f"unix:{tmp_path}/api.sock")
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, lambda: "does not answer; trying again" in text(app, "headline"))
+            await shows(pilot, lambda: "Start one:  autosched serve" in " ".join(screen(app).split("\n")))
+            async with serving(tmp_path):
+                await shows(pilot, lambda: "0 running" in text(app, "headline"))
+            await shows(pilot, lambda: "does not answer" in text(app, "headline"))
+
+    run(test)
+
+
+def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            _, puppet = await attached(daemon, tmp_path, BUILD)
+            await puppet.steps.get()
+            code = await asyncio.to_thread(command, ["--host", f"unix:{tmp_path}/api.sock", "top"])
+            assert code == 0
+            daemon.close()
+
+    run(test)
+    said = capsys.readouterr().out
+    assert "1 running, 0 waiting" in said
+    assert "host/0" in said
+    assert "REASON" in said
