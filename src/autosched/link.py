@@ -59,8 +59,6 @@ class Link(asyncio.Protocol):
         """Why the connection ended; empty while it stands."""
         self.hung_up = False
         """Whether the peer ended it, and not this end or a fault in between."""
-        self.broken = False
-        """Whether the peer broke the protocol."""
         self.last_heard_at = 0.0
         """Loop time at which the peer last sent anything."""
         self._opened = opened
@@ -197,7 +195,6 @@ class Link(asyncio.Protocol):
             try:
                 message = self.peer.next()
             except WireError as broken:
-                self.broken = True
                 self.refuse(str(broken))
                 return
             if message is None:

@@ -153,6 +153,24 @@ def test_a_step_that_never_arrived_is_begun_anew_and_one_of_nobody_is_revoked(tm
     run(work)
 
 
+def test_who_broke_the_rules_of_the_wire_may_come_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            puppet, token = await running(tmp_path, daemon)
+            step = await puppet.steps.get()
+            assert puppet.link is not None
+            puppet.link._write(b"\xff" * 8)
+            assert "4294967295 bytes" in await puppet.link.wait_closed()
+            assert await state_of(daemon, "cpu0") == "busy", "it may be at its step still"
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", 1, token, step)
+            await puppet.end(step)
+            assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "done")]
+            daemon.close()
+
+    run(work)
+
+
 def test_only_the_last_connection_counts(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
 

@@ -350,9 +350,8 @@ class Clients:
             client.coming = None
         elif client.link is not link:
             return  # it has another one
-        if link.broken or (client.process is None and client.why):  # who knows what else it does, or it was ended
-            self._kill(client, client.why or why)
-            return
+        if client.process is None and client.why:  # it was ended
+            return self._kill(client, client.why)
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
         grace_s = survivors.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
