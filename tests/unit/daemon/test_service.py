@@ -79,7 +79,7 @@ def test_a_socket_without_a_file_is_told_too() -> None:
     ("limit_us", "whom", "every_s"),
     [
         ("30000000", "", 15.0),
-        ("30000000", str(os.getpid()), 15.0),
+        pytest.param("30000000", str(os.getpid()), 15.0, id="this process"),
         ("30000000", "1", None),
         ("0", "", None),
         ("x", "", None),
