@@ -80,7 +80,7 @@ class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     sentinel_interval_s: Annotated[float, Meta(ge=0, le=1e9)] = 30.0
     """0: before each step."""
-    quarantine_s: Period = 30.0
+    quarantine_s: Period = 10.0
     reboot_timeout_s: Period = 600.0
 
 
