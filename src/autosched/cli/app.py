@@ -21,6 +21,7 @@ COMMANDS = {
     "cancel": "listings:cancel",
     "explain": "listings:explain",
     "devices": "listings:devices",
+    "gantt": "gantt:show",
     "set": "operator:set",
     "hold": "operator:hold",
     "release": "operator:release",

@@ -7,9 +7,9 @@ from autosched.daemon.happenings import Happening
 KEPT = 100
 NAMES = frozenset(
     {
-        "JobSubmitted", "EndJob", "ClientLost", "JobCancelRequested", "PolicyChosen", "ReplacePolicy", "UnitDrained",
-        "UnitReturned", "DeviceDrifts", "DeviceSteady", "DeviceDisturbed", "RevokeStep", "RecordsTagged", "Kept",
-        "LoopStalled", "Said",
+        "JobSubmitted", "JobAltered", "EndJob", "ClientLost", "JobCancelRequested", "Paused", "PolicyChosen",
+        "ReplacePolicy", "UnitDrained", "UnitReturned", "DeviceDrifts", "DeviceSteady", "DeviceDisturbed", "RevokeStep",
+        "RecordsTagged", "Kept", "LoopStalled", "Said",
     }
 )  # fmt: skip
 """Not who gave which command: that is for operators."""

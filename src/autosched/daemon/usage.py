@@ -28,6 +28,7 @@ class Cause(StrEnum):
     STARTING = "jobs start"  # no client of an active job is there yet
     NOTHING_READY = "nothing ready"  # all tasks are at stages that run elsewhere
     HELD_BACK = "held back"  # tasks wait for it, and the policy or another resource does not let them go on
+    PAUSED = "paused"
     DRAINED = "drained"
     HAND_OVER = "hand-over"  # leased, and its client was not at work yet, or not any more
 
@@ -110,6 +111,8 @@ class Usage:
             return Cause.DRAINED
         if not state.active:
             return Cause.NO_JOB
+        if state.paused:
+            return Cause.PAUSED
         if any(state.queues[pool].waiting for pool, _ in state.slots[unit].places):
             return Cause.HELD_BACK
         first = state.jobs[next(iter(state.active))]

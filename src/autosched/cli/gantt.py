@@ -1,0 +1,65 @@
+"""`autosched gantt`: who used which unit when, in the terminal or as a file for a trace viewer."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from autosched import units
+from autosched.blocking import Caller
+from autosched.cli.listings import caller
+from autosched.cli.output import WIDTH, colours, data, document, say
+from autosched.errors import RequestError
+from autosched.gantt import ansi, gantt, speaks_unicode
+from autosched.protocol import DaemonInfo, Info, ListDevices, ListSpans, Span, SpanList, UnitList
+from autosched.trace import trace
+
+STEPS_AT_ONCE = 2_000
+
+
+@click.command("gantt")
+@click.option("--last", default="5m", show_default=True, metavar="TIME", help="So much of the past: 90s, 5m, 2h, 1d.")
+@click.option("--trace", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write it for ui.perfetto.dev.")
+@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.pass_obj
+def show(host: str | None, last: str, file: Path | None, style: str) -> None:
+    """Show who used which lane and device when."""
+    try:
+        seconds = units.seconds(last)
+    except ValueError as error:
+        raise RequestError(f"--last: {error}") from None
+    with caller(host) as daemon:
+        names = [unit.unit for unit in daemon.call(ListDevices(), UnitList).units]
+        spans, now = _since(daemon, seconds)
+    if file is not None:
+        try:
+            file.write_bytes(trace(spans, now, names))
+        except OSError as error:
+            raise RequestError(f"{file} cannot be written ({error.strerror}); choose another name") from None
+        return say(f"{units.count(len(spans), 'step')} in {file}. Open it at ui.perfetto.dev or chrome://tracing")
+    if style == "json":
+        return document("steps", spans)
+    if not spans:
+        return say(f"Nothing ran in the last {units.duration(seconds)}. Look further back: autosched gantt --last 1d")
+    width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
+    start = max(now - seconds, min(span.started_at for span in spans))
+    unicode, paint = speaks_unicode(sys.stdout.encoding), ansi if colours() else None
+    for line in gantt(spans, start, now, units=names, width=width, unicode=unicode, style=paint):
+        data(line)
+
+
+def _since(daemon: Caller, seconds: float) -> tuple[list[Span], float]:
+    """The steps of the last so many seconds, and the daemon's time; asked for from the end."""
+    after = daemon.call(Info(), DaemonInfo).steps_started
+    while True:
+        after = max(0, after - STEPS_AT_ONCE)
+        page = daemon.call(ListSpans(after=after), SpanList)
+        start = page.now - seconds
+        if after == 0 or (page.spans and (page.spans[0].ended_at or page.now) < start):
+            break
+    spans = list(page.spans)
+    while page.more:
+        page = daemon.call(ListSpans(after=spans[-1].step), SpanList)
+        spans += page.spans
+    return [span for span in spans if span.ended_at is None or span.ended_at > start], page.now
