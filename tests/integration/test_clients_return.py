@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autosched.core.events import DeadlineReached
-from autosched.daemon import clients
+from autosched.daemon import backups, clients
 from autosched.errors import AutoschedError, Refused
 from autosched.model import Outcome, Step
 from autosched.protocol import (
@@ -109,6 +109,27 @@ def test_another_client_takes_the_place_of_one_that_does_not_return(tmp_path: Pa
             daemon.close()
 
     lives(first, second)
+
+
+def test_a_client_of_the_time_before_a_backup_was_put_back_is_a_stranger(tmp_path: Path) -> None:
+    """The numbers of jobs and steps come again: what it holds could be counted for what it is not."""
+    held: list[tuple[str, Step]] = []
+
+    async def first() -> None:
+        held.append(await upgraded(tmp_path))
+
+    async def second() -> None:
+        token, step = held[0]
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            with pytest.raises(Refused, match="the token is not that of the client of job 1"):
+                await Puppet(PROFILE).come_back(f"unix:{tmp_path}/api.sock", 1, token, step)
+            assert await state_of(daemon, "cpu0") == "busy", "it may go on measuring until its time is over"
+            daemon.close()
+
+    run(first)
+    backups.restore(tmp_path, backups.make(tmp_path))
+    run(second)
 
 
 def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) -> None:
