@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import capacity_page
 import durability_page
 import search_page
 import thesis_page
@@ -27,6 +28,8 @@ BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
     "mock_load": ["mock_load.py"],
     "mock_load_memory": ["mock_load.py", "--in-memory"],
+    "transitions": ["transitions.py"],
+    "idle_connections": ["idle_connections.py"],
     "decision_cost": ["decision_cost.py"],
     "restart_cost": ["restart_cost.py"],
     "bit_flips": ["bit_flips.py"],
@@ -302,6 +305,8 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "daemon_costs": _costs,
     "mock_load": _load,
     "mock_load_memory": _load,
+    "transitions": capacity_page.transitions,
+    "idle_connections": capacity_page.idle,
     "decision_cost": _decisions,
     "restart_cost": durability_page.restart,
     "bit_flips": durability_page.flips,

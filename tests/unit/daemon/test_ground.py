@@ -1,5 +1,7 @@
 """Lock, sockets and service manager: what is taken is refused with words, what is dead is replaced."""
 
+import contextlib
+import gc
 import os
 import resource
 import socket
@@ -112,3 +114,10 @@ def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
         assert here == lanes
     finally:
         os.sched_setaffinity(0, before)
+
+
+def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:
+    with contextlib.ExitStack() as held:
+        ground.spare_the_collector(held)
+        assert gc.get_freeze_count() > 1_000
+    assert gc.get_freeze_count() == 0

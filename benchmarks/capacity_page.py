@@ -1,0 +1,62 @@
+"""The sections of RESULTS.md on how much the daemon can take."""
+
+from typing import Any
+
+PARTS = {
+    "paced": "paced",
+    "crowded": "crowded: submissions come",
+    "overload": "overload: ten times as many come",
+    "saturated": "saturated",
+}
+
+
+def transitions(told: dict[str, Any]) -> list[str]:
+    """What a durable transition costs, and how many there can be."""
+    lines = [
+        f"## Durable transitions with {told['clients']:,} clients",
+        "",
+        "`python benchmarks/transitions.py`: a step ends, that is on disk, and the next one is ordered. From a",
+        "client's word that a step has ended to the answer that this is durable, by the clients' clock. The clients",
+        "are one process on the same two cores, with whatever else ran there.",
+        "",
+        "| | transitions/s | processor time each | daemon's share of a core | clients' |"
+        " ms to the answer, p50 / p99 | a few bytes reach the disk in, p50 / p99 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, words in PARTS.items():
+        if (part := told.get(name)) is not None:
+            ack, disk = part["ack_ms"], part["meanwhile"]["fsync_ms"]
+            lines.append(
+                f"| {words} | {part['transitions_per_s']:.0f} | {part['daemon_cpu_us']:.0f} us |"
+                f" {part['daemon_share_of_a_core']:.2f} | {part['clients_share_of_a_core']:.2f} |"
+                f" {ack['p50']:.1f} / {ack['p99']:.1f} | {disk['p50']:.1f} / {disk['p99']:.1f} ms |"
+            )
+    lines += ["", "Wanted: 150 us each; 5,000/s saturated; p99 of 5 ms and one flush when paced at 1,000/s."]
+    if "crowded" in told and "overload" in told:
+        ratio = told["overload"]["ack_ms"]["p99"] / told["crowded"]["ack_ms"]["p99"]
+        taken = {name: told[name]["submits"]["taken_per_s"] for name in ("crowded", "overload")}
+        lines += [
+            "",
+            f"With {taken['overload']:.0f} instead of {taken['crowded']:.0f} submissions a second running jobs wait"
+            f" {ratio:.2f} times as long (p99; bar: 2).",
+        ]
+    return lines
+
+
+def idle(told: dict[str, Any]) -> list[str]:
+    """What connections cost that only stand."""
+    lines = [
+        f"## {told['tls']['connections']:,} connections that only stand",
+        "",
+        "`python benchmarks/idle_connections.py`: each says a heartbeat now and then. Costs are the daemon's.",
+        "",
+        "| | heartbeats/s | share of a core (bar: 10 %) | memory each (bar: 40 kB with TLS) | to let one in |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in ("plain", "tls"):
+        part = told[kind]
+        lines.append(
+            f"| {kind} | {part['beats_per_s']:.0f} | {100 * part['share_of_a_core']:.1f} % | {part['kB_each']:.1f} kB |"
+            f" {part['opening']['daemon_ms_each']:.2f} ms |"
+        )
+    return lines
