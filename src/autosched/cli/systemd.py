@@ -15,6 +15,8 @@ from autosched.errors import ConfigError
 PLACES = {
     "autosched.service": "etc/systemd/system/autosched.service",
     "autosched.socket": "etc/systemd/system/autosched.socket",
+    "autosched-console.socket": "etc/systemd/system/autosched-console.socket",
+    "autosched-http.socket": "etc/systemd/system/autosched-http.socket",
     "autosched-agent@.service": "etc/systemd/system/autosched-agent@.service",
     "sysusers.conf": "etc/sysusers.d/autosched.conf",
     "tmpfiles.conf": "etc/tmpfiles.d/autosched.conf",
@@ -62,7 +64,7 @@ def settings() -> str:
     """All settings with their comments, as the service wants them."""
     text = shipped("autosched.toml")
     for name, value in OF_THE_SERVICE.items():
-        text = text.replace(f'\n{name} = ""\n', f'\n{name} = "{value}"\n')
+        text = text.replace(f'\n{name} = ""\n', f'\n{name} = "{value}"\n', 1)  # the table [daemon] comes first
     return text
 
 
@@ -114,7 +116,7 @@ def _next_steps() -> list[str]:
     return [
         "Next:",
         "  systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload",
-        "  systemctl enable --now autosched.socket autosched.service",
+        "  systemctl enable --now autosched.service",
         f"  usermod -aG {GROUP} NAME      # lets NAME use it; counts from his next login",
         "  systemctl status autosched && autosched doctor",
     ]

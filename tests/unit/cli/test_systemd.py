@@ -75,13 +75,17 @@ def test_sockets_have_names_that_the_daemon_knows_and_the_address_that_users_try
             assert sections(name)["Socket"]["FileDescriptorName"] in service.LISTENERS
     assert sections("autosched.socket")["Socket"]["ListenStream"] == systemd.OF_THE_SERVICE["socket"]
     assert sections("autosched.socket")["Socket"]["SocketGroup"] == systemd.OF_THE_SERVICE["group"]
+    passed = sections("autosched.service")["Service"]["Sockets"].split()
+    assert sorted(passed) == [name for name in UNITS if name.endswith(".socket")]
+    console = config.parse(systemd.settings(), "x").console_socket
+    assert sections("autosched-console.socket")["Socket"]["ListenStream"] == str(console)
 
 
 def test_the_settings_of_the_service_are_all_settings_with_some_changed(installed: Path) -> None:
     path = installed / systemd.SETTINGS
     ours = tomllib.loads(path.read_text())
     theirs = tomllib.loads((ROOT / "etc/autosched.toml").read_text())
-    assert ours["daemon"] == theirs["daemon"] | systemd.OF_THE_SERVICE
+    assert ours == theirs | {"daemon": theirs["daemon"] | systemd.OF_THE_SERVICE}
     assert config.load(path).state_dir == Path("/var/lib/autosched")
 
 
@@ -111,14 +115,15 @@ def test_a_second_time_changes_nothing_and_keeps_the_settings(
     unit.write_text("# old\n")
     assert run(["install-systemd", "--dry-run", "--root", str(installed)]) == 0
     said = capsys.readouterr()
-    assert [line.split()[0] for line in said.out.splitlines()] == ["same", "changed", "same", "same", "same", "kept"]
+    words = [line.split()[0] for line in said.out.splitlines()]
+    assert words == ["same", "changed", *["same"] * (len(systemd.PLACES) - 2), "kept"]
     assert "Nothing was written" in said.err
     assert unit.read_text() == "# old\n"
     assert run(["install-systemd", "--root", str(installed)]) == 0
     assert unit.read_text() != "# old\n"
     assert (installed / systemd.SETTINGS).read_text() == "# mine\n"
     said = capsys.readouterr()
-    assert "systemctl enable --now autosched.socket autosched.service" in said.err
+    assert "systemctl enable --now autosched.service" in said.err
     assert "is hidden from services" in said.err  # the tests' folder is in /tmp
 
 

@@ -1,0 +1,126 @@
+"""The container's files: they name what exists and agree with each other, and its command starts a daemon that can be
+asked as Prometheus will."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from autosched import config
+from autosched.cli.app import COMMANDS
+from autosched.daemon.ground import WHEREABOUTS, Whereabouts
+
+ROOT = Path(__file__).parents[2]
+HERE = ROOT / "etc/container"
+DEADLINE_S = 30.0
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((HERE / name).read_text())
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Containerfile's, with continued lines joined."""
+    text = re.sub(r"\\\n\s*", "", (HERE / "Containerfile").read_text())
+    return [(line.split()[0], line.partition(" ")[2]) for line in text.splitlines() if line and line[0] != "#"]
+
+
+def test_what_the_image_copies_exists_and_is_all_that_the_package_needs() -> None:
+    copied = [path for kind, words in instructions() if kind == "COPY" for path in words.split()[:-1]]
+    assert not [path for path in copied if not (ROOT / path).exists()]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [*build["packages"], *build["force-include"], "pyproject.toml", "README.md", "etc/constraints.txt"]
+    assert not [path for path in needed if not any(path == c or path.startswith(f"{c}/") for c in copied)]
+
+
+def test_commands_of_the_image_exist() -> None:
+    text = " ".join(words for _, words in instructions()) + (HERE / "start.sh").read_text()
+    named = set(re.findall(r'\bautosched"?,? "?([a-z]+)\b(?= |")', text)) & {"serve", "key", "status"}
+    assert named == {"serve", "key", "status"} <= COMMANDS.keys()
+    extras = re.findall(r"/src\[([a-z,]+)\]", text)[0].split(",")
+    assert (
+        set(extras) <= tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+    )
+    subprocess.run(["sh", "-n", str(HERE / "start.sh")], check=True, timeout=10)
+
+
+def test_ports_and_folders_are_those_of_the_settings() -> None:
+    settings = config.load(HERE / "autosched.toml")
+    ports = {settings.listen()[1], (settings.http_listen() or ("", 0))[1]}
+    exposed = next(words for kind, words in instructions() if kind == "EXPOSE")
+    assert {int(port) for port in exposed.split()} == ports
+    daemon = read("compose.yaml")["services"]["autosched"]
+    assert {int(words.rpartition(":")[2]) for words in daemon["ports"]} == ports
+    volumes = [words.split(":")[1] for words in daemon["volumes"]]
+    assert volumes == [str(settings.state_dir), str(Path(settings.daemon.tls_certificate).parent)]
+    (target,) = read("prometheus.yml")["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert target == f"autosched:{(settings.http_listen() or ('', 0))[1]}"
+
+
+def test_the_compose_file_mounts_what_exists_and_others_look_for() -> None:
+    compose = read("compose.yaml")
+    mounts: dict[str, dict[str, str]] = {}
+    for name, service in compose["services"].items():
+        for words in service["volumes"]:
+            source, target = words.split(":")[:2]
+            mounts.setdefault(name, {})[target] = source
+            assert source in compose["volumes"] or (HERE / source).exists(), source
+        assert set(service.get("depends_on", ())) <= compose["services"].keys()
+    build = compose["services"]["autosched"]["build"]
+    assert (HERE / build["context"] / build["dockerfile"]).samefile(HERE / "Containerfile")
+
+    prometheus, scraped = read("prometheus.yml"), read("prometheus.yml")["scrape_configs"][0]
+    assert all(path in mounts["prometheus"] for path in prometheus["rule_files"])
+    shared = [scraped["tls_config"]["ca_file"], scraped["authorization"]["credentials_file"]]
+    assert [mounts["prometheus"][str(Path(path).parent)] for path in shared] == ["shown", "shown"]
+    assert all(Path(path).name in (HERE / "start.sh").read_text() for path in shared)
+    assert f'job="{scraped["job_name"]}"' in (ROOT / "etc/prometheus/alerts.yml").read_text()
+
+    boards = read("grafana/boards.yaml")["providers"][0]["options"]["path"]
+    home = compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert json.loads((HERE / mounts["grafana"][boards] / Path(home).name).read_text())["panels"]
+    assert read("grafana/source.yaml")["datasources"][0]["url"] == "http://prometheus:9090"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install openssl")
+def test_its_command_starts_a_daemon_that_prometheus_may_ask(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    text = (HERE / "autosched.toml").read_text().replace("/var/lib/autosched", str(state))
+    settings = tmp_path / "autosched.toml"
+    settings.write_text(re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text))
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(["sh", str(HERE / "start.sh"), str(settings), str(state)], stderr=log)
+    try:
+        page = page_of(process, state)
+        key = (state / "shown/viewer.key").read_text().strip()
+        asked = urllib.request.Request(f"{page}metrics", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
+            assert b"autosched_info" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(f"{page}metrics", timeout=DEADLINE_S)
+        refused.value.close()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0, (tmp_path / "log").read_text()
+
+
+def page_of(process: "subprocess.Popen[bytes]", state: Path) -> str:
+    """Where the daemon's page is, once it is."""
+    until = time.monotonic() + DEADLINE_S
+    while not (state / WHEREABOUTS).exists():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        threading.Event().wait(0.02)
+    return msgspec.json.decode((state / WHEREABOUTS).read_bytes(), type=Whereabouts).page
