@@ -39,6 +39,7 @@ from autosched.daemon.door import Visitor
 from autosched.daemon.entrance import Entrance
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.process import resident_bytes
+from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError
 from autosched.link import Link
@@ -421,7 +422,7 @@ class Siege:
 
 async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> Told:
     """Start a daemon, throw the frames, and look how it is."""
-    settings_ = config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz")
+    settings_ = Settings(config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz"))
     served = Undying(settings_, False)
     clock, faults = Clock(), Faults()
     logging.getLogger().addHandler(faults)
