@@ -42,3 +42,43 @@ def flips(told: dict[str, Any]) -> list[str]:
             f" {part['missed']} |"
         )
     return [*lines, "", f"Found of those that change anything: {100 * told['found_share']:.1f} % (bar: 99 %)."]
+
+
+def chaos(told: dict[str, Any]) -> list[str]:
+    """What came of the fault matrix."""
+    kills, matrix, tvm = told["kills"], told["matrix"], told["tvm"]
+    parts = (kills, matrix, tvm)
+
+    def total(*names: str) -> str:
+        return " + ".join(f"{sum(part[name] for part in parts):,}" for name in names)
+
+    noticed_s = max(part["dead_client_noticed_s"] for part in (kills, matrix))
+    return [
+        "## The fault matrix",
+        "",
+        "`make chaos` (`docs/faults.md`): a daemon killed at random moments under its clients, every other fault, and",
+        f"a TVM job whose daemon is killed {tvm['kills']} times and its client {tvm['clients_that_died']} times. Times",
+        "are those of a machine that others kept busy.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| kill -9 of the daemon under {told['clients']} clients | 1,000 | {kills['kills']:,} |",
+        "| acknowledged submits + cancels, which all held | - |"
+        f" {total('submits_acknowledged', 'cancels_acknowledged')} |",
+        f"| steps made; acknowledged ends; records | - | {total('steps_made')}; {total('steps_acknowledged')};"
+        f" {total('records')} |",
+        "| lost, counted twice, repeated by the same client, or two on one unit | 0 |"
+        f" {sum(len(part['violations']) for part in parts)} |",
+        f"| clients that died, and steps that ran on them | - | {total('clients_that_died')},"
+        f" {total('steps_running_at_a_death')} |",
+        f"| serving again: median, maximum | 5 s | {kills['serving_again_median_s']:.2f} s,"
+        f" {kills['serving_again_s']:.1f} s |",
+        f"| a dead client noticed | 1 s | {noticed_s:.2f} s |",
+        f"| a frozen client ended, a frozen foreign one given up | 35 s | {matrix['frozen_client_noticed_s']:.0f} s,"
+        f" {matrix['frozen_foreign_client_noticed_s']:.0f} s |",
+        f"| a client whose cable was cut is back | 35 s | {matrix['cut_cable_noticed_s']:.0f} s |",
+        f"| an endless stage with a limit of 20 s is killed | 25 s | {matrix['endless_stage_killed_s']:.0f} s |",
+        f"| a user who does not read has to leave; memory it cost | 15 s; 2 MiB | {matrix['slow_reader_left_s']:.0f} s;"
+        f" {matrix['slow_reader_mib']:.1f} MiB |",
+        f"| SIGTERM with running steps: gone | 10 s | {matrix['sigterm_s']:.1f} s |",
+    ]

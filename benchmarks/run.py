@@ -310,6 +310,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "decision_cost": _decisions,
     "restart_cost": durability_page.restart,
     "bit_flips": durability_page.flips,
+    "chaos": durability_page.chaos,
     "search_quality": search_page.section,
     "thesis": thesis_page.section,
     "thesis_distortion": thesis_page.distortion_section,

@@ -1,6 +1,7 @@
 """Promises about the whole tree that no single module can keep. Who may import whom is checked by import-linter."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -135,3 +136,17 @@ import autosched.tvm.session
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
+
+
+DECIDES_BY_TIME = (
+    "core/*.py", "client/*.py", "link.py", "daemon/runtime.py", "daemon/client*.py", "daemon/survivors.py",
+    "daemon/guard.py", "daemon/budget.py", "daemon/admission.py", "daemon/door.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", DECIDES_BY_TIME)
+def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
+    """It may jump by an hour at any time."""
+    paths = list((ROOT / "src" / "autosched").glob(pattern))
+    assert paths
+    assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]
