@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chaos import run
 
-PARTS = {"kills": run.kills, "matrix": run.matrix, "tvm": run.tvm}
+PARTS = {"kills": run.kills, "matrix": run.matrix, "makespan": run.makespan, "tvm": run.tvm}
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from autosched.model import NETWORK_TASK, JobState, Purpose
@@ -138,7 +138,7 @@ def violations(evidence: Evidence) -> list[str]:
 def counts(evidence: Evidence) -> dict[str, int]:
     """How much there was to check, and what the deaths of clients cost."""
     dead = [life for lives in evidence.lives.values() for life in lives[:-1]]
-    again = [_products(life) for life in dead]
+    again = [len(_to_make_again(life)) for life in dead]
     measured = Counter((s.job, s.task, one[0]) for s in evidence.steps if s.stage == "profile" for one in s.measured)
     stored = sum(map(len, evidence.records.values()))
     return {
@@ -156,10 +156,27 @@ def counts(evidence: Evidence) -> dict[str, int]:
     }
 
 
-def _products(life: Life) -> int:
+def cost_of_deaths_s(evidence: Evidence) -> float:
+    """How long jobs stood still when their client died, and what is made again had taken, in seconds."""
+    cost_s = 0.0
+    for lives in evidence.lives.values():
+        for life, following in pairwise(lives):
+            died_at = max((step.ended_at or step.began_at for step in life.steps), default=0.0)
+            resumed_at = next((step.began_at for step in following.steps if step.task != NETWORK_TASK), died_at)
+            running_s = sum(died_at - step.began_at for step in life.steps if step.ended_at is None)
+            cost_s += resumed_at - died_at + running_s
+            cost_s += sum((step.ended_at or 0.0) - step.began_at for step in _to_make_again(life))
+    return cost_s
+
+
+def _to_make_again(life: Life) -> list[LoggedStep]:
     """Steps whose product dies with their client: selected and built candidates of which none is a record yet."""
-    last = {step.task: step for step in life.acknowledged() if step.task != NETWORK_TASK}
-    return sum({"select": 1, "build": 2}.get(step.stage, 0) for step in last.values())
+    known = [step for step in life.acknowledged() if step.task != NETWORK_TASK]
+    again: list[LoggedStep] = []
+    for task in {step.task for step in known}:
+        of_task = reversed([step for step in known if step.task == task])
+        again += takewhile(lambda step: step.stage in ("select", "build"), of_task)
+    return again
 
 
 def _told(evidence: Evidence, event: str) -> list[dict[str, Any]]:

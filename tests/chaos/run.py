@@ -16,13 +16,16 @@ from chaos.evidence import LOGS
 from chaos.lab import Lab, User
 
 START_S = 300.0
+MAKESPAN_JOBS, MAKESPAN_FAULTS = 8, 5
+BACK_FACTOR = 2.5
+"""A client looks for its daemon at growing intervals: so much longer than the daemon it is away at most."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 64, 20, 4.0
 STEP_TIMEOUT_S = 20.0
 Told = dict[str, Any]
 BARS = {
     "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "frozen_foreign_client_noticed_s": 35.0,
     "cut_cable_noticed_s": 35.0, "endless_stage_killed_s": STEP_TIMEOUT_S + 5.0, "slow_reader_left_s": 15.0,
-    "slow_reader_mib": 2.0, "sigterm_s": 10.0, "serving_again_s": 5.0,
+    "slow_reader_mib": 2.0, "sigterm_s": 10.0, "disturbed_over_allowed": 1.0, "serving_again_s": 5.0,
 }  # fmt: skip
 
 
@@ -146,6 +149,36 @@ async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
         await lab.end()
         lab.clean()
     return _checked(folder, {"kills": TVM_KILLS, "serving_again_s": max(lab.serving_s)})
+
+
+async def makespan(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """The same few jobs undisturbed, and with daemons and clients that die: how much longer they may take, and do."""
+    told: Told = {"violations": []}
+    for name, count in (("undisturbed", 0), ("disturbed", MAKESPAN_FAULTS)):
+        (folder / name).mkdir()
+        lab = Lab(folder / name)
+        user = User(lab, rng)
+        try:
+            await lab.start(as_program=True)
+            async with user.connected() as daemon:
+                for _ in range(MAKESPAN_JOBS):
+                    await user.submit(daemon, **plan.work)
+            began_at = time.monotonic()
+            for _ in range(count):
+                await faults.kill_client(lab, user, rng)
+                await faults.kill_daemon(lab, rng, plan.rows)
+                (await lab.serving()).close()
+            await user.rest(plan.rest_s)
+            told[f"{name}_s"] = time.monotonic() - began_at
+        finally:
+            await lab.end()
+            lab.clean()
+        found = evidence.read(folder / name)
+        told["violations"] += checker.violations(found)
+        away_s = sum(BACK_FACTOR * serving_s for serving_s in lab.serving_s[1:])
+        told["faults_may_cost_s"] = away_s + checker.cost_of_deaths_s(found)
+    told["disturbed_over_allowed"] = told["disturbed_s"] / (told["undisturbed_s"] + told["faults_may_cost_s"])
+    return told
 
 
 def _checked(folder: Path, told: Told) -> Told:

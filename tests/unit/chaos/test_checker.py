@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from autosched.model import JobSpec, JobState, Record
 from autosched.protocol import Span
-from chaos.checker import CANCEL_S, counts, violations
+from chaos.checker import CANCEL_S, cost_of_deaths_s, counts, violations
 from chaos.evidence import Evidence, LoggedStep, lines, lives
 
 STAGES = {
@@ -83,6 +83,7 @@ def test_nothing_is_wrong_with_a_sound_past() -> None:
     assert violations(sound()) == []
     told = counts(sound())
     assert (told["clients_that_died"], told["steps_running_at_a_death"], told["steps_to_make_again_max"]) == (1, 1, 2)
+    assert cost_of_deaths_s(sound()) == 2.0 + 2 * 0.5, "until it goes on, and what was selected and built"
 
 
 WRONG: dict[str, tuple[str, Callable[[Evidence], object]]] = {
