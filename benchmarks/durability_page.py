@@ -46,7 +46,7 @@ def flips(told: dict[str, Any]) -> list[str]:
 
 def chaos(told: dict[str, Any]) -> list[str]:
     """What came of the fault matrix."""
-    kills, matrix, tvm = told["kills"], told["matrix"], told["tvm"]
+    kills, matrix, tvm, makespan = told["kills"], told["matrix"], told["tvm"], told["makespan"]
     parts = (kills, matrix, tvm)
 
     def total(*names: str) -> str:
@@ -68,7 +68,7 @@ def chaos(told: dict[str, Any]) -> list[str]:
         f"| steps made; acknowledged ends; records | - | {total('steps_made')}; {total('steps_acknowledged')};"
         f" {total('records')} |",
         "| lost, counted twice, repeated by the same client, or two on one unit | 0 |"
-        f" {sum(len(part['violations']) for part in parts)} |",
+        f" {sum(len(part['violations']) for part in (*parts, makespan))} |",
         f"| clients that died, and steps that ran on them | - | {total('clients_that_died')},"
         f" {total('steps_running_at_a_death')} |",
         f"| serving again: median, maximum | 5 s | {kills['serving_again_median_s']:.2f} s,"
@@ -80,5 +80,7 @@ def chaos(told: dict[str, Any]) -> list[str]:
         f"| an endless stage with a limit of 20 s is killed | 25 s | {matrix['endless_stage_killed_s']:.0f} s |",
         f"| a user who does not read has to leave; memory it cost | 15 s; 2 MiB | {matrix['slow_reader_left_s']:.0f} s;"
         f" {matrix['slow_reader_mib']:.1f} MiB |",
+        "| time of jobs whose clients and daemons die, over that undisturbed + noticing + what is made again | 1 |"
+        f" {makespan['disturbed_over_allowed']:.2f} |",
         f"| SIGTERM with running steps: gone | 10 s | {matrix['sigterm_s']:.1f} s |",
     ]
