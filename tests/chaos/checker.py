@@ -160,8 +160,8 @@ def cost_of_deaths_s(evidence: Evidence) -> float:
     """How long jobs stood still when their client died, and what is made again had taken, in seconds."""
     cost_s = 0.0
     for lives in evidence.lives.values():
-        for life, following in pairwise(lives):
-            died_at = max((step.ended_at or step.began_at for step in life.steps), default=0.0)
+        for life, following in pairwise(life for life in lives if life.steps):
+            died_at = max(step.ended_at or step.began_at for step in life.steps)
             resumed_at = next((step.began_at for step in following.steps if step.task != NETWORK_TASK), died_at)
             running_s = sum(died_at - step.began_at for step in life.steps if step.ended_at is None)
             cost_s += resumed_at - died_at + running_s

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from autosched.model import JobSpec, JobState, Record
 from autosched.protocol import Span
 from chaos.checker import CANCEL_S, cost_of_deaths_s, counts, violations
-from chaos.evidence import Evidence, LoggedStep, lines, lives
+from chaos.evidence import Evidence, Life, LoggedStep, lines, lives
 
 STAGES = {
     "net1": (
@@ -122,6 +122,13 @@ def test_what_is_wrong_is_found(rule: str, spoil: Callable[[Evidence], object]) 
     evidence = sound()
     spoil(evidence)
     assert rule in {found.partition(":")[0] for found in violations(evidence)}
+
+
+def test_a_client_that_died_before_its_first_step_costs_nothing_but_time() -> None:
+    evidence = sound()
+    evidence.lives["net1"].insert(1, Life(13))
+    assert violations(evidence) == []
+    assert cost_of_deaths_s(evidence) == cost_of_deaths_s(sound())
 
 
 def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
