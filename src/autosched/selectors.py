@@ -50,7 +50,7 @@ def _ids(word: str, known: Callable[[], Sequence[int]]) -> Iterable[int]:
     if match := re.fullmatch(r"(\d{1,15})-(\d{1,15})", word):
         first, last = int(match[1]), int(match[2])
         if not 0 <= last - first < _RANGE_MAX:
-            raise RequestError(f"{word!r} is no range of jobs: it must go up, over at most {_RANGE_MAX} jobs")
+            raise RequestError(f"{word!r} is no range of jobs: it goes up, by {_RANGE_MAX} at most, for example 12-15")
         there = set(known())
         if not (jobs := [job for job in range(first, last + 1) if job in there]):
             raise NotFound(f"there is no job in {word}. See which there are: autosched jobs")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from autosched import units
 from autosched.model import JobState
-from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, UnitView
+from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
 from autosched.shares import gain, tasks_by_share
 
 WIDTH = 80
@@ -123,6 +123,7 @@ JOBS = (
     Column("REASON", reason, least=14),
     Column("START", lambda job: units.latency(job.first_estimate_s).replace(" ", ""), right=True, wide=True),
     Column("FAILED", lambda job: str(job.failed), right=True, wide=True),
+    Column("OWNER", lambda job: job.owner, wide=True),
     Column("BACKEND", lambda job: job.backend, wide=True),
     Column("DEVICE", lambda job: job.device, wide=True),
     Column("PRIORITY", lambda job: str(job.priority), right=True, wide=True),
@@ -135,7 +136,7 @@ def facts(view: JobView) -> list[str]:
     took = units.duration((view.now if view.ended_at is None else view.ended_at) - view.submitted_at)
     lines = [
         f" job {view.job}  {view.name}  {view.state}, {took}",
-        f" {view.backend} on {view.device}, target {view.target}",
+        f" {view.backend} on {view.device}, target {view.target}" + (f", by {view.owner}" if view.owner else ""),
         f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
     ]
     if (wishes := wanted(view)) != "":
@@ -158,19 +159,23 @@ def facts(view: JobView) -> list[str]:
     return [plain(line) for text in lines for line in text.splitlines()]
 
 
-def task_table(view: JobView, shown: int = TASKS_SHOWN) -> list[str]:
+def _stage(task: TaskView) -> str:
+    return task.stage if task.left_s is None else f"{task.stage}, {units.duration(task.left_s)} left"
+
+
+def task_table(view: JobView, shown: int = TASKS_SHOWN, room: int = WIDTH) -> list[str]:
     """Its tasks, those with the largest share of the network's time first."""
     columns = (
         Column("TASK", lambda row: row[0].shape or row[0].name, least=12),
         Column("SHARE", lambda row: "-" if row[1] is None else units.share(row[1], 1.0), right=True),
         Column("TRIALS", lambda row: str(row[0].trials), right=True),
-        Column("FAILED", lambda row: str(row[0].failed), right=True),
+        Column("FAILED", lambda row: str(row[0].failed) if row[0].failed else "", right=True),
         Column("BEST", lambda row: units.latency(row[0].best_s), right=True),
         Column("GFLOP/S", lambda row: units.gflops(row[0].flops, row[0].best_s), right=True),
-        Column("STAGE", lambda row: row[0].stage),
+        Column("STAGE", lambda row: _stage(row[0])),
     )
     ordered = tasks_by_share(view)
-    lines = table(columns, ordered[:shown])
+    lines = table(columns, ordered[:shown], room=room)
     more = len(ordered) - shown
     return [*lines, f" … {more} more: autosched job {view.job} -o json"] if more > 0 else lines
 
@@ -189,8 +194,13 @@ def cores(numbers: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "any"
 
 
+def drained(unit: UnitView) -> str:
+    """Why it gets no steps; the daemon's own drains say of themselves what they are."""
+    return unit.drained if unit.drained.startswith("quarantined: ") else f"drained, {unit.drained}"
+
+
 def _unit_reason(unit: UnitView) -> str:
-    words = [f"drained: {unit.drained}"] if unit.drained else []
+    words = [drained(unit)] if unit.drained else []
     words += [unit.health] if unit.health else []
     if unit.job is not None and not words:
         words.append(f"since {units.duration(unit.held_s)}, killed in {units.duration(unit.left_s)}")

@@ -139,7 +139,7 @@ def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Sa
     assert "priority 7, wanted within 1h30m: 1h" in cli("job", "last")[1]
     told = json.loads(cli("job", "last", "-o", "json")[1])["job"]
     assert (told["priority"], told["spec"]["deadline_s"]) == (7, 5400.0)
-    assert "priority 7" in cli("jobs")[1]
+    assert "priority 7" in cli("jobs", "-o", "wide")[1]
     cli("cancel", "last")
 
 

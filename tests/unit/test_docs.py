@@ -13,7 +13,7 @@ from autosched.cli.app import COMMANDS
 from autosched.errors import AutoschedError
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "docs/operators.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "docs/operators.md", "docs/command-line.md"]
 
 
 def quoted(page: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The `autosched` command: a thin layer over the Python API. Commands are imported when they are used.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 daemon not running, 4 not found, 5 refused, 6 job failed, 7 job cancelled,
-130 interrupted.
+8 damaged, 124 `wait --timeout`, 130 interrupted.
 """
 
 import gc

@@ -7,7 +7,8 @@ from importlib import import_module
 
 import click
 
-from autosched.cli.output import say
+from autosched.cli import output
+from autosched.cli.output import complain
 from autosched.errors import AutoschedError
 from autosched.version import __version__
 
@@ -15,6 +16,7 @@ COMMANDS = {
     "tune": "tune:tune",
     "submit": "tune:submit",
     "attach": "tune:attach",
+    "wait": "wait:wait",
     "compile": "tune:compile",
     "jobs": "listings:jobs",
     "job": "listings:job",
@@ -22,11 +24,13 @@ COMMANDS = {
     "explain": "listings:explain",
     "devices": "listings:devices",
     "gantt": "gantt:show",
+    "queue": "listings:queue",
     "set": "operator:set",
     "hold": "operator:hold",
     "release": "operator:release",
     "pause": "operator:pause",
     "resume": "operator:resume",
+    "reload": "operator:reload",
     "drain": "operator:drain",
     "undrain": "operator:undrain",
     "free": "operator:free",
@@ -34,6 +38,8 @@ COMMANDS = {
     "top": "top:top",
     "policy": "policy:policy",
     "status": "listings:status",
+    "info": "listings:info",
+    "slowlog": "listings:slowlog",
     "stop": "listings:stop",
     "sim": "sim:sim",
     "plan": "plan:plan",
@@ -48,6 +54,8 @@ COMMANDS = {
     "plugin": "plugin:plugin",
     "doctor": "doctor:doctor",
     "demo": "demo:demo",
+    "completion": "manual:completion",
+    "man": "manual:man",
 }
 INTERRUPTED = 130
 
@@ -88,14 +96,17 @@ class Commands(click.Group):
     envvar="AUTOSCHED_HOST",
     help="The daemon: unix:/path/to/socket or tcp://HOST:PORT or tls://HOST:PORT. Default: this user's own daemon.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Print results only: no hints, no progress. Errors stay.")
+@click.option("--color/--no-color", "colour", default=None, help="Colours: on terminals, unless NO_COLOR.")
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context
-def autosched(ctx: click.Context, host: str | None) -> None:
+def autosched(ctx: click.Context, host: str | None, quiet: bool, colour: bool | None) -> None:
     """Tune neural networks: several at once, without one disturbing another's measurements.
 
     First steps: `autosched doctor`, `autosched demo`, `autosched tune MODEL.onnx`.
     """
     ctx.obj = host
+    output.quiet, output.colour = quiet, colour
 
 
 def run(words: Sequence[str]) -> int:
@@ -106,21 +117,21 @@ def run(words: Sequence[str]) -> int:
         error.show()
         return 2
     except click.Abort:
-        say("\nautosched: interrupted")
+        complain("\nautosched: interrupted")
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except AutoschedError as error:
-        say(f"autosched: {error}")
+        complain(f"autosched: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        say("\nautosched: interrupted")
+        complain("\nautosched: interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         return 0
     except Exception as error:  # the process border: a bug of ours
-        say(_bug(error))
+        complain(_bug(error))
         return 1
     return code if isinstance(code, int) else 0
 

@@ -2,28 +2,21 @@
 
 import click
 
+from autosched import tables
 from autosched.cli.listings import caller
-from autosched.cli.output import data, document, say, table
-from autosched.protocol import AuditEntry, AuditList, ListAudit
+from autosched.cli.output import listing_option, say, show
+from autosched.protocol import AuditList, ListAudit
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only what is older than the entry NUMBER.")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@listing_option
 @click.pass_obj
 def audit(host: str | None, limit: int, before: int | None, style: str) -> None:
     """List the commands that changed something, the newest last: by whom, from where, and what came of them."""
     with caller(host) as daemon:
         entries = daemon.call(ListAudit(limit=limit, before=before), AuditList).entries
-    if style == "json":
-        return document("audit", entries)
-    if not entries:
+    if not entries and style in ("table", "wide"):
         return say("Nobody has changed anything yet.")
-    headers = ("NO", "WHEN", "WHO", "ROLE", "COMMAND", "OUTCOME", "ABOUT")
-    data(table(headers, [_row(entry) for entry in entries], right=(0,)))
-
-
-def _row(entry: AuditEntry) -> tuple[str, ...]:
-    when = entry.at[:19].replace("T", " ")
-    return (str(entry.id), when, entry.who, entry.role, entry.command, entry.outcome or "?", entry.about)
+    show(style, "audit", tables.AUDIT, entries, id=lambda entry: entry.id)

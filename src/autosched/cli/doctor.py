@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from autosched.cli.output import colours, data, document
+from autosched.cli.output import colours, data, document, document_option
 from autosched.doctor import Finding, examine
 
 MARKS = {"ok": "ok", "warning": " !", "broken": " X"}
@@ -12,7 +12,7 @@ COLOURS = {"ok": 32, "warning": 33, "broken": 31}
 
 
 @click.command()
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 @click.pass_obj
 def doctor(host: str | None, style: str) -> int:
     """Check this machine: TVM, its versions, compiler, cores, disk, load, daemon. Exit code 1: something is broken."""

@@ -9,7 +9,7 @@ import click
 from autosched import units
 from autosched.blocking import Caller
 from autosched.cli.listings import caller
-from autosched.cli.output import WIDTH, colours, data, document, say
+from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
 from autosched.gantt import ansi, gantt, speaks_unicode
 from autosched.protocol import DaemonInfo, Info, ListDevices, ListSpans, Span, SpanList, UnitList
@@ -21,7 +21,7 @@ STEPS_AT_ONCE = 2_000
 @click.command("gantt")
 @click.option("--last", default="5m", show_default=True, metavar="TIME", help="So much of the past: 90s, 5m, 2h, 1d.")
 @click.option("--trace", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write it for ui.perfetto.dev.")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", show_default=True)
+@document_option
 @click.pass_obj
 def show(host: str | None, last: str, file: Path | None, style: str) -> None:
     """Show who used which lane and device when."""

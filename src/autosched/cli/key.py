@@ -4,10 +4,19 @@ from pathlib import Path
 
 import click
 
-from autosched.cli.output import data, document, format_option, say, table
+from autosched.cli.output import data, listing_option, say, show
+from autosched.tables import Column
 
 _config = click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings of the daemon."
+)
+
+
+KEYS = (
+    Column("KEY", lambda one: one.id),
+    Column("ROLE", lambda one: one.role),
+    Column("MADE AT", lambda one: one.made_at),
+    Column("FILE", lambda one: one.file, wide=True),
 )
 
 
@@ -48,20 +57,16 @@ def new(role: str, config: Path | None) -> None:
 
 @key.command(name="list")
 @_config
-@format_option
+@listing_option
 def list_(config: Path | None, style: str) -> None:
     """List the valid keys, the oldest first, without their secrets."""
     from autosched.daemon import keyring
 
     folder = folder_of(config)
     found = keyring.kept(folder)
-    if style == "json":
-        return document("keys", found)
-    if style == "id":
-        return data("\n".join(one.id for one in found)) if found else None
-    if not found:
+    if not found and style in ("table", "wide"):
         return say(f"There are no keys in {folder}. Make one:  autosched key new user")
-    data(table(("KEY", "ROLE", "MADE AT"), [(one.id, one.role, one.made_at) for one in found]))
+    show(style, "keys", KEYS, found, id=lambda one: one.id)
 
 
 @key.command()

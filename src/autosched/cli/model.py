@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from autosched import api, children, units
-from autosched.cli.output import data, document, say
+from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
 
 CHECK_S = 600.0
@@ -25,7 +25,7 @@ def model() -> None:
 @click.argument("path", type=click.Path(path_type=Path), metavar="MODEL.onnx")
 @shape_option
 @click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: str) -> None:
     """Import a network in a child process and say what would be tuned, or which operator stands in the way."""
     net = api.load_model(path, shapes)

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import click
 
-from autosched import units
+from autosched import tables, units
 from autosched.blocking import Caller
-from autosched.cli.listings import caller, job_ids
-from autosched.cli.output import say
+from autosched.cli.listings import caller, chosen, dry_run_option, seconds_of
+from autosched.cli.output import complain, data, document, document_option, say
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobState
 from autosched.protocol import (
+    ConfirmReload,
     Done,
     DrainUnit,
     FreeUnit,
@@ -20,42 +21,32 @@ from autosched.protocol import (
     ListDevices,
     Pause,
     ReleaseJob,
+    Reload,
+    Reloaded,
     Resume,
     ReturnUnit,
     SetJob,
     UnitList,
     Wishes,
 )
-from autosched.selectors import select
 
 NEEDS_FORCE = 5
-MANY = "JOB is a number, a range 12-15, a list 12,14, or one of last and all."
-
-
-def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    """ "30m" becomes 1800.0, "none" 0.0."""
-    try:
-        return None if value is None else 0.0 if value == "none" else units.seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+MANY = "JOB is a number, a range 12-15, a list 12,14, or one of last and all, or @NAME."
 
 
 def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobView], str], *, dry_run: bool) -> int:
     """Change all active jobs that are named, and say what was done; the exit code is that of the last refusal."""
-    code, chosen = 0, select(which, lambda: job_ids(daemon))
-    for job in chosen:
+    code, jobs = 0, chosen(daemon, which)
+    for job in jobs:
         try:
             view = daemon.call(GetJob(job=job), JobView)
-            if JobState(view.state).ended and len(chosen) > 1:
+            if JobState(view.state).ended and len(jobs) > 1:
                 continue
             say(f"job {job} ({view.name}) would be changed" if dry_run else change(daemon, view))
         except AutoschedError as error:
             if isinstance(error, DaemonUnreachable):
                 raise
-            say(f"autosched: {error}")
+            complain(f"autosched: {error}")
             code = error.exit_code
     return code
 
@@ -193,3 +184,32 @@ def free(host: str | None, unit: str, force: bool) -> int:
         f" If you know that nothing does:  autosched free {unit} --force"
     )
     return NEEDS_FORCE
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Only say what would change.")
+@click.option(
+    "--timeout", "timeout_s", callback=seconds_of, metavar="TIME", help="Undo it after 60s, 5m, unless it is confirmed."
+)
+@click.option("--confirm", is_flag=True, help="Keep what was reloaded with a timeout.")
+@document_option
+@click.pass_obj
+def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool, style: str) -> None:
+    """Let the daemon read its settings again. What can only change at a start says so."""
+    if confirm:
+        with caller(host) as daemon:
+            daemon.call(ConfirmReload(), Done)
+        return say("The settings are kept.")
+    with caller(host) as daemon:
+        found = daemon.call(Reload(check=check, timeout_s=timeout_s or None), Reloaded)
+    if style == "json":
+        return document("reload", found)
+    for change in found.changes:
+        later = "  needs a restart" if change.restart else ""
+        data(tables.plain(f" {change.name}  {change.old} -> {change.new}{later}"))
+    if not found.changes:
+        say(f"{found.file} says nothing else than what holds already.")
+    elif check:
+        say("Nothing is changed yet. Change it:  autosched reload --timeout 2m")
+    elif found.reverts_in_s is not None:
+        say(f"All of it is undone in {units.duration(found.reverts_in_s)}. Keep it:  autosched reload --confirm")

@@ -9,30 +9,84 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from autosched import tables
+from autosched.tables import Column
+
 SCHEMA = 1
 """Version of every JSON document the command line prints."""
 
+LIST_FORMATS = ("table", "wide", "json", "jsonl", "csv", "id")
 FORMATS = ("table", "json", "id")
+VARIABLE = "AUTOSCHED_OUTPUT"
 WIDTH = 80
 
 Row = Sequence[str]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def listing_option(command: F) -> F:
+    """`-o table|wide|json|jsonl|csv|id` of a command that prints a list, default from AUTOSCHED_OUTPUT."""
+    return _option(
+        LIST_FORMATS,
+        "A table in 80 characters for people, wide for all of it, the others for programs; id for commands.",
+    )(command)
+
+
 def format_option(command: F) -> F:
-    """`-o table|json|id`, default from AUTOSCHED_OUTPUT."""
-    option = click.option(
-        "-o",
-        "--format",
-        "style",
-        type=click.Choice(FORMATS),
-        default="table",
-        envvar="AUTOSCHED_OUTPUT",
-        show_default=True,
-        help="How to print: a table for people, JSON for programs, ids for other commands.",
-    )
-    decorated: F = option(command)
-    return decorated
+    """`-o table|json|id` of a command that prints one thing which has a number or a name."""
+    return _option(FORMATS, "How to print: lines for people, JSON for programs, the id for other commands.")(command)
+
+
+def document_option(command: F) -> F:
+    """`-o table|json` of a command that prints what has no id."""
+    return _option(FORMATS[:2], "How to print: lines for people, JSON for programs.")(command)
+
+
+def _option(formats: Sequence[str], text: str) -> Callable[[F], F]:
+    def from_environment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str:
+        """What the variable says, as far as this command can print it."""
+        wanted = value or os.environ.get(VARIABLE, "")
+        if not value and wanted and wanted not in LIST_FORMATS:
+            raise click.BadParameter(f"{VARIABLE} is {wanted!r}; choose from {', '.join(LIST_FORMATS)}, or unset it")
+        return wanted if wanted in formats else "json" if wanted == "jsonl" else "table"
+
+    def decorate(command: F) -> F:
+        option = click.option(
+            "-o", "--format", "style", type=click.Choice(formats), callback=from_environment,
+            help=f"{text} Default: {VARIABLE}, or table.",
+        )  # fmt: skip
+        decorated: F = option(command)
+        return decorated
+
+    return decorate
+
+
+def show(style: str, key: str, columns: Sequence[Column], rows: Sequence[Any], *, id: Callable[[Any], object]) -> None:
+    """A list in any of the formats."""
+    match style:
+        case "json":
+            document(key, rows)
+        case "jsonl":
+            for row in rows:
+                data(msgspec.json.encode(row).decode())
+        case "csv":
+            data(tables.comma_separated(columns, rows))
+        case "id":
+            for row in rows:
+                data(str(id(row)))
+        case _:
+            lines = tables.table(columns, rows, wide=style == "wide", room=room())
+            data("\n".join([bold(lines[0]), *lines[1:]]))
+
+
+def room() -> int:
+    """Characters in a line: of the terminal, or those of everybody."""
+    return max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+
+
+def bold(text: str) -> str:
+    """In bold where colour may be written."""
+    return f"\x1b[1m{text}\x1b[0m" if colours() else text
 
 
 def data(text: str) -> None:
@@ -40,8 +94,20 @@ def data(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+quiet = False
+"""Whether only results and errors are printed."""
+colour: bool | None = None
+"""What the user said of colours."""
+
+
 def say(text: str = "") -> None:
     """A line for the person who watches."""
+    if not quiet:
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """A line that nobody should miss."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -55,6 +121,8 @@ def document(key: str, value: object) -> None:
 def colours(stream: Any = None) -> bool:
     """True when colour may be written: a terminal, and the user did not say NO_COLOR."""
     stream = stream or sys.stdout
+    if colour is not None:
+        return colour
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
@@ -65,17 +133,14 @@ def table(headers: Row, rows: Sequence[Row], *, right: Sequence[int] = (), give:
     """
     cells = [list(headers), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    room = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
-    excess = sum(widths) + 2 * (len(widths) - 1) + 1 - room
+    excess = sum(widths) + 2 * (len(widths) - 1) + 1 - room()
     if excess > 0:
         widths[give] = max(6, widths[give] - excess)
     lines = []
     for row in cells:
         fields = (_fit(cell, widths[i], flush_right=i in right) for i, cell in enumerate(row))
         lines.append((" " + "  ".join(fields)).rstrip())
-    if colours():
-        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
-    return "\n".join(lines)
+    return "\n".join([bold(lines[0]), *lines[1:]])
 
 
 def _fit(cell: str, width: int, *, flush_right: bool) -> str:

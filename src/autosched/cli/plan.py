@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autosched import units
-from autosched.cli.output import data, document, say, table
+from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.selectors import select
@@ -38,7 +38,7 @@ DEVICE_POOL = "device:"
 @click.option("--add-job", "added", multiple=True, metavar="JOB[:COPIES]", help="Copies of a job, there when it came.")
 @click.option("--policy", metavar="NAME", help="Another policy. [default: the recorded one]")
 @click.option("--goal", type=click.Choice([goal.value for goal in Goal]), help="Another goal of `predictive`.")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 def plan(
     source: Path | None,
     which: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import backend, units
-from autosched.cli.output import data, document, say, table
+from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound
 from autosched.model import JobLoad, JobSpec
@@ -35,7 +35,7 @@ def plugin() -> None:
 
 
 @plugin.command("list")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 def list_(style: str) -> None:
     """Show the backends that are installed, and why one cannot be used. Each is imported in a process of its own."""
     from autosched.plugin import listing
@@ -70,7 +70,7 @@ def new(name: str, into: Path) -> None:
 @target_option
 @click.option("--only", "only", multiple=True, metavar="CHECK", help="Just this one; repeatable.")
 @click.option("--in-process", is_flag=True, help="Run the checks in this process, where a debugger can follow.")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 def check(
     name: str, model: Path | None, options: dict[str, Any], target: str, only: tuple[str, ...], in_process: bool,
     style: str,
@@ -123,7 +123,11 @@ def _example(name: str, folder: Path) -> Path:
 @model_option
 @option_option
 @target_option
-@click.option("--stage", type=click.Choice(("import", "select", "build", "profile", "update", "compile", "evaluate")))
+@click.option(
+    "--stage",
+    type=click.Choice(("import", "select", "build", "profile", "update", "compile", "evaluate")),
+    help="Only this one, and what it needs before.",
+)
 @click.option("--trials", type=click.IntRange(min=1), default=TRIALS, show_default=True, help="Of the whole job.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random.")
 @click.option("--pdb", "debugged", is_flag=True, help="Call the stage under Python's debugger.")

@@ -3,7 +3,7 @@
 import click
 
 from autosched.cli.listings import caller
-from autosched.cli.output import data, document, say, table
+from autosched.cli.output import data, document, document_option, say, table
 from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
 
 SHA256_SHOWN = 12
@@ -21,7 +21,7 @@ def poison() -> None:
 @poison.command("list")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only what is older than this one.")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 @click.pass_obj
 def list_(host: str | None, limit: int, before: int | None, style: str) -> None:
     """List poisoned candidates and why, the newest last."""

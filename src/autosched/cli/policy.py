@@ -7,7 +7,7 @@ import click
 
 from autosched import units
 from autosched.cli.listings import caller
-from autosched.cli.output import data, document, say
+from autosched.cli.output import data, document, document_option, say
 from autosched.model import Goal
 from autosched.protocol import ChoosePolicy, GetPolicy, PolicyView
 
@@ -46,7 +46,7 @@ def serve_words(policy: str | None, goal: Goal | None) -> list[str]:
 @click.command()
 @click.argument("name", required=False)
 @goal_option
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 @click.pass_obj
 def policy(host: str | None, name: str | None, goal: Goal | None, style: str) -> None:
     """Show who goes next, why, and how good the estimates are; with NAME or --goal, change it.

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from autosched import units
-from autosched.cli.output import data, say, table
+from autosched.cli.output import data, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal
 
@@ -61,7 +61,7 @@ STEPS_PER_PROCESS = 4_000
     " per stage times exp(N(0, S)).",
 )
 @click.option("--processes", type=click.IntRange(1, 1_000), help="Simulate side by side. [default: one per core]")
-@click.option("-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print.")
+@document_option
 def sim(
     files: tuple[Path, ...],
     shapes: tuple[str, ...],

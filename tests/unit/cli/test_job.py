@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from autosched.cli.listings import facts
+from autosched.tables import facts
 from samples import job_view
 
 

@@ -1,10 +1,10 @@
 from msgspec.structs import replace
 
-from autosched.cli.listings import facts as job_facts
-from autosched.cli.listings import job_row
 from autosched.cli.policy import facts, serve_words
 from autosched.model import Goal
 from autosched.protocol import Calibration, PolicyView
+from autosched.tables import facts as job_facts
+from autosched.tables import reason
 from samples import job_view
 
 VIEW = PolicyView(
@@ -38,7 +38,7 @@ def test_options_of_a_private_daemon() -> None:
 def test_a_job_tells_what_its_user_wished_for() -> None:
     view = replace(job_view(), priority=7, deadline_at=2800.0)  # submitted at 1000 s, seen at 1100 s
     assert " priority 7, wanted within 30m00s: 28m20s left" in job_facts(view)
-    assert job_row(view)[-1].endswith("; priority 7, wanted within 30m00s: 28m20s left")
+    assert reason(view).endswith("; priority 7, wanted within 30m00s: 28m20s left")
     assert " wanted within 1m00s: 40s late" in job_facts(replace(view, priority=0, deadline_at=1060.0))
     met, missed = (replace(view, state="done", ended_at=1250.0, deadline_at=at) for at in (1300.0, 1200.0))
     assert " priority 7, wanted within 5m00s: met" in job_facts(met)
@@ -49,4 +49,4 @@ def test_a_job_tells_what_its_user_wished_for() -> None:
 def test_a_job_whose_steps_shared_a_unit_is_labelled() -> None:
     view = replace(job_view(), shared_units=True)
     assert any("its latencies are disturbed" in line for line in job_facts(view))
-    assert job_row(view)[-1].startswith("DISTURBED; ")
+    assert reason(view).startswith("DISTURBED; ")

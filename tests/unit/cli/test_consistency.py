@@ -1,0 +1,326 @@
+"""What all commands promise: formats, exit codes, errors that say what to do, hints that can be switched off."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from autosched import errors
+from autosched.cli import output
+from autosched.cli.app import COMMANDS, Commands, autosched, run
+from autosched.cli.wait import TIMED_OUT
+from autosched.errors import NotFound, Refused
+from autosched.protocol import (
+    AuditEntry,
+    AuditList,
+    CancelJob,
+    Done,
+    Figures,
+    GetFigures,
+    GetJob,
+    HoldJob,
+    JobList,
+    ListAudit,
+    ListDevices,
+    ListJobs,
+    ListQueues,
+    ListStalls,
+    Method,
+    QueueList,
+    QueueView,
+    Reload,
+    Reloaded,
+    SetJob,
+    SettingChange,
+    Stall,
+    StallList,
+    UnitList,
+    UnitView,
+    Wishes,
+)
+from fake import fake_daemon
+from samples import job_view
+
+Said = tuple[int, str, str]
+VIEWS = [replace(job_view(), job=number, name=f"net{number % 2}", tasks=()) for number in (1, 2, 3)]
+UNITS = (UnitView("host/0", ("host",), (0,), "free"), UnitView("cpu0", ("device:cpu",), (1,), "free"))
+LISTS = ("jobs", "devices", "queue", "audit", "slowlog")
+FIRST_IDS = {"jobs": "1", "devices": "host/0", "queue": "host", "audit": "1", "slowlog": "1"}
+
+
+class Fake:
+    """A daemon with three jobs, which notes what is changed."""
+
+    def __init__(self) -> None:
+        self.changed: list[Method] = []
+        self.views = {view.job: view for view in VIEWS}
+
+    async def answer(self, method: Method) -> Struct:
+        match method:
+            case ListJobs(limit=limit):
+                return JobList(tuple(self.views.values())[-limit:])
+            case ListDevices():
+                return UnitList(UNITS)
+            case ListQueues():
+                return QueueList((QueueView("host", 1, 0, 0, ()),))
+            case ListAudit():
+                return AuditList(
+                    (AuditEntry(1, "2026-01-01T00:00:00", "uid 1", "operator", "", "pause", "{}", "done"),)
+                )
+            case ListStalls():
+                return StallList((Stall(1, "2026-01-01T00:00:00", 0.2, "f a/b.py:1"),))
+            case GetFigures():
+                return Figures({"sched": {"jobs_running": 3}})
+            case GetJob(job=job):
+                if job not in self.views:
+                    raise NotFound(f"there is no job {job}; the last one is 3")
+                return self.views[job]
+            case HoldJob(job=2):
+                raise Refused("job 2 belongs to uid 7, and you are uid 1: ask an operator")
+            case Reload():
+                self.changed.append(method)
+                return Reloaded("a.toml", (SettingChange("limits.jobs_active_max", "1", "2", False),), method.timeout_s)
+            case SetJob():
+                self.changed.append(method)
+                return Wishes(0, None)
+            case _:
+                self.changed.append(method)
+                return Done()
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def command(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    with fake_daemon(tmp_path, fake.answer) as address:
+        monkeypatch.setenv("AUTOSCHED_HOST", address)
+
+        def say(*words: str) -> Said:
+            code = run(words)
+            said = capsys.readouterr()
+            return code, said.out, said.err
+
+        yield say
+
+
+# Formats --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_comes_in_every_format(name: str, command: Callable[..., Said]) -> None:
+    code, table, _ = command(name)
+    assert code == 0
+    assert max(map(len, table.splitlines())) <= 80
+    _, wide, _ = command(name, "-o", "wide")
+    assert len(wide.splitlines()[0]) >= len(table.splitlines()[0].rstrip())
+    document = json.loads(command(name, "-o", "json")[1])
+    assert document["schema"] == 1
+    (rows,) = (value for key, value in document.items() if key != "schema")
+    assert [json.loads(line) for line in command(name, "-o", "jsonl")[1].splitlines()] == rows
+    head, *lines = csv.reader(io.StringIO(command(name, "-o", "csv")[1]))
+    assert [len(line) for line in lines] == [len(head)] * len(rows)
+    ids = command(name, "-o", "id")[1].split()
+    assert (ids[0], len(ids)) == (FIRST_IDS[name], len(rows))
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("json", "{"), ("jsonl", "{"), ("csv", "JOB,"), ("id", "1\n"), ("wide", " ")]
+)
+def test_the_format_comes_from_the_environment(
+    said: str, shown: str, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_OUTPUT", said)
+    assert command("jobs")[1].startswith(shown)
+    assert command("job", "1")[0] == 0  # which knows fewer formats
+
+
+def test_a_format_that_there_is_not(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOSCHED_OUTPUT", "xml")
+    code, _, said = command("jobs")
+    assert code == 2
+    assert "AUTOSCHED_OUTPUT is 'xml'; choose from table, wide, json, jsonl, csv, id, or unset it" in said
+
+
+def test_hints_can_be_switched_off_and_errors_cannot(
+    command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        assert command("-q", "pause")[2] == ""
+        code, _, said = command("-q", "job", "9")
+        assert (code, said) == (4, "autosched: there is no job 9; the last one is 3\n")
+        assert command("--color", "jobs")[1].startswith("\x1b[1m")
+        assert not command("--no-color", "jobs")[1].startswith("\x1b")
+    finally:
+        monkeypatch.setattr(output, "quiet", False)
+        monkeypatch.setattr(output, "colour", None)
+
+
+# Jobs by their names --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs"),
+    [(["1"], [1]), (["1-2"], [1, 2]), (["1,3"], [1, 3]), (["last"], [3]), (["all"], [1, 2, 3]), (["@net1"], [1, 3])],
+)
+def test_selectors(words: list[str], jobs: list[int], command: Callable[..., Said], fake: Fake) -> None:
+    code, _, said = command("cancel", *words, "--dry-run")
+    assert code == 0
+    assert [int(line.split()[1]) for line in said.splitlines()] == jobs
+    assert fake.changed == []
+    assert command("cancel", *words)[0] == 0
+    assert fake.changed == [CancelJob(job=job) for job in jobs]
+
+
+@pytest.mark.parametrize("words", [("hold",), ("release",), ("set", "--priority", "5"), ("cancel",)])
+def test_what_changes_several_jobs_can_be_tried_first(
+    words: tuple[str, ...], command: Callable[..., Said], fake: Fake
+) -> None:
+    code, _, said = command(*words, "all", "-n")
+    assert (code, len(said.splitlines()), fake.changed) == (0, 3, [])
+
+
+def test_a_refusal_does_not_keep_the_others_back(command: Callable[..., Said], fake: Fake) -> None:
+    code, _, said = command("hold", "all", "--reason", "the demo")
+    assert code == Refused.exit_code
+    assert fake.changed == [HoldJob(job=1, reason="the demo"), HoldJob(job=3, reason="the demo")]
+    assert "autosched: job 2 belongs to uid 7" in said
+
+
+def test_set_tells_what_was(command: Callable[..., Said], fake: Fake) -> None:
+    code, _, said = command("set", "1", "--priority", "-5", "--deadline", "2h")
+    assert (code, said) == (0, "job 1: priority -5, was 0; is wanted within 2h00m\n")
+    assert fake.changed == [SetJob(job=1, priority=-5, deadline_s=7200.0)]
+
+
+def test_reload_says_how_to_keep_it(command: Callable[..., Said], fake: Fake) -> None:
+    code, out, said = command("reload", "--timeout", "2m")
+    assert (code, out) == (0, " limits.jobs_active_max  1 -> 2\n")
+    assert said == "All of it is undone in 2m00s. Keep it:  autosched reload --confirm\n"
+    assert command("reload", "--check")[2] == "Nothing is changed yet. Change it:  autosched reload --timeout 2m\n"
+
+
+# Exit codes and errors ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_exit_codes_is_the_one_in_the_readme() -> None:
+    codes = {
+        1: errors.AutoschedError, 2: errors.RequestError, 3: errors.DaemonUnreachable, 4: errors.NotFound,
+        5: errors.Refused, 6: errors.JobFailed, 7: errors.JobCancelled, 8: errors.Damaged,
+    }  # fmt: skip
+    assert {code: error.exit_code for code, error in codes.items()} == {code: code for code in codes}
+    text = (Path(__file__).parents[3] / "docs/command-line.md").read_text()
+    for code in (0, *codes, TIMED_OUT, 130):
+        assert f"| {code} |" in text
+
+
+@pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 6), ("cancelled", 7), ("running", TIMED_OUT)])
+def test_wait_says_by_its_code_how_a_job_ended(state: str, code: int, command: Callable[..., Said], fake: Fake) -> None:
+    fake.views[1] = replace(fake.views[1], state=state)
+    found, _, said = command("wait", "1", "--timeout", "0")
+    assert found == code
+    assert bool(said) == bool(code)
+
+
+NEXT = (
+    "autosched ", "--", "there are", "there is", "Write ", "Name the file", "the last one is", "for example",
+    "check the", "name another", "ask an operator", "choose from",
+)  # fmt: skip
+"""Words of which an error has one: what to type, or what there is."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jbos",), ("nonsense",), ("jobs", "-o", "xml"), ("jobs", "--limit", "0"), ("job",), ("job", "99"),
+        ("job", "x"),
+        ("job", "all"), ("job", "@nobody"), ("cancel",), ("cancel", "9-1"), ("cancel", "7-9"), ("explain", "12 13"),
+        ("drain", "cpu0"), ("drain", "cpu0", "--reason", "x", "--deadline", "soon"), ("set", "1"),
+        ("set", "1", "--priority", "1000"), ("wait", "1", "--timeout", "never"), ("hold", "2"),
+        ("stop", "--drain", "x"),
+        ("completion", "tcsh"), ("man",), ("policy", "--goal", "luck"), ("--host", "nowhere", "jobs"),
+        ("--host", "unix:/nonexistent/api.sock", "jobs"), ("tune", "missing.onnx"), ("submit",),
+        ("key", "new", "king"),
+        ("serve", "-c", "/nonexistent.toml"), ("run", "missing.so"), ("free", "gpu7"), ("man", "/proc/nowhere"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_and_what_to_do(words: tuple[str, ...], command: Callable[..., Said]) -> None:
+    code, _, said = command(*words)
+    assert code in (1, 2, 3, 4, 5, 0)
+    assert code or words[0] == "free", "an error has an exit code"
+    assert "Traceback" not in said
+    assert "this is a bug" not in said, said
+    assert any(hint in said for hint in NEXT), said
+
+
+def commands(group: click.Group, *before: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    with click.Context(group) as ctx:
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None
+            yield (*before, name), command
+            if isinstance(command, click.Group):
+                yield from commands(command, *before, name)
+
+
+def test_every_command_and_option_is_explained() -> None:
+    assert isinstance(autosched, Commands)
+    for words, command in commands(autosched):
+        assert command.help, words
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), (words, parameter.name)
+
+
+# Shells and manual ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_told_how_to_complete(shell: str, command: Callable[..., Said]) -> None:
+    code, out, said = command("completion", shell)
+    assert code == 0
+    assert f"_AUTOSCHED_COMPLETE={shell}_complete" in out
+    assert "autosched completion" in said
+
+
+def test_bash_gets_the_commands() -> None:
+    program = "from autosched.cli import main; main()"
+    environment = {"_AUTOSCHED_COMPLETE": "bash_complete", "COMP_WORDS": "autosched de", "COMP_CWORD": "1"}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert answer.stdout.splitlines() == ["plain,devices", "plain,demo"]
+
+
+def test_every_command_has_a_manual_page(command: Callable[..., Said], tmp_path: Path) -> None:
+    assert command("man", str(tmp_path / "man1"))[0] == 0
+    pages = {path.name: path.read_text() for path in (tmp_path / "man1").iterdir()}
+    assert {f"autosched-{name}.1" for name in COMMANDS} <= set(pages)
+    assert "autosched-key-new.1" in pages
+    for text in pages.values():
+        assert text.startswith('.TH "AUTOSCHED')
+        assert all(f"\n.SH {part}\n" in text for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"))
+    assert "\\-\\-dry\\-run" in pages["autosched-cancel.1"]
+
+
+def test_a_listing_imports_neither_asyncio_nor_rich() -> None:
+    """It must answer before anyone notices that it started."""
+    program = """
+import sys
+from autosched.cli.app import run
+run(["--host", "unix:/nonexistent/api.sock", "jobs"])
+print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy") if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert answer.stdout.strip() == "[]"
