@@ -12,7 +12,7 @@ from autosched.daemon.curves import Point
 from autosched.daemon.happenings import Happening, StepEnded, StepStarted
 from autosched.daemon.process import resident_bytes
 from autosched.daemon.stream import EVERYTHING, Subscription
-from autosched.daemon.usage import Spell
+from autosched.daemon.usage import Cause, Spell
 from autosched.daemon.views import job_view, unit_views
 from autosched.daemon.web.shown import Shown
 from autosched.model import JobId, StepId, UnitName
@@ -91,6 +91,8 @@ class Card(Struct, frozen=True, omit_defaults=True):
     noise: tuple[float, float] | None = None
     drifting: bool = False
     drained: str = ""
+    idle: tuple[float, Cause] | None = None
+    """Since when, and why."""
 
 
 class Lab(Struct, frozen=True):
@@ -272,6 +274,7 @@ class Board:
         runtime, guard = self._runtime, self._shown.services.guard
         views = unit_views(runtime.state, runtime.timeline, runtime.clock(), guard.health)
         cards = {}
+        idle = {spell.unit: (round(spell.began_at, 3), spell.cause) for spell in self._shown.usage.under_way(0.0)}
         for view in views:
             watch = guard.watched(view.unit)
             slot = runtime.state.slots[view.unit]
@@ -281,7 +284,7 @@ class Board:
                 view.unit, view.pools, view.cores, view.state, view.job, view.stage,
                 None if step is None else round(step.started_at, 3), view.health,
                 (round(watch.core.noise, 4), round(watch.memory.noise, 4)) if watch is not None and known else None,
-                watch is not None and watch.drifting_since is not None, view.drained,
+                watch is not None and watch.drifting_since is not None, view.drained, idle.get(view.unit),
             )  # fmt: skip
         return cards
 

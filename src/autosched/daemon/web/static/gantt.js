@@ -91,6 +91,7 @@ export class Gantt {
       brush.fillRect(x(from), row * ROW + 4 + BAR - 5, Math.max(0.5, x(to) - x(from)), 5);
     };
     lab.idle.forEach(paint);
+    for (const unit of lab.units.values()) if (unit.idle) paint([unit.unit, unit.idle[0], end, unit.idle[1]]);
   }
 
   bars(brush, rows, uses, x, start, end, width) {
@@ -157,7 +158,9 @@ export class Gantt {
     if (!step) {
       const unit = this.units()[Math.floor((event.clientY - box.top) / ROW)], [start, end] = this.span();
       const moment = start + ((event.clientX - box.left) / box.width) * (end - start);
-      const spell = lab.idle.findLast(([its, began, ended]) => its === unit && began <= moment && ended >= moment);
+      const lasting = lab.units.get(unit)?.idle;
+      const spell = lasting && lasting[0] <= moment ? [unit, lasting[0], now(), lasting[1]]
+        : lab.idle.findLast(([its, began, ended]) => its === unit && began <= moment && ended >= moment);
       if (spell) text = `${unit} idle for ${short(spell[2] - spell[1])}: ${spell[3]}`;
     }
     this.canvas.style.cursor = step ? "pointer" : "default";

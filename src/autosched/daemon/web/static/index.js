@@ -34,6 +34,7 @@ function drawHead() {
   say(at("foot"), `autosched ${head.version}, ${bytes(head.rss_bytes)} of memory; waiting: ${queues}${estimates}${lab.missed ? `; ${lab.missed} steps came too fast to be shown` : ""}`);
   const active = head.active > 0 || head.jobs > 0;
   at("empty").hidden = active;
+  for (const panel of document.querySelectorAll(".of-jobs")) panel.hidden = !active;
   const warnings = at("warnings");
   if (warnings.dataset.of !== head.warnings.join("\n")) {
     warnings.dataset.of = head.warnings.join("\n");

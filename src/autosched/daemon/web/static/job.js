@@ -20,7 +20,12 @@ async function load() {
   asking = true;
   try {
     const [about, fell] = await Promise.all([fetch(`/api/jobs/${number}`), fetch(`/api/jobs/${number}/curves`)]);
-    if (!about.ok) { at("problem").replaceChildren(make("p", "notice bad", (await about.json()).error)); return; }
+    if (!about.ok) {
+      at("problem").replaceChildren(make("p", "notice bad", (await about.json()).error));
+      for (const panel of [...document.querySelectorAll("main > *")].slice(1)) panel.hidden = true;
+      at("report").hidden = true;
+      return;
+    }
     const body = await about.json();
     view = body.job;
     draw(body.explained);
