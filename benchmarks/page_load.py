@@ -50,6 +50,7 @@ NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "
 STAGES = {"build": ("host", 1.0), "profile": ("device:cpu", 6.0), "update": ("host", 0.4)}
 NEXT = {"build": "profile", "profile": "update", "update": "build"}
 TASKS = 6
+LOADS = 10
 SETTINGS = """
 [daemon]
 state_dir = "{folder}"
@@ -196,20 +197,36 @@ async def _watched(args: argparse.Namespace, url: str, process: psutil.Process) 
     async with aiohttp.ClientSession() as session:
         await _metrics(session, url)  # from now on HTTP is there
         before = await _metrics(session, url)
+        used_s = _cpu_s(process)
         await asyncio.sleep(args.seconds)
+        unwatched_s = _cpu_s(process) - used_s
         found["unwatched"] = _lag(before, await _metrics(session, url), args.seconds)
         before = await _metrics(session, url)
+        used_s = _cpu_s(process)
         sent, began_at = 0, time.monotonic()
         async with session.get(url + "api/feed") as stream:
             while time.monotonic() < began_at + args.seconds:
                 sent += len(await stream.content.readany())
+        found["watching_cpu_share"] = round((_cpu_s(process) - used_s - unwatched_s) / args.seconds, 3)
         found["stream_kb_s"] = round(sent / 1e3 / (time.monotonic() - began_at), 1)
         found["watched"] = _lag(before, await _metrics(session, url), args.seconds)
+        used_s = _cpu_s(process)
+        for _ in range(LOADS):
+            for path in ("api/everything", "api/past"):
+                async with session.get(url + path) as answer:
+                    found[f"{path.rpartition('/')[2]}_kb"] = round(len(await answer.read()) / 1e3)
+        found["load_cpu_ms_at_most"] = round(1e3 * (_cpu_s(process) - used_s) / LOADS)
     if browser.installed():
         found["painted_s"] = await _painted(url, args.pictures)
     found["stuck_viewer_mib"] = await _stuck(url, process)
     found["rss_mib"] = round(process.memory_info().rss / 2**20, 1)
     return found
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """What the daemon used, which a busy machine changes little."""
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 async def _metrics(session: aiohttp.ClientSession, url: str) -> str:
