@@ -10,8 +10,10 @@ from autosched.core.events import (
     DeadlineReached,
     Event,
     HistoryRecalled,
+    JobAltered,
     JobCancelRequested,
     JobSubmitted,
+    Paused,
     PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
@@ -56,6 +58,8 @@ EVENTS = [
     RuleChosen("order builds-first 2 1"),
     UnitDrained("cpu0", "its fan is loud", "ada"),
     UnitReturned("cpu0", "ada"),
+    JobAltered(3, "ada", 5, 60.0, "until the fan is changed"),
+    Paused("ada", "a new switch"),
     DeadlineReached(),
 ]
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)
