@@ -154,6 +154,24 @@ def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("cancel", "all")
 
 
+def test_jobs_are_held_hurried_and_waited_for(cli: Callable[..., Said]) -> None:
+    cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
+    assert cli("set", "@net", "--priority", 3)[2].endswith("priority 3, was 0\n")
+    assert cli("hold", "last", "--reason", "the demo")[0] == 0
+    assert json.loads(cli("job", "last", "-o", "json")[1])["job"]["held"].startswith("the demo (uid ")
+    assert "held: the demo" in cli("job", "last")[1]
+    assert cli("release", "last")[0] == 0
+    assert cli("pause")[0] == 0
+    assert "! paused, no steps start" in cli("status")[1]
+    assert cli("resume")[0] == 0
+    code, _, said = cli("wait", "last", "--timeout", "0.2s")
+    assert code == 124
+    assert "Follow it:  autosched attach" in said
+    cli("cancel", "last")
+    assert cli("wait", "last")[0] == 7
+    assert "pause" in cli("audit", "-o", "csv")[1]
+
+
 BAD = [
     # words, exit code, what is said
     (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),

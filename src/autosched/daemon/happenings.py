@@ -127,6 +127,8 @@ class LoopStalled(Struct, frozen=True):
     """The daemon's loop came so much too late to what was due that people may have noticed."""
 
     lag_s: float
+    where: str = ""
+    """What ran meanwhile, the innermost call first."""
 
 
 class Kept(Struct, frozen=True):

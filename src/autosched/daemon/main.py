@@ -39,7 +39,7 @@ from autosched.daemon.identity import Who
 from autosched.daemon.journal import Journal
 from autosched.daemon.keeper import Keeper
 from autosched.daemon.process import kill_strays
-from autosched.daemon.pulse import Pulse
+from autosched.daemon.pulse import NOTICED_S, Pulse
 from autosched.daemon.quarantine import Quarantine
 from autosched.daemon.recent import Recent
 from autosched.daemon.recovery import recover
@@ -48,7 +48,7 @@ from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.store import Store, span_rows
 from autosched.daemon.survivors import find
-from autosched.daemon.tally import Tally, watch_loop
+from autosched.daemon.tally import Tally
 from autosched.daemon.usage import Usage
 from autosched.daemon.verdicts import Verdicts
 from autosched.daemon.web.listener import Listener
@@ -117,7 +117,7 @@ class Daemon:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._manager = service.Manager()
         self._page: Listener | None = None
-        self._pulse = Pulse()
+        self._pulse = Pulse(self._beat)
 
     async def serve(self) -> int:
         """Start, serve, stop."""
@@ -286,7 +286,6 @@ class Daemon:
         if self._page is not None:
             self._page.begin(self._shown)
             log.info("the page is at %s", self._page.url)
-        spawn(self._look(), "loop lag")
         self._manager.tell("READY=1")
         spawn(self._manager.feed(journal), "watchdog")
         spawn(self._manager.report(self._say(Headline(), journal)), "status line")
@@ -308,13 +307,11 @@ class Daemon:
             except AutoschedError as error:
                 log.error("the settings stay as they are: %s", error)
 
-    async def _look(self) -> None:
-        runtime, usage, tally = self._runtime, self._shown.usage, self._shown.tally
-
-        def stalled(lag_s: float) -> None:
-            runtime.stream.publish(LoopStalled(lag_s))
-
-        await watch_loop(tally, lambda: usage.look(runtime.clock()), stalled)
+    def _beat(self, lag_s: float, where: str) -> None:
+        self._shown.tally.lag_s.add(lag_s)
+        self._shown.usage.look(self._runtime.clock())
+        if lag_s >= NOTICED_S:
+            self._runtime.stream.publish(LoopStalled(lag_s, where))
 
     # Stop -------------------------------------------------------------------------------------------------------------
 

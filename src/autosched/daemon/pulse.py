@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from types import FrameType
 
@@ -16,7 +17,9 @@ from autosched.protocol import LoopTask, Stall
 
 BEAT_S = 0.1
 SLOW_S = 0.05
-"""A beat that is later than this is a stall."""
+"""A beat that is later than this is a stall;"""
+NOTICED_S = 0.1
+"""and one that people notice is told to everybody."""
 STALLS_KEPT, LAGS_KEPT = 128, 600
 """The latest stalls; the lags of the last minute."""
 FRAMES = 4
@@ -25,7 +28,9 @@ FRAMES = 4
 class Pulse:
     """One loop's beat; `start` it inside that loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat: Callable[[float, str], None] = lambda lag_s, where: None) -> None:
+        """`beat` is called with each lag in seconds, and where the loop was meanwhile if that was long."""
+        self._told = beat
         self.stalls: deque[Stall] = deque(maxlen=STALLS_KEPT)
         self._lags: deque[float] = deque(maxlen=LAGS_KEPT)
         self._due_at = 0.0
@@ -58,6 +63,7 @@ class Pulse:
             self._count += 1
             at = datetime.now().astimezone().isoformat(timespec="milliseconds")
             self.stalls.append(Stall(self._count, at, lag_s, where))
+        self._told(max(0.0, lag_s), where)
         self._where, self._due_at = "", now + BEAT_S
         self._timer = self._loop.call_later(BEAT_S, self._beat)
 

@@ -4,11 +4,9 @@
 clients may invent, are bounded.
 """
 
-import asyncio
-import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from autosched.core.actions import EndJob
 from autosched.daemon.happenings import Happening, Recorded, RecordsTagged, StepEnded, StepStarted
@@ -18,9 +16,6 @@ STAGES_MAX = 32
 OTHER = "other"
 STEP_BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0)
 QUICK_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-LAG_EVERY_S = 0.25
-STALL_S = 0.1
-"""A lag that people notice; the log says so."""
 
 
 class Histogram:
@@ -97,16 +92,3 @@ class Tally:
                 self.jobs_ended[ended.value] += 1
             case RecordsTagged(records=records):
                 self.disturbed += records
-
-
-async def watch_loop(tally: Tally, turn: Callable[[], None], stalled: Callable[[float], None]) -> None:
-    """For ever: how much later than it should the loop comes to what is due; `turn` is called each time, `stalled` with
-    the seconds of a lag that people would notice."""
-    while True:
-        due_at = time.monotonic() + LAG_EVERY_S  # the loop's own clock only knows when its turn began
-        await asyncio.sleep(LAG_EVERY_S)
-        lag_s = max(0.0, time.monotonic() - due_at)
-        tally.lag_s.add(lag_s)
-        if lag_s >= STALL_S:
-            stalled(lag_s)
-        turn()

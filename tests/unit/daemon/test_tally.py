@@ -1,12 +1,9 @@
 """What the daemon counts about itself."""
 
-import asyncio
-import time
-
 from autosched.core.actions import EndJob
 from autosched.daemon import tally as tallies
 from autosched.daemon.happenings import Happening, Recorded, RecordsTagged, StepEnded, StepStarted, What
-from autosched.daemon.tally import Histogram, Tally, watch_loop
+from autosched.daemon.tally import Histogram, Tally
 from autosched.model import JobState
 
 
@@ -51,24 +48,3 @@ def test_clients_cannot_invent_labels_without_end() -> None:
     tally = told(*(ended(f"stage {number}", "done", 1.0) for number in range(1_000)))
     assert len(tally.step_s) == tallies.STAGES_MAX + 1
     assert sum(tally.steps.values()) == 1_000
-
-
-def test_a_loop_that_is_held_up_is_noticed() -> None:
-    async def live() -> tuple[Tally, list[float]]:
-        tally, stalls, turned = Tally(), list[float](), asyncio.Event()
-
-        def hold_up() -> None:
-            if tally.lag_s.cumulative()[-1][1] == 2:
-                turned.set()
-
-        watching = asyncio.ensure_future(watch_loop(tally, hold_up, stalls.append))
-        async with asyncio.timeout(20):
-            await asyncio.sleep(0)
-            asyncio.get_running_loop().call_later(0.2, time.sleep, 0.4)
-            await turned.wait()
-        watching.cancel()
-        return tally, stalls
-
-    tally, stalls = asyncio.run(live())
-    assert len(stalls) >= 1
-    assert tally.lag_s.sum >= 0.3
