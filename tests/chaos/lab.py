@@ -47,7 +47,7 @@ def _serve(config: str, log: str, path: list[str]) -> None:
 class Lab:
     """Starts, kills and asks one daemon."""
 
-    def __init__(self, folder: Path, settings: str = "", boards: int = BOARDS) -> None:
+    def __init__(self, folder: Path, boards: int = BOARDS) -> None:
         """`boards`: so many devices without cores; without any, devices are what they are by default."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
@@ -55,7 +55,7 @@ class Lab:
         self._config = folder / "autosched.toml"
         devices = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(boards))
         head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n'
-        self._config.write_text(head + devices + settings)
+        self._config.write_text(head + devices)
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])

@@ -106,8 +106,8 @@ async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
     """Every other fault; those that only have to be waited for, at once."""
-    lab = Lab(folder, f"[scheduler]\nstep_timeout_s = {STEP_TIMEOUT_S}\n")
-    user, words, told = User(lab, rng), plan.work, Told()
+    lab = Lab(folder)
+    user, words, told = User(lab, rng), plan.work | {"step_timeout_s": STEP_TIMEOUT_S}, Told()
     async with busy(lab, user, plan):
         told["dead_client_noticed_s"] = max([await faults.kill_client(lab, user, rng) for _ in range(5)])
         waited_for: dict[str, Coroutine[Any, Any, float]] = {
