@@ -1,6 +1,6 @@
 """Lists as people read them: the same columns in command line and console, at most eight of them by default.
 
-A table fits its room: columns that may give way do so, the last one first. Programs get what the wire says, as JSON.
+A table fits its room: columns that may give way do so, the longest first. Programs get what the wire says, as JSON.
 """
 
 import csv
@@ -38,10 +38,10 @@ def table(columns: Iterable[Column], rows: Sequence[object], *, wide: bool = Fal
     cells = [[column.title for column in shown], *([plain(column.of(row)) for column in shown] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(shown))]
     excess = 0 if wide else sum(widths) + 2 * (len(widths) - 1) + 1 - room
-    for at in reversed(range(len(shown))):
-        if excess > 0 and shown[at].least:
-            cut = min(excess, max(0, widths[at] - shown[at].least))
-            widths[at], excess = widths[at] - cut, excess - cut
+    slack = [max(0, width - column.least) if column.least else 0 for width, column in zip(widths, shown, strict=True)]
+    for _ in range(min(excess, sum(slack))):
+        most = slack.index(max(slack))
+        widths[most], slack[most] = widths[most] - 1, slack[most] - 1
     return [_line(row, widths, shown) for row in cells]
 
 
@@ -197,6 +197,25 @@ def cores(numbers: Sequence[int]) -> str:
 def drained(unit: UnitView) -> str:
     """Why it gets no steps; the daemon's own drains say of themselves what they are."""
     return unit.drained if unit.drained.startswith("quarantined: ") else f"drained, {unit.drained}"
+
+
+def unit_facts(unit: UnitView) -> list[str]:
+    """What a lane or device does, and why it does nothing, in a few lines."""
+    lines = [f"{unit.unit} is {unit.state}, {100 * unit.busy_ratio:.0f} % busy so far"]
+    if unit.job is not None:
+        eta = "" if unit.eta_s is None else f", likely done in {units.duration(unit.eta_s)}"
+        held, left = units.duration(unit.held_s), units.duration(unit.left_s)
+        lines.append(
+            f"job {unit.job} has it for {unit.stage or 'a step'} since {held}{eta}, killed in {left} at the latest"
+        )
+    if unit.drained:
+        lines.append(f"it gets no steps: {drained(unit)}. Give it steps again:  autosched undrain {unit.unit}")
+    if unit.health:
+        lines.append(unit.health)
+    lines.append(
+        f"{units.count(unit.waiting, 'task')} in its queue" + (". See:  autosched queue" if unit.waiting else "")
+    )
+    return [plain(line) for line in lines]
 
 
 def _unit_reason(unit: UnitView) -> str:

@@ -41,6 +41,18 @@ def test_devices_fit_eighty_characters(rows: list[UnitView]) -> None:
     assert [lines[0].index(title) for title in ("UNIT", "ETA", "REASON")]
 
 
+def test_a_unit_says_what_it_does_and_why_not() -> None:
+    assert tables.unit_facts(UNIT) == [
+        "host/0 is busy, 0 % busy so far",
+        "job 123456 has it for profile since 9s, likely done in 8s, killed in 1m00s at the latest",
+        "0 tasks in its queue",
+    ]
+    told = "\n".join(tables.unit_facts(LONG_UNIT))
+    assert "it gets no steps: drained, its fan is broken" in told
+    assert "autosched undrain a-board-in-the-cellar-3" in told
+    assert "10000 tasks in its queue. See:  autosched queue" in told
+
+
 def test_queues_fit_eighty_characters() -> None:
     places = tuple(Place(123456, task, "a-long-stage", 123.0) for task in range(20))
     lines = tables.table(tables.QUEUES, [QueueView("device:raspberry-pi-4", 10, 2, 99_999, places)])

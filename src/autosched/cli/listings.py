@@ -151,12 +151,15 @@ def cancel(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 
 
 @click.command()
-@click.argument("which", metavar="JOB")
+@click.argument("which", metavar="JOB|UNIT")
 @document_option
 @click.pass_obj
 def explain(host: str | None, which: str, style: str) -> None:
-    """Say why a job waits, for what, and who holds that."""
+    """Say why a job waits, for what, and who holds that; or what a lane or device does, and why not."""
     with caller(host) as daemon:
+        unit = next((u for u in daemon.call(ListDevices(), UnitList).units if u.unit == which), None)
+        if unit is not None:
+            return document("unit", unit) if style == "json" else data("\n".join(tables.unit_facts(unit)))
         why = daemon.call(ExplainJob(job=the_job(daemon, which)), Explanation)
     if style == "json":
         return document("explanation", why)

@@ -100,6 +100,9 @@ async def _queue(ask: Ask, line: Line) -> Said:
 
 
 async def _why(ask: Ask, line: Line) -> Said:
+    for unit in (await _call(ask, p.ListDevices(), p.UnitList)).units:
+        if line.words == (unit.unit,):
+            return Said("", tables.unit_facts(unit), "unit", unit)
     why = await _call(ask, p.ExplainJob(job=await _job_of(ask, line)), p.Explanation)
     return Said("", why.lines, "explanation", why)
 
@@ -279,7 +282,7 @@ COMMANDS: dict[str, Command] = {
     "job": Command("job JOB", "one job and its tasks", _job),
     "devices": Command("devices", "lanes and devices: who holds them, until when", _devices),
     "queue": Command("queue", "who waits for which pool, who is next", _queue),
-    "why": Command("why JOB", "why a job waits, for what, who holds that", _why),
+    "why": Command("why JOB|UNIT", "why it waits, for what; or does nothing", _why),
     "audit": Command("audit [N]", "the last commands that changed something", _audit),
     "slowlog": Command("slowlog", "when the daemon's loop stood still, and where", _slowlog),
     "tasks": Command("tasks", "what goes on in the daemon (asyncio tasks)", _tasks),
