@@ -54,7 +54,7 @@ def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
         await page.open(url)
         await page.until(PAINTED)
         assert "autosched tune model.onnx" in await page.ask("document.getElementById('empty').innerText")
-        assert await page.ask("document.getElementById('live').innerText") == "live"
+        await page.until("document.getElementById('live').innerText === 'live'")
         job, _ = await a_measured_job(daemon, tmp_path)
         await page.until("document.getElementById('empty').hidden")
         await page.until("document.querySelector('#jobs tbody').innerText.includes('3/64')")

@@ -81,7 +81,7 @@ export function follow(changed, connection, past = true) {
     }
   }
   const source = new EventSource("/api/feed");
-  source.addEventListener("open", anew);
+  source.addEventListener("open", anew); // once more: what happened before it opened was told to nobody
   source.addEventListener("anew", anew);
   source.addEventListener("message", (event) => {
     const body = JSON.parse(event.data);
@@ -91,4 +91,5 @@ export function follow(changed, connection, past = true) {
   });
   source.addEventListener("error", () => connection("off"));
   addEventListener("pagehide", () => source.close());
+  anew();
 }
