@@ -12,13 +12,14 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # Of `make chaos`, `make fuzz` and `make bench-search`: how much, for example ARGS='--quick'.
 ARGS ?=
 
-.PHONY: demo test seeds fuzz chaos lint bench bench-thesis bench-search clean help
+.PHONY: demo test seeds fuzz chaos docs lint bench bench-thesis bench-search clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
+	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -35,6 +36,11 @@ test: $(VENV)/.development
 
 seeds: $(VENV)/.runtime
 	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)
+
+docs: $(VENV)/.runtime
+	$(PIP) install -e '.[docs]'
+	$(BIN)/sphinx-build -q -W -b html docs docs/_site
+	@echo '== open docs/_site/index.html'
 
 lint: $(VENV)/.development
 	$(BIN)/ruff format --check .
@@ -75,4 +81,4 @@ $(VENV)/.development: $(VENV)/.runtime
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) docs/_site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

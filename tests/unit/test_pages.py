@@ -1,0 +1,81 @@
+"""The pages for users and operators: each command that they tell to type is one, with its options and arguments."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from autosched import config
+from autosched.cli.app import COMMANDS, autosched
+from autosched.cli.tune import settings_options
+from autosched.model import DEFAULT_BACKEND
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/users.md", "docs/operators.md", "docs/command-line.md"]
+
+
+def commands(page: str) -> list[list[str]]:
+    """What is to be typed, as words."""
+    text = (ROOT / page).read_text()
+    lines = re.findall(r"^    (?:\S*/)?(autosched .+)$", text, re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def understand(group: click.Group, words: list[str], parent: click.Context | None = None) -> None:
+    """Parse without running. Raises click.UsageError."""
+    context = group.make_context(group.name, list(words), parent=parent)
+    name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+    assert command is not None
+    if isinstance(command, click.Group):
+        understand(command, rest, context)
+    else:
+        command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_to_be_typed_can_be_typed(page: str) -> None:
+    told = commands(page)
+    assert len(told) > 10 or page != "docs/users.md"
+    for words in told:
+        try:
+            understand(autosched, words)
+        except click.UsageError as error:
+            pytest.fail(f"autosched {shlex.join(words)}: {error.format_message()}")
+
+
+def test_a_mistyped_option_would_be_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        understand(autosched, ["tune", "net.onnx", "--trails", "64"])
+    with pytest.raises(click.UsageError):
+        understand(autosched, ["key", "new", "owner"])
+
+
+def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
+    text = (ROOT / "docs/users.md").read_text()
+    table = dict(re.findall(r"^\| `(--[a-z-]+) [A-Z]+` \| .* \| (.+) \|$", text, re.MULTILINE))
+
+    @click.command()
+    @settings_options
+    def job() -> None: ...
+
+    options = {name for option in job.params for name in option.opts if name.startswith("--")}
+    assert table.keys() <= options
+    assert options - table.keys() == {"--shape", "--option", "--priority", "--deadline"}
+    assert table["--backend"] == f"`{DEFAULT_BACKEND}`"
+    assert all(f"{name} " in text for name in ("--priority", "--deadline", "--shape"))
+
+
+def test_settings_of_the_operators_page_are_settings() -> None:
+    blocks = re.findall(r"^```toml\n(.+?)^```$", (ROOT / "docs/operators.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        assert tomllib.loads(block)
+        config.parse(block, "docs/operators.md")
+
+
+def test_every_command_is_told_somewhere() -> None:
+    told = "".join((ROOT / page).read_text() for page in (*PAGES, "docs/plugins.md"))
+    assert not [name for name in COMMANDS if f"autosched {name}" not in told]
