@@ -230,11 +230,12 @@ class Estimates:
 
     def timeout_s(self, unseen_s: float, asked_s: float | None, expected_s: float | None, stage: str) -> float:
         """When such a step is surely overdue: far beyond what was seen, and not before the time that its user asked
-        for. `unseen_s`: where too few were seen and nobody asked."""
+        for. `unseen_s`: where too few were seen and nobody asked; also the least, if it is less than that."""
         rare_s = None if expected_s is None else self.quantile_s(expected_s, stage, RARE)
         if rare_s is None:
             return asked_s or unseen_s
-        return min(max(asked_s or STEP_TIMEOUT_LEAST_S, OVERRUN * rare_s), STEP_TIMEOUT_MOST_S)
+        least_s = asked_s or min(STEP_TIMEOUT_LEAST_S, unseen_s)
+        return min(max(least_s, OVERRUN * rare_s), STEP_TIMEOUT_MOST_S)
 
     def calibration(self) -> Calibration:
         """How good the estimates were so far."""
