@@ -268,7 +268,7 @@ AUDIT = (
     Column("NO", lambda entry: str(entry.id), right=True),
     Column("WHEN", lambda entry: _when(entry.at)),
     Column("WHO", lambda entry: entry.who, least=8),
-    Column("ROLE", lambda entry: entry.role, wide=True),
+    Column("ROLE", lambda entry: entry.role),
     Column("COMMAND", lambda entry: entry.command),
     Column("OUTCOME", lambda entry: entry.outcome or "?", least=6),
     Column("ABOUT", _audit_about, least=6),

@@ -321,7 +321,7 @@ class Runtime:
             self._advice = None
             why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)
-            log.error("%s", why, exc_info=error)
+            log.warning("how policy %r broke:", policy, exc_info=error)  # that it did is told below
             self.stream.publish(broken)
             self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, "the daemon", broken.reason))
         else:
