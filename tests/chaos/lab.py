@@ -18,7 +18,7 @@ from typing import Any
 
 from autosched.daemon.database import DATABASE
 from autosched.daemon.process import JOB_DIR, kill_strays
-from autosched.errors import DaemonUnreachable
+from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.model import JobId, JobSpec, JobState
 from autosched.protocol import JobList, ListJobs
 from autosched.remote import Daemon
@@ -223,7 +223,7 @@ class User:
         """For ever: so many jobs are active; now and then one of them is cancelled."""
         while True:
             async with self.connected() as daemon:
-                with suppress(DaemonUnreachable):
+                with suppress(DaemonUnreachable, StorageFull):
                     while True:
                         await self.look(daemon)
                         while len(self.active) < jobs:
