@@ -84,4 +84,9 @@ def chaos(told: dict[str, Any]) -> list[str]:
         "| time of jobs whose clients and daemons die, over that undisturbed + noticing + what is made again | 1 |"
         f" {makespan['disturbed_over_allowed']:.2f} |",
         f"| SIGTERM with running steps: gone | 10 s | {matrix['sigterm_s']:.1f} s |",
+        *(
+            ["", f"Missed: {'; '.join(said)}."]
+            if (said := [one for part in parts for one in part.get("missed", ())])
+            else []
+        ),
     ]
