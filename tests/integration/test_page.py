@@ -51,6 +51,7 @@ async def a_measured_job(daemon: Daemon, folder: Path) -> tuple[int, Puppet]:
 
 def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        assert (await daemon.info()).page == url
         await page.open(url)
         await page.until(PAINTED)
         assert "autosched tune model.onnx" in await page.ask("document.getElementById('empty').innerText")

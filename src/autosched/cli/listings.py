@@ -231,6 +231,8 @@ def status(host: str | None, style: str) -> None:
     up, memory = units.duration(info.uptime_s), units.size(info.rss_bytes)
     data(f" autosched {info.version}  process {info.pid}, up {up}, {memory}")
     data(f" at {where}" + (f" and {info.address}" if info.address not in ("", where) else ""))
+    if info.page:
+        data(f" page at {info.page}")
     data(f" state and log in {info.state_dir}" + ("; ends when it has nothing to do" if info.on_demand else ""))
     active = f"{info.jobs_active} of {units.count(info.jobs_total, 'job')} active"
     policy = info.policy + (f" for {info.goal}" if info.goal else "")

@@ -222,6 +222,7 @@ class Daemon:
             self._on_demand,
             addresses,
             resources.warnings,
+            self._page.url if self._page is not None else "",
         )
         self._addresses, self._warnings = addresses, resources.warnings
         self._door = Door(self._settings, admitting(services), self._look_busy)

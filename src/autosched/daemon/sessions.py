@@ -125,6 +125,8 @@ class Services(Struct, frozen=True):
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    page: str = ""
+    """Where browsers look."""
 
     @property
     def config(self) -> Config:
@@ -262,6 +264,7 @@ class UserSession:
             goal=state.goal.value,
             calibration=calibration(state),
             paused=state.paused,
+            page=services.page,
         )
 
     def _policy(self) -> PolicyView:

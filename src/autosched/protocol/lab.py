@@ -38,6 +38,8 @@ class DaemonInfo(Struct, frozen=True):
     calibration: Calibration | None = None
     paused: str = ""
     """Why no steps start; empty when they do."""
+    page: str = ""
+    """Where browsers look; empty when nothing is served."""
 
 
 class Info(Method, frozen=True):

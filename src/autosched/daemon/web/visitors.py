@@ -53,7 +53,7 @@ class Visitors:
             ipaddress.ip_address(host)
         except ValueError:
             raise web.HTTPMisdirectedRequest(
-                text=f"Nobody here is called {host!r}: use the address that the daemon's log names.\n"
+                text=f"Nobody here is called {host!r}: use the address that `autosched status` names.\n"
             ) from None
 
     async def who(self, request: web.Request) -> Who:
