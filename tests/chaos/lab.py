@@ -220,16 +220,17 @@ class User:
                 self.ended += 1
 
     async def keep_busy(self, jobs: int, cancel_ratio: float, **words: Any) -> None:
-        """For ever: so many jobs are active; now and then one of them is cancelled."""
+        """For ever: so many jobs are active; now and then one of those submitted here is cancelled."""
+        own: set[JobId] = set()
         while True:
             async with self.connected() as daemon:
                 with suppress(DaemonUnreachable, StorageFull):
                     while True:
                         await self.look(daemon)
                         while len(self.active) < jobs:
-                            await self.submit(daemon, **words)
+                            own.add((await self.submit(daemon, **words))[0])
                             if self._rng.random() < cancel_ratio:
-                                await self.cancel(daemon, self._rng.choice(list(self.active)))
+                                await self.cancel(daemon, self._rng.choice([job for job in self.active if job in own]))
                         await asyncio.sleep(0.1)
 
     async def rest(self, timeout_s: float) -> None:
