@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from autosched.errors import RequestError
@@ -10,6 +11,7 @@ from autosched_backend_autotvm import match
 from autosched_backend_autotvm.features import KnobFeatures
 from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.search import AutoTvmSearch
+from autosched_backend_autotvm.siblings import Siblings, kernel_of
 from autosched_backend_autotvm.space import Space
 from autosched_backend_autotvm.stores import StoreFeatures, shape_of
 from autosched_backend_autotvm.transfer import Knowledge, Prior
@@ -43,7 +45,7 @@ class AutoTvmMethod:
             whole = template.space()
         except RequestError as error:  # a knob without a value for this task
             raise Unsupported(str(error)) from error
-        space = self.space(whole)
+        space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
         if options.transfer:
             features, shape = KnobFeatures(space), shape_of(site.workload)
@@ -54,7 +56,8 @@ class AutoTvmMethod:
         if not points.fresh(Random(0), 1, ()):
             raise Unsupported(_why_empty(points))
         tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
-        return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping)
+        siblings = Siblings(points, site.elsewhere) if options.transfer and options.tuner == "xgb" else None
+        return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
 
     def space(self, space: Space) -> Space:
         """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""

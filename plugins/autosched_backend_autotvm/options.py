@@ -59,7 +59,8 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     ga_mutation_prob: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """Of each knob of a child."""
     transfer: bool = True
-    """Whether a task's cost model starts with what other tasks of the same template taught (`xgb` only)."""
+    """Whether a task's cost model starts with what other tasks of the same template taught, and a task tries the best
+    of those that differ from it only in what is fused (`xgb` only)."""
 
 
 def wanted(option: str, text: str) -> dict[str, list[object]]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from itertools import islice
 from statistics import median
 from typing import Any, Protocol
 
@@ -10,11 +11,14 @@ import tvm
 
 from autosched.tvm.plateau import Plateau
 from autosched.tvm.tasks import hash_of
+from autosched_backend_autotvm.siblings import Siblings
 from autosched_backend_autotvm.space import Config, Space
 from autosched_backend_autotvm.tuners import Tuner
 
 TRIED_PER_WANTED = 16
 """So many configurations are looked at for each candidate wanted, before the space counts as exhausted."""
+ADOPTED_SHARE = 0.25
+"""At most so much of a round is taken over from siblings, but at least one candidate."""
 
 
 class Template(Protocol):
@@ -51,23 +55,26 @@ class Maker:
         ):  # TVM's, of many kinds: the configuration is illegal in a way that the template cannot foresee
             return None
         found = hash_of(schedule.mod)
-        space = self._space
-        remembered = {"template": space.template, "version": space.version, "config": config, "hash": found}
+        remembered = {**self._space.identity, "config": config, "hash": found}
         trace = [*schedule.trace.as_json(), remembered]
         return json.dumps(trace, default=lambda number: number.value, separators=(",", ":")).encode(), found
 
 
 class AutoTvmSearch:
-    """A fold over what was measured, but for what other tasks teach it.
+    """A fold over what was measured, of this task and, as far as they teach it, of others.
 
-    A candidate remembers its template and the version of it, its configuration and the hash of the scheduled workload,
-    so that nothing has to be applied again to go on from records.
+    A candidate remembers its template and the version of it, its kernel, its configuration and the hash of the
+    scheduled workload, so that nothing has to be applied again to go on from records.
     """
 
-    def __init__(self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int) -> None:
-        self._space, self._tuner = space, tuner
+    def __init__(
+        self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int,
+        siblings: Siblings | None = None,
+    ) -> None:  # fmt: skip
+        self._space, self._tuner, self._siblings = space, tuner, siblings
         self.maker: Making = Maker(workload, template, space)
         self._plateau = Plateau(early_stopping)
+        self._measured: set[int] = set()
         self._spoilt: set[int] = set()
         """Configurations that cannot be applied, or lead to the same schedule as another."""
         self._owners: dict[str, int] = {}
@@ -78,20 +85,34 @@ class AutoTvmSearch:
         chosen: list[bytes] = []
         if self._plateau.over:
             return chosen
+        adopted = self._adopted(count)
+        own = count - len(adopted)
         taken: set[int] = set()
         for _ in range(TRIED_PER_WANTED):
+            if len(chosen) >= own:
+                break
+            # Whatever siblings know, the tuner proposes the same and stands first: so a round that was cut off is
+            # finished as it was begun, although they have gone on meanwhile.
             proposed = self._tuner.propose(count - len(chosen), taken)
             taken.update(proposed)
-            made = (self._new(index) for index in proposed)
-            chosen += [candidate for candidate in made if candidate is not None]
-            if not proposed or len(chosen) >= count:
+            made = (self._new(index) for index in proposed if index not in adopted)
+            chosen += islice((candidate for candidate in made if candidate is not None), own - len(chosen))
+            if not proposed:
                 break
-        return chosen
+        return [*chosen, *adopted.values()]
+
+    def _adopted(self, count: int) -> dict[int, bytes]:
+        """What a round of `count` takes over from siblings."""
+        indices = self._siblings.best(self._measured) if self._siblings is not None else []
+        made = ((index, self._new(index)) for index in indices)
+        new = ((index, candidate) for index, candidate in made if candidate is not None)
+        return dict(islice(new, max(1, int(ADOPTED_SHARE * count))))
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Learn from what this template made; what others, or another version of it, made says nothing here."""
         own = [(index, candidate, s) for candidate, s in measured if (index := self._read(candidate)) is not None]
         self._plateau.update([(candidate, latency_s) for _, candidate, latency_s in own])
+        self._measured.update(index for index, _, _ in own)
         self._tuner.learn([index for index, _, _ in own], [throughput(latency_s) for _, _, latency_s in own])
 
     def _new(self, index: int) -> bytes | None:

@@ -66,6 +66,8 @@ class Space:
     insight: Insight | None = field(default=None, compare=False, repr=False)
     version: str = ""
     """Of the template: under another one, the same configuration may be another schedule."""
+    kernel: str = ""
+    """What is computed, but for what is fused with it: the same for siblings."""
 
     def __post_init__(self) -> None:
         for knob in self.knobs:
@@ -79,6 +81,11 @@ class Space:
     def radices(self) -> tuple[int, ...]:
         """Number of values, knob by knob."""
         return tuple(len(knob.values) for knob in self.knobs)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """In which tasks a configuration means the same."""
+        return {"template": self.template, "version": self.version, "kernel": self.kernel}
 
     @property
     def size(self) -> int:

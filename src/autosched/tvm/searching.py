@@ -1,6 +1,6 @@
 """What a TVM backend adds to the session that all of them share: how candidates are searched for. Loads without TVM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,8 @@ class Site:
     seed: int
     threads: int
     """Cores that the search may use."""
+    elsewhere: Callable[[], Sequence[Mapping[bytes, float]]] = tuple
+    """For each other task of the job, the candidates that worked by now and their latencies in seconds."""
 
 
 class Unsupported(Exception):

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from autosched.backend import Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
+from autosched.tvm.experience import Experience
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import REFERENCE_TIMEOUT_S, UNTUNED, TvmTuner, gist
@@ -56,6 +58,7 @@ class TvmSession:
         for folder in (self.artifacts, self._tasks_dir, self._builds):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
             folder.mkdir(parents=True)
+        self.experience = Experience()
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
         self._method_lock = threading.Lock()
         self._make_method = method
@@ -132,7 +135,8 @@ class TvmSession:
         target = building.load_target(self.target)
         task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
         try:
-            return self._method.search(Site(task, workload, target, task_seed, threads))
+            elsewhere = partial(self.experience.elsewhere, task.task)
+            return self._method.search(Site(task, workload, target, task_seed, threads, elsewhere))
         except Unsupported as error:
             raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
 

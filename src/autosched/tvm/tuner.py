@@ -46,6 +46,7 @@ class TvmTuner:
     def restore(self, records: Sequence[Record]) -> None:
         """Remember what was measured; replayed when the search starts."""
         self._past.extend(records)
+        self._session.experience.tell(self._task.task, ((record.candidate, record.latency_s) for record in records))
         self._note_best(record.best_s for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
@@ -110,7 +111,9 @@ class TvmTuner:
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Feed search, cost model and database."""
         with self._lock:
-            self._started(lease).update([(one.candidate, one.latency_s) for one in measured])
+            found = [(one.candidate, one.latency_s) for one in measured]
+            self._started(lease).update(found)
+            self._session.experience.tell(self._task.task, found)
 
     # How ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from autosched.backend import Lease  # noqa: E402
 from autosched.errors import StepFailed  # noqa: E402
 from autosched.model import JobSpec  # noqa: E402
 from autosched.tvm import tasks  # noqa: E402
+from autosched.tvm.experience import Experience  # noqa: E402
 from autosched.tvm.session import TvmSession  # noqa: E402
 from small import matmul  # noqa: E402
 from unit.tvm.methods import FakeMethod, FakeSearch  # noqa: E402
@@ -25,7 +26,7 @@ def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) 
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
     session._tasks_dir, session.target, session._job = tmp_path, '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
-    session._method_lock, session._method = threading.Lock(), None
+    session._method_lock, session._method, session.experience = threading.Lock(), None, Experience()
     session._make_method = lambda threads: FakeMethod(FakeSearch("a"), ["conv", "softmax"])
     tasks.save(site.workload, tmp_path / "1.json")
     with pytest.raises(StepFailed, match="backend autotvm cannot tune matmul: no template for matmul"):

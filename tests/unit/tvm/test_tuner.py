@@ -8,8 +8,9 @@ import pytest
 
 from autosched.backend import Built, Lease
 from autosched.errors import StepFailed
-from autosched.model import Failure, JobSpec, TaskInfo
+from autosched.model import Failure, JobSpec, Record, TaskInfo
 from autosched.tvm import orders
+from autosched.tvm.experience import Experience
 from autosched.tvm.session import TvmSession
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Killed, Raised, TimedOut
@@ -25,6 +26,7 @@ class FakeSession:
         self.artifacts = folder
         self.options = SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0)
         self.errors: dict[bytes, Exception] = {}
+        self.experience = Experience()
 
     def reference(self, task: TaskInfo, lease: Lease) -> None:
         pass
@@ -85,6 +87,19 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
         assert [one.latency_s for one in measured] == [(s,) for s in latency_s.values()]
         left = {path.read_bytes() for path in tmp_path.iterdir()}
         assert left == set(sorted(latency_s, key=lambda candidate: latency_s[candidate])[:3])
+
+
+def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search_begins(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    records = [
+        Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
+        Record(task=1, trial=1, candidate=b"b"),
+    ]
+    TvmTuner(cast(Any, session), TASK, 0).restore(records)
+    assert session.experience.elsewhere(2) == [{b"a": 2.0}]
+    assert session.experience.elsewhere(1) == []
+    session.experience.tell(1, [(b"a", (4.0,))])
+    assert session.experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"
 
 
 class FakeWorkers:
