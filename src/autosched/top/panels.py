@@ -115,7 +115,7 @@ def curve(points: Sequence[tuple[float, float]], now: float, width: int, height:
     lines = []
     for row in range(height):
         below = (height - 1 - row) * (len(EIGHTHS) - 1)
-        label = units.latency(first) if row == 0 else units.latency(best) if row == height - 1 else ""
+        label = units.latency(first) if row == 0 and spread else units.latency(best) if row == height - 1 else ""
         bar = "".join(EIGHTHS[min(max(level - below, 0), len(EIGHTHS) - 1)] for level in levels)
         lines.append(f"{label:>{LABEL_WIDTH - 1}} {bar}")
     return lines
