@@ -350,6 +350,7 @@ class Clients:
             client.coming = None
         elif client.link is not link:
             return  # it has another one
+        log.info("client of job %d: its connection ended: %s", client.job, why)
         if client.process is None and client.why:  # it was ended
             return self._kill(client, client.why)
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
