@@ -271,7 +271,10 @@ class Scheduler:
             self._forget_tasks(job)
         job.attached, job.state, job.speak_deadline_at = True, JobState.RUNNING, None
         self.state.starting.pop(job.id, None)
-        yield from self._take_load(job, event.load)
+        load = event.load
+        if job.steps:  # their ends are still to come and say this again; else what the client made would count as lost
+            load = replace(load, complete=False, failure=None)
+        yield from self._take_load(job, load)
 
     def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
         """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
