@@ -23,12 +23,12 @@ from autosched.blame import Ward
 from autosched.core.actions import Action, StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.client_session import ClientSession, Parts
-from autosched.daemon.journal import Journal
-from autosched.daemon.progress import Ledger
+from autosched.daemon.clients.session import ClientSession, Parts
+from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import ADD_RECORD, PUT_SPAN, Store
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.store import ADD_RECORD, PUT_SPAN, Store
-from autosched.daemon.verdicts import Verdicts
+from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Refused
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep

@@ -19,16 +19,16 @@ from random import Random
 from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
-from autosched.daemon import backups, database
-from autosched.daemon.acknowledged import Acknowledged
-from autosched.daemon.audit import Audit
-from autosched.daemon.history import ADD
-from autosched.daemon.identity import Who
-from autosched.daemon.journal import Journal
-from autosched.daemon.recovery import recover
-from autosched.daemon.schema import checked
-from autosched.daemon.store import Store, span_rows
-from autosched.daemon.stream import Stream
+from autosched.daemon.access.audit import Audit
+from autosched.daemon.access.identity import Who
+from autosched.daemon.disk import backups, database
+from autosched.daemon.disk.acknowledged import Acknowledged
+from autosched.daemon.disk.history import ADD
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.recovery import recover
+from autosched.daemon.disk.schema import checked
+from autosched.daemon.disk.store import Store, span_rows
+from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Purpose, Record, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Artifact, Span

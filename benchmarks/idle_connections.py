@@ -23,7 +23,8 @@ import psutil
 import uvloop
 
 from autosched import keys
-from autosched.daemon import ground, keyring
+from autosched.daemon import ground
+from autosched.daemon.access import keyring
 from autosched.introduction import introduce
 from autosched.link import Link
 from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello

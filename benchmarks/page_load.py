@@ -27,7 +27,7 @@ import psutil
 import restart_cost
 
 from autosched.backend import Network
-from autosched.daemon import database
+from autosched.daemon.disk import database
 from autosched.link import Link
 from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (

@@ -25,9 +25,9 @@ from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon import backups, database, snapshot
-from autosched.daemon.journal import Journal
-from autosched.daemon.store import Store, span_rows
+from autosched.daemon.disk import backups, database, snapshot
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import Store, span_rows
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Span
@@ -139,7 +139,7 @@ def measured(state: Path) -> dict[str, Any]:
     check_cpu_s = time.process_time() - began_at
     first = start(state)
     began_at = time.monotonic()
-    command = [sys.executable, "-m", "autosched.daemon.keeper", "snapshot", str(state)]
+    command = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(state)]
     subprocess.run(command, check=True, timeout=DEADLINE_S)
     snapshot_s = time.monotonic() - began_at
     runs = [start(state) for _ in range(RUNS)]

@@ -35,10 +35,10 @@ from hypothesis import strategies as st
 
 from autosched import config
 from autosched.daemon import ground
-from autosched.daemon.door import Visitor
-from autosched.daemon.entrance import Entrance
+from autosched.daemon.access.door import Visitor
+from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.main import Daemon as Served
-from autosched.daemon.process import resident_bytes
 from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from autosched.core.events import Event, StepEnded
-from autosched.daemon.journal import Journal
-from autosched.daemon.store import TABLES, span_rows
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import TABLES, span_rows
 from autosched.protocol import Span
 from autosched.sim.world import World
 

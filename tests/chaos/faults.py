@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from autosched.daemon.process import resident_bytes
+from autosched.daemon.clients.process import resident_bytes
 from autosched.errors import Refused
 from autosched.model import JobId, JobState
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans

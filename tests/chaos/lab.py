@@ -16,8 +16,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from autosched.daemon.database import DATABASE
-from autosched.daemon.process import JOB_DIR, kill_strays
+from autosched.daemon.clients.process import JOB_DIR, kill_strays
+from autosched.daemon.disk.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.model import JobId, JobSpec, JobState
 from autosched.protocol import JobList, ListJobs

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autosched.cli.app import run
-from autosched.daemon.process import kill_strays
+from autosched.daemon.clients.process import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon

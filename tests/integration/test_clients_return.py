@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from autosched.core.events import DeadlineReached
-from autosched.daemon import backups, clients
+from autosched.daemon.clients import lives as clients
+from autosched.daemon.disk import backups
 from autosched.errors import AutoschedError, Refused
 from autosched.model import Outcome, Step
 from autosched.protocol import (

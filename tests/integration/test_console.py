@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched.daemon import keyring
+from autosched.daemon.access import keyring
 from autosched.daemon.console import server
 from autosched.daemon.ground import WHEREABOUTS
 from autosched.protocol import AuditList, ListAudit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon import door
+from autosched.daemon.access import door
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.link import Link
 from autosched.protocol import (

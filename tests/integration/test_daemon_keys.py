@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from autosched import keys
 from autosched.blocking import Caller
 from autosched.cli.app import run as command_line
-from autosched.daemon import door, identity, keyring
-from autosched.daemon.door import Visitor
-from autosched.daemon.entrance import Entrance
-from autosched.daemon.failures import FAILURES_MAX
+from autosched.daemon.access import door, identity, keyring
+from autosched.daemon.access.door import Visitor
+from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.keys import Key
@@ -353,7 +353,7 @@ def test_too_many_submissions_are_told_when_to_come_again(tmp_path: Path, monkey
     async def work() -> None:
         async with serving(tmp_path) as served:
             daemon = await user(tmp_path)
-            monkeypatch.setattr("autosched.daemon.admission.WAITING_OF_ONE_MAX", 2)
+            monkeypatch.setattr("autosched.daemon.access.admission.WAITING_OF_ONE_MAX", 2)
             until = asyncio.Event()
             happen = served._runtime.post
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.database import DATABASE
+from autosched.daemon.disk.database import DATABASE
 from autosched.workloads import recorded
 from integration.lab import Lab, ended, lab
 

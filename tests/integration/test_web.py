@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autosched.daemon import keyring
+from autosched.daemon.access import keyring
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.web import feed
 from autosched.daemon.web.app import Site

@@ -98,7 +98,7 @@ def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
 
 ON_THE_WIRE = (
     "wire.py", "link.py", "protocol/*.py", "roles.py", "keys.py", "introduction.py", "blocking.py", "blobs.py",
-    "remote.py", "daemon/*.py", "client/*.py",
+    "remote.py", "daemon/**/*.py", "client/*.py",
 )  # fmt: skip
 RUNS_CODE = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "importlib", "runpy", "code"}
 
@@ -139,8 +139,8 @@ import autosched.tvm.session
 
 
 DECIDES_BY_TIME = (
-    "core/*.py", "client/*.py", "link.py", "daemon/runtime.py", "daemon/client*.py", "daemon/survivors.py",
-    "daemon/guard.py", "daemon/budget.py", "daemon/admission.py", "daemon/door.py",
+    "core/*.py", "client/*.py", "link.py", "daemon/runtime.py", "daemon/clients/*.py",
+    "daemon/devices/guard.py", "daemon/budget.py", "daemon/access/admission.py", "daemon/access/door.py",
 )  # fmt: skip
 
 

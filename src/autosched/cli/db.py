@@ -35,7 +35,7 @@ def _state_dir(settings: Path | None) -> Path:
 @style_option
 def check(settings: Path | None, style: str) -> int:
     """Check every row, and that the files of results are there. Exit code 8: something is damaged."""
-    from autosched.daemon import backups, database
+    from autosched.daemon.disk import backups, database
 
     state_dir = _state_dir(settings)
     path = database.database(state_dir)
@@ -62,7 +62,7 @@ def check(settings: Path | None, style: str) -> int:
 @style_option
 def backup(file: Path | None, settings: Path | None, style: str) -> None:
     """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
-    from autosched.daemon import backups
+    from autosched.daemon.disk import backups
 
     made = backups.make(_state_dir(settings), file)
     if style == "json":
@@ -81,7 +81,8 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     Only while the daemon does not run. The former database is kept. Jobs and records that came after the backup are not
     known any more.
     """
-    from autosched.daemon import backups, database, ground
+    from autosched.daemon import ground
+    from autosched.daemon.disk import backups, database
 
     state_dir = _state_dir(settings)
     if file is None:
@@ -114,7 +115,8 @@ def _list(found: list[Path], style: str) -> None:
 @style_option
 def upgrade(settings: Path | None, style: str) -> None:
     """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
-    from autosched.daemon import backups, ground
+    from autosched.daemon import ground
+    from autosched.daemon.disk import backups
 
     state_dir = _state_dir(settings)
     lock = ground.take_state_dir(state_dir)

@@ -23,7 +23,7 @@ KEYS = (
 def folder_of(config: Path | None) -> Path:
     """Where the daemon with these settings has its keys."""
     from autosched.config import load
-    from autosched.daemon import keyring
+    from autosched.daemon.access import keyring
 
     return keyring.folder_of(load(config))
 
@@ -46,7 +46,7 @@ def new(role: str, config: Path | None) -> None:
     ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
     may everything. A client only works for the job whose token it has.
     """
-    from autosched.daemon import keyring
+    from autosched.daemon.access import keyring
     from autosched.roles import Role
 
     made, path = keyring.make(folder_of(config), Role(role))
@@ -60,7 +60,7 @@ def new(role: str, config: Path | None) -> None:
 @listing_option
 def list_(config: Path | None, style: str) -> None:
     """List the valid keys, the oldest first, without their secrets."""
-    from autosched.daemon import keyring
+    from autosched.daemon.access import keyring
 
     folder = folder_of(config)
     found = keyring.kept(folder)
@@ -74,7 +74,7 @@ def list_(config: Path | None, style: str) -> None:
 @_config
 def revoke(id: str, config: Path | None) -> None:
     """Withdraw a key; who is connected with it has to leave within seconds."""
-    from autosched.daemon import keyring
+    from autosched.daemon.access import keyring
 
     gone = keyring.revoke(folder_of(config), id)
     say(f"The {gone.role} key {gone.id} is not valid any more.")

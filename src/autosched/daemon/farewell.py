@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autosched.core.events import Event, Paused
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.stream import Filter
+from autosched.daemon.telling.stream import Filter
 
 WHY = "the daemon finishes what runs and stops"
 """Of a pause that ends with the daemon."""

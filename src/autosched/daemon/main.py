@@ -19,38 +19,41 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policy import Policy
-from autosched.daemon import database, entrance, ground, logs, repair, service
-from autosched.daemon.admission import Admission
-from autosched.daemon.audit import Audit
-from autosched.daemon.blobs import Blobs
+from autosched.daemon import ground, service
+from autosched.daemon.access import entrance
+from autosched.daemon.access.admission import Admission
+from autosched.daemon.access.audit import Audit
+from autosched.daemon.access.door import Door
+from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.identity import Who
 from autosched.daemon.budget import Budget
-from autosched.daemon.client_session import ClientSession, Parts
-from autosched.daemon.clients import Client, Clients
+from autosched.daemon.clients.lives import Client, Clients
+from autosched.daemon.clients.process import kill_strays
+from autosched.daemon.clients.session import ClientSession, Parts
+from autosched.daemon.clients.survivors import find
 from autosched.daemon.console.server import Console, open_console
-from autosched.daemon.curves import Curves
-from autosched.daemon.door import Door
-from autosched.daemon.entrance import Entrance
+from autosched.daemon.devices.guard import Guard
+from autosched.daemon.devices.quarantine import Quarantine
+from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.disk import database, repair
+from autosched.daemon.disk.blobs import Blobs
+from autosched.daemon.disk.history import History
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.keeper import Keeper
+from autosched.daemon.disk.recovery import recover
+from autosched.daemon.disk.store import Store, span_rows
 from autosched.daemon.farewell import welcome_back
-from autosched.daemon.guard import Guard
-from autosched.daemon.happenings import LoopStalled
-from autosched.daemon.headline import Headline
-from autosched.daemon.history import History
-from autosched.daemon.identity import Who
-from autosched.daemon.journal import Journal
-from autosched.daemon.keeper import Keeper
-from autosched.daemon.process import kill_strays
-from autosched.daemon.pulse import NOTICED_S, Pulse
-from autosched.daemon.quarantine import Quarantine
-from autosched.daemon.recent import Recent
-from autosched.daemon.recovery import recover
 from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, admitting, started_at
-from autosched.daemon.store import Store, span_rows
-from autosched.daemon.survivors import find
-from autosched.daemon.tally import Tally
-from autosched.daemon.usage import Usage
-from autosched.daemon.verdicts import Verdicts
+from autosched.daemon.telling import logs
+from autosched.daemon.telling.curves import Curves
+from autosched.daemon.telling.happenings import LoopStalled
+from autosched.daemon.telling.headline import Headline
+from autosched.daemon.telling.pulse import NOTICED_S, Pulse
+from autosched.daemon.telling.recent import Recent
+from autosched.daemon.telling.tally import Tally
+from autosched.daemon.telling.usage import Usage
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError

@@ -21,12 +21,12 @@ from autosched.core.events import DeadlineReached, Event, PolicyChosen, Resource
 from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
-from autosched.daemon import happenings
 from autosched.daemon.budget import Budget
-from autosched.daemon.journal import WAYS_OUT, Journal, Statement
-from autosched.daemon.store import span_rows
-from autosched.daemon.stream import Stream
-from autosched.daemon.timeline import Timeline
+from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.store import span_rows
+from autosched.daemon.telling import happenings
+from autosched.daemon.telling.stream import Stream
+from autosched.daemon.telling.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
 from autosched.protocol import Span

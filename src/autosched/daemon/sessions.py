@@ -17,25 +17,25 @@ from autosched.config import DEVICE_POOL, Config
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
-from autosched.daemon import inside
-from autosched.daemon.admission import Admission
-from autosched.daemon.audit import Audit
-from autosched.daemon.blobs import Blobs
-from autosched.daemon.clients import Clients
-from autosched.daemon.door import Admit
+from autosched.daemon.access.admission import Admission
+from autosched.daemon.access.audit import Audit
+from autosched.daemon.access.door import Admit
+from autosched.daemon.access.identity import Who
+from autosched.daemon.clients.lives import Clients
+from autosched.daemon.clients.process import resident_bytes
+from autosched.daemon.devices.guard import Guard
+from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.disk.blobs import Blobs
+from autosched.daemon.disk.store import Store
 from autosched.daemon.farewell import wind_down
-from autosched.daemon.guard import Guard
-from autosched.daemon.happenings import SubmissionRefused
-from autosched.daemon.identity import Who
 from autosched.daemon.operations import alter, operate
-from autosched.daemon.process import resident_bytes
-from autosched.daemon.progress import Ledger
-from autosched.daemon.pulse import Pulse
 from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.store import Store
-from autosched.daemon.verdicts import Verdicts
-from autosched.daemon.views import calibration, job_view, unit_views
+from autosched.daemon.telling import inside
+from autosched.daemon.telling.happenings import SubmissionRefused
+from autosched.daemon.telling.progress import Ledger
+from autosched.daemon.telling.pulse import Pulse
+from autosched.daemon.telling.views import calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
 from autosched.model import JobId, JobSpec, encode

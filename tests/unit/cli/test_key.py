@@ -7,7 +7,7 @@ import pytest
 
 from autosched import keys
 from autosched.cli.app import run
-from autosched.daemon.keyring import Keyring
+from autosched.daemon.access.keyring import Keyring
 
 
 @pytest.fixture

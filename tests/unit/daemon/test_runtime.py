@@ -20,12 +20,12 @@ from autosched.core.events import (
     StepEnded,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.daemon import happenings
 from autosched.daemon import runtime as runtime_module
-from autosched.daemon.happenings import Happening
-from autosched.daemon.journal import Journal
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import TABLES, Store
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.store import TABLES, Store
+from autosched.daemon.telling import happenings
+from autosched.daemon.telling.happenings import Happening
 from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon import service
-from autosched.daemon.journal import Journal
+from autosched.daemon.disk.journal import Journal
 from autosched.daemon.service import Manager, passed_listeners
 from autosched.errors import ConfigError
 

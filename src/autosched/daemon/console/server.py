@@ -17,15 +17,16 @@ import msgspec
 from autosched import units
 from autosched.address import UNIX
 from autosched.config import Config, ConsoleConfig
-from autosched.daemon import entrance, ground, identity
+from autosched.daemon import ground
+from autosched.daemon.access import entrance, identity
+from autosched.daemon.access.door import FAILED_S, Door
+from autosched.daemon.access.identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
 from autosched.daemon.console.words import Line, commands
-from autosched.daemon.door import FAILED_S, Door
-from autosched.daemon.happenings import Dropped, Happening
-from autosched.daemon.identity import Who
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, UserSession
-from autosched.daemon.stream import Filter
+from autosched.daemon.telling.happenings import Dropped, Happening
+from autosched.daemon.telling.stream import Filter
 from autosched.errors import AutoschedError, Busy, Refused, RequestError
 from autosched.roles import Role, at_most
 from autosched.version import __version__

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from autosched.daemon.identity import Who
+from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web import health, metrics
 from autosched.daemon.web.board import Board

@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from autosched.core.state import Job
-from autosched.daemon import recent
-from autosched.daemon.curves import Point
-from autosched.daemon.happenings import Happening, StepEnded, StepStarted
-from autosched.daemon.process import resident_bytes
-from autosched.daemon.stream import EVERYTHING, Subscription
-from autosched.daemon.usage import Cause, Spell
-from autosched.daemon.views import job_view, unit_views
+from autosched.daemon.clients.process import resident_bytes
+from autosched.daemon.telling import recent
+from autosched.daemon.telling.curves import Point
+from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
+from autosched.daemon.telling.stream import EVERYTHING, Subscription
+from autosched.daemon.telling.usage import Cause, Spell
+from autosched.daemon.telling.views import job_view, unit_views
 from autosched.daemon.web.shown import Shown
 from autosched.model import JobId, StepId, UnitName
 from autosched.protocol import Span

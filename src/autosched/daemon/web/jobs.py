@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from autosched.backend import EVALUATION, Evaluation
-from autosched.daemon.identity import Who
+from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web.shown import Shown
 from autosched.errors import NotFound

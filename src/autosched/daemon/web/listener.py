@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autosched.config import Config, check_protected
-from autosched.daemon import entrance
+from autosched.daemon.access import entrance
 from autosched.daemon.runtime import spawn
 from autosched.daemon.web.shown import Shown
 from autosched.errors import ConfigError

@@ -12,10 +12,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from autosched.daemon.guard import Guard
+from autosched.daemon.devices.guard import Guard
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.tally import Histogram, Tally
-from autosched.daemon.usage import Usage
+from autosched.daemon.telling.tally import Histogram, Tally
+from autosched.daemon.telling.usage import Usage
 from autosched.model import UnitName
 from autosched.version import __version__
 

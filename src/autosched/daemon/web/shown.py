@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from autosched.daemon.curves import Curves
-from autosched.daemon.door import Door
-from autosched.daemon.recent import Recent
+from autosched.daemon.access.door import Door
 from autosched.daemon.sessions import Services
-from autosched.daemon.tally import Tally
-from autosched.daemon.usage import Usage
+from autosched.daemon.telling.curves import Curves
+from autosched.daemon.telling.recent import Recent
+from autosched.daemon.telling.tally import Tally
+from autosched.daemon.telling.usage import Usage
 
 
 class Shown(Struct, frozen=True):

@@ -19,9 +19,9 @@ from aiohttp import web
 
 from autosched import keys
 from autosched.config import Config
-from autosched.daemon import identity
-from autosched.daemon.door import FAILED_S, Door
-from autosched.daemon.identity import Who
+from autosched.daemon.access import identity
+from autosched.daemon.access.door import FAILED_S, Door
+from autosched.daemon.access.identity import Who
 from autosched.errors import ConfigError, Refused
 from autosched.keys import Key
 from autosched.roles import Role

@@ -1,0 +1,113 @@
+"""The audit trail: every command that changes something, who gave it, and what came of it.
+
+The row is queued before the command is carried out, and so becomes durable in the same transaction as what the command
+does, or earlier. Its outcome follows. A row without outcome was under way when the daemon died.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from autosched.daemon.access.identity import Who
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.telling.happenings import Commanded
+from autosched.daemon.telling.stream import Stream
+from autosched.errors import AutoschedError
+from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
+
+log = logging.getLogger(__name__)
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY, at TEXT, who TEXT, role TEXT, address TEXT,"
+    " command TEXT, about TEXT, outcome TEXT, crc INTEGER) STRICT",
+)
+INSERT = "INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', crc(?1, ?2, ?3, ?4, ?5, ?6, ?7, ''))"
+END = "UPDATE audit SET outcome = ?1, crc = crc(id, at, who, role, address, command, about, ?1) WHERE id = ?2"
+FORGET = "DELETE FROM audit WHERE id <= ?"
+LATEST = "SELECT id, at, who, role, address, command, about, outcome FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
+KEPT_MAX = 200_000
+"""Rows; the oldest make room."""
+ABOUT_CHARS = 500
+UNANSWERED = "not told: its connection was lost"
+SPEC_FIELDS = ("name", "model", "backend", "device", "target", "trials", "priority", "deadline_s", "seed", "external")
+"""Of a submitted job; its options may hold what is nobody else's business."""
+ID_MAX = 2**63 - 1
+
+
+class Audit:
+    """Rows beside the journal, through its writer."""
+
+    def __init__(self, journal: Journal, stream: Stream) -> None:
+        """Before the journal accepts writes."""
+        self._journal, self._stream = journal, stream
+        (last,) = next(journal.rows("SELECT coalesce(max(id), 0) FROM audit"))
+        assert isinstance(last, int)
+        self._last = last
+
+    async def of(self, who: Who, method: Method, work: Awaitable[Struct]) -> Struct:
+        """Carry out a command and keep account of it."""
+        number = self._begin(who, wire_name(type(method)), about(method))
+        outcome = UNANSWERED
+        try:
+            answer = await work
+            outcome = f"job {answer.job}" if isinstance(answer, Submitted) else "done"
+            return answer
+        except AutoschedError as error:
+            outcome = f"{error.code}: {error}"[:ABOUT_CHARS]
+            raise
+        except Exception as error:
+            outcome = f"crashed: {type(error).__name__}"
+            raise
+        finally:
+            self._end(number, outcome)
+
+    def note(self, who: Who, command: str, words: str) -> None:
+        """Keep what happened without being asked over a connection."""
+        self._end(self._begin(who, command, words), "done")
+
+    def _begin(self, who: Who, command: str, words: str) -> int:
+        at = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        self._stream.publish(Commanded(who.name, who.role.value, who.address, command, words))
+        if self._journal.stalled:  # what is refused for lack of disk must not pile up until there is some
+            return 0
+        self._last += 1
+        row = (self._last, at, who.name, who.role.value, who.address, command, words)
+        _unwatched(self._journal.write((INSERT, row), (FORGET, (self._last - KEPT_MAX,)), lazy=True))
+        return self._last
+
+    def _end(self, number: int, outcome: str) -> None:
+        if number:
+            text = outcome.encode(errors="replace").decode()  # names of files need not be text
+            _unwatched(self._journal.write((END, (text, number)), lazy=True))
+
+    async def latest(self, limit: int, before: int | None) -> tuple[AuditEntry, ...]:
+        """The last rows before this one, newest last; with what is not durable yet."""
+        await self._journal.write()
+        rows = await self._journal.read(LATEST, min(before if before is not None else ID_MAX, ID_MAX), limit)
+        fields = AuditEntry.__struct_fields__
+        return tuple(msgspec.convert(dict(zip(fields, row, strict=True)), AuditEntry) for row in reversed(rows))
+
+
+def about(method: Method) -> str:
+    """A command's parameters in JSON, as much as a line may hold."""
+    words: dict[str, object]
+    if isinstance(method, Submit):
+        words = {name: value for name in SPEC_FIELDS if (value := getattr(method.spec, name, None)) is not None}
+    else:
+        words = {name: value for name in method.__struct_fields__ if (value := getattr(method, name)) is not None}
+    text = msgspec.json.encode(words, enc_hook=str).decode()
+    return text if len(text) <= ABOUT_CHARS else text[: ABOUT_CHARS - 1] + "…"
+
+
+def _unwatched(written: asyncio.Future[None]) -> None:
+    """Nobody waits for it; a failure is logged and not raised anywhere."""
+
+    def look(done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("a row of the audit trail is lost: %s", error)
+
+    written.add_done_callback(look)

@@ -1,0 +1,285 @@
+"""Accepts connections, finds out who they are, and keeps out whoever may not come in.
+
+A listener takes no more connections while too many of its visitors have not said who they are: a storm of reconnects
+waits in the kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the
+network never keeps local users out.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from autosched.config import Config, loopback
+from autosched.daemon.access import identity, keyring
+from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.failures import Failures
+from autosched.daemon.access.identity import Who
+from autosched.daemon.access.keyring import Keyring
+from autosched.daemon.runtime import spawn
+from autosched.errors import Refused, RequestError, WireError
+from autosched.keys import Key, proof
+from autosched.link import IN_PROGRESS_MAX, Link
+from autosched.protocol import (
+    FRAME_BYTES,
+    FRAME_BYTES_BEFORE_HELLO,
+    HELLO,
+    NONCE_BYTES,
+    PROTOCOL,
+    Authenticate,
+    Challenge,
+    Hello,
+    Method,
+    Welcome,
+)
+from autosched.roles import Role, may_host
+from autosched.version import __version__
+
+log = logging.getLogger(__name__)
+
+HELLO_S = 5.0
+"""Whoever has not said by then who he is has to leave."""
+STRANGERS_MAX = 64
+"""Connections of one listener that have not said hello; more are not accepted yet."""
+STRANGERS_OF_HOST_MAX = 8
+"""The same from one other machine; more are cut."""
+FAILED_S = 1.0
+"""So long a proof that is wrong waits for its answer."""
+KEYS_S = 2.0
+"""So often the folder with the keys is looked at."""
+ACCEPT_AGAIN_S = 0.2
+BACKLOG = 4_096
+"""Connections that wait in the kernel; a restart of the daemon brings all clients at once."""
+
+Admit = Callable[[Link, Hello, Who], None]
+"""Lets somebody in: gives the link its methods and handler. Raises what Hello is answered with."""
+
+
+@dataclass(eq=False, slots=True)
+class Visitor:
+    """One connection, from its first byte to its last."""
+
+    entrance: Entrance
+    sock: socket.socket
+    host: str
+    """Of another machine; empty for this one, whose users share an address."""
+    room: asyncio.Semaphore
+    """Of those who have not said who they are."""
+    link: Link = field(init=False)
+    who: Who | None = None
+    key: Key | None = None
+    nonces: tuple[bytes, bytes] = (b"", b"")
+
+
+class Door:
+    """All connections of the daemon."""
+
+    def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
+        self.limits, self._admit, self._idle = config.limits, admit, idle
+        self._group = identity.group_id(config.daemon.group)
+        self.keys = Keyring(keyring.folder_of(config))
+        self.failures = Failures()
+        self._visitors: dict[Visitor, None] = {}
+        self._strangers: Counter[str] = Counter()  # by host
+        self._sessions = 0
+        self._work: list[asyncio.Task[None]] = []
+        self.changed: Callable[[str], None] = lambda words: None
+        """Told when keys have come or gone."""
+
+    @property
+    def open(self) -> int:
+        """Connections that stand."""
+        return len(self._visitors)
+
+    async def _watch_keys(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(KEYS_S)
+            self.look_at_keys()
+
+    def look_at_keys(self) -> None:
+        """Notice keys that have come or gone; who came with one that is gone has to leave."""
+        if self.keys.refresh():
+            self.changed(f"{len(self.keys)} keys are valid now")
+            for visitor in list(self._visitors):
+                if visitor.who is not None and visitor.who.key and self.keys.get(visitor.who.key) is None:
+                    visitor.link.refuse(f"the key {visitor.who.key} was withdrawn")
+
+    # Coming in --------------------------------------------------------------------------------------------------------
+
+    def listen(self, entrance: Entrance) -> None:
+        """Let visitors of this listener in, until `shut`."""
+        entrance.listener.setblocking(False)
+        entrance.listener.listen(BACKLOG)
+        self._work.append(spawn(self._accept(entrance), "the door"))
+        if len(self._work) == 1:
+            self._work.append(spawn(self._watch_keys(), "the keys"))
+
+    def shut(self) -> None:
+        """Let nobody in any more."""
+        for work in self._work:
+            work.cancel()
+
+    async def _accept(self, entrance: Entrance) -> None:
+        loop = asyncio.get_running_loop()
+        room = asyncio.Semaphore(STRANGERS_MAX)
+        while True:
+            await room.acquire()
+            try:
+                sock, where = await loop.sock_accept(entrance.listener)
+            except OSError as error:  # no file descriptor is left, or the visitor is gone already
+                room.release()
+                log.warning("a connection cannot be accepted: %s", error)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            host = where[0] if isinstance(where, tuple) and not loopback(where[0]) else ""
+            spawn(self.attend(Visitor(entrance, sock, host, room)), "a connection")
+
+    async def attend(self, visitor: Visitor) -> None:
+        """One connection until its end."""
+        loop = asyncio.get_running_loop()
+        link = visitor.link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1)
+        link.handler = lambda method: self._ask(visitor, method)
+        refused = self._turned_away(visitor)
+        if refused and (visitor.entrance.tls is not None or visitor.host):
+            visitor.sock.close()  # no handshake for somebody who is sent away
+            visitor.room.release()
+            return
+        self._visitors[visitor] = None
+        self._strangers[visitor.host] += 1
+        deadline = loop.call_later(HELLO_S, self._check_hello, visitor)
+        try:
+            with contextlib.suppress(OSError):  # a handshake that fails
+                await loop.connect_accepted_socket(
+                    lambda: link,
+                    visitor.sock,
+                    ssl=visitor.entrance.tls,
+                    ssl_handshake_timeout=HELLO_S if visitor.entrance.tls is not None else None,
+                )
+            if link.closed:
+                return
+            if refused:
+                link.refuse(refused)
+            log.debug("%s left: %s", link.address, await link.wait_closed())
+        finally:
+            deadline.cancel()
+            if visitor.who is None:
+                self._no_stranger(visitor)
+            del self._visitors[visitor]
+            self._idle()
+
+    def _no_stranger(self, visitor: Visitor) -> None:
+        """It has said who it is, or is gone."""
+        visitor.room.release()
+        self._strangers[visitor.host] -= 1
+        if not self._strangers[visitor.host]:
+            del self._strangers[visitor.host]
+
+    def _turned_away(self, visitor: Visitor) -> str:
+        """Why this visitor may not come in; empty when he may."""
+        if len(self._visitors) >= self.limits.connections_max:
+            return f"{len(self._visitors)} connections are open, which is limits.connections_max; try again later"
+        if visitor.host:
+            if self.failures.banned(visitor.host, asyncio.get_running_loop().time()):
+                return "too many wrong keys"
+            if (strangers := self._strangers[visitor.host]) >= STRANGERS_OF_HOST_MAX:
+                return f"{strangers} connections of this host have not said hello"
+        return ""
+
+    def _check_hello(self, visitor: Visitor) -> None:
+        if visitor.who is None:
+            visitor.link.refuse(f"no hello within {HELLO_S:g} s")
+
+    # Who is it --------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, visitor: Visitor, method: Method) -> Struct:
+        match method:
+            case Authenticate():
+                return self._challenge(visitor, method)
+            case Hello():
+                return await self._hello(visitor, method)
+        raise WireError("the first request of a connection is hello, or authenticate before it")
+
+    def _challenge(self, visitor: Visitor, method: Authenticate) -> Challenge:
+        if visitor.key is not None:
+            raise Refused("this connection has named its key already")
+        self.look_at_keys()
+        if not len(self.keys):
+            raise Refused("this daemon knows no keys: connect without one, or make one: autosched key new ROLE")
+        # Whoever has a wrong id learns no more than whoever has a wrong secret, and pays the same.
+        key = self.keys.get(method.key) or Key(Role.VIEWER, method.key, os.urandom(32))
+        visitor.key, visitor.nonces = key, (method.nonce, os.urandom(NONCE_BYTES))
+        return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.entrance.channel))
+
+    async def _hello(self, visitor: Visitor, hello: Hello) -> Welcome:
+        if hello.protocol[0] != PROTOCOL[0]:
+            theirs, ours = (".".join(map(str, version)) for version in (hello.protocol, PROTOCOL))
+            raise Refused(
+                f"{hello.software} speaks protocol {theirs}, this daemon (autosched {__version__}) speaks {ours}:"
+                " install versions that belong together"
+            )
+        if hello.role not in ("user", "client"):
+            raise RequestError(f"no role is named {hello.role!r}; there are: user, client")
+        try:
+            who = await self._whoever(visitor, hello)
+        except Refused:
+            await self._failed(visitor)
+            raise
+        if not (may_host(who.role) if hello.role == "client" else who.role is not Role.CLIENT):
+            raise Refused(f"the key {who.key} has the role {who.role.value}, which cannot come as a {hello.role}")
+        link = visitor.link
+        self._admit(link, hello, who)
+        link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
+        visitor.who = who
+        self._no_stranger(visitor)
+        self._sessions += 1
+        return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
+
+    async def _failed(self, visitor: Visitor) -> None:
+        """Guessing takes time, and on the network comes to an end; the owner of a socket of his own does not wait."""
+        if visitor.entrance.local:
+            return
+        log.warning("%s was refused", visitor.link.address)
+        if visitor.host:
+            self.failures.note(visitor.host, asyncio.get_running_loop().time())
+        await asyncio.sleep(FAILED_S)
+
+    async def _whoever(self, visitor: Visitor, hello: Hello) -> Who:
+        where = visitor.link.address
+        if visitor.key is not None:
+            key = visitor.key
+            wanted = proof(key, "peer", *visitor.nonces, visitor.entrance.channel)
+            if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
+                raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
+            return Who(f"key {key.id}", key.role, where, key.id)
+        if visitor.entrance.local:
+            uid = identity.peer_uid(visitor.sock)
+            return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
+        if visitor.entrance.tls is None and hello.role == "client":
+            return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
+        self.look_at_keys()
+        if visitor.entrance.tls is not None or len(self.keys):
+            raise Refused(
+                "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"
+                " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names"
+            )
+        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.sock)
+        if uid_there is None:
+            raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
+        return Who(f"uid {uid_there}", identity.local_role(uid_there, None), where)
+
+    # Stop -------------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """The daemon stops: close all connections."""
+        links = [visitor.link for visitor in self._visitors if not visitor.link.closed]
+        for link in links:
+            link.close("the daemon stops")
+        await asyncio.gather(*(link.wait_closed() for link in links))

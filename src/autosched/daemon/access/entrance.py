@@ -1,0 +1,123 @@
+"""Where the daemon listens: the unix socket, and TCP on this machine; for others only with TLS and keys."""
+
+import contextlib
+import hashlib
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.address import UNIX
+from autosched.config import Config, check_protected, loopback
+from autosched.daemon import ground
+from autosched.daemon.access import identity, keyring
+from autosched.errors import ConfigError
+
+MAKE_CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=autosched"
+    " -keyout tls.key -out tls.crt"
+)
+
+
+class Entrance(Struct, frozen=True, eq=False):
+    """One listening socket."""
+
+    listener: socket.socket
+    local: bool = False
+    """A unix socket: the kernel says who comes."""
+    tls: ssl.SSLContext | None = None
+    channel: bytes = b""
+    """SHA-256 of the certificate, to which proofs of keys are bound."""
+
+    @property
+    def address(self) -> str:
+        """How to reach it."""
+        if self.local:
+            return f"{UNIX}{self.listener.getsockname()}"
+        return ground.tcp_address(self.listener, tls=self.tls is not None)
+
+
+def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Entrance, ...]:
+    """The listeners that systemd has passed, and of a kind of which it has passed none, the daemon's own.
+
+    Unix sockets come first: clients on this machine use the first one. `held` closes them. Raises ConfigError, Refused.
+    """
+    for listener in passed:
+        held.enter_context(listener)
+    unix = [Entrance(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
+    tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
+    if not unix:
+        unix = [on_unix(held.enter_context(ground.bind_unix(config.socket)), config)]
+        held.callback(config.socket.unlink, missing_ok=True)
+    if not tcp:
+        tcp = [on_tcp(held.enter_context(ground.bind_tcp("daemon.listen", *config.listen())), config)]
+    return (*unix, *tcp)
+
+
+def on_unix(listener: socket.socket, config: Config) -> Entrance:
+    """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
+    group = identity.group_id(config.daemon.group)
+    if group is not None:
+        share(config.socket, group, config)
+    return Entrance(listener, local=True)
+
+
+def share(path: Path, group: int, config: Config) -> None:
+    """Let the group that the settings name use this socket. Raises ConfigError."""
+    try:
+        os.chown(path, -1, group)
+        os.chmod(path, 0o660)
+    except OSError as error:
+        raise ConfigError(
+            f"the socket cannot be given to daemon.group {config.daemon.group!r} ({error.strerror}); the daemon"
+            " must run as root or be a member of it"
+        ) from None
+
+
+def on_tcp(listener: socket.socket, config: Config) -> Entrance:
+    """Serve this socket. Raises ConfigError for one that others can reach and that is not protected."""
+    host = listener.getsockname()[0]
+    check_protected(config.daemon, host, f"the daemon listens on {host}")
+    if config.daemon.tls_certificate:
+        _ask_for_keys(config, f"the daemon listens on {host}", host)
+        context, channel = _tls(config)
+        return Entrance(listener, tls=context, channel=channel)
+    return Entrance(listener)
+
+
+def tls_for_others(config: Config, host: str) -> ssl.SSLContext | None:
+    """How the page is protected at this address; None where only this machine comes. Raises ConfigError."""
+    if loopback(host):
+        return None
+    _ask_for_keys(config, f"the page is at {host}", host)
+    return _tls(config)[0]
+
+
+def _ask_for_keys(config: Config, what: str, host: str) -> None:
+    if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
+        raise ConfigError(
+            f"{what}, which other machines can reach, but no key is in {folder}:"
+            " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
+        )
+
+
+def _tls(config: Config) -> tuple[ssl.SSLContext, bytes]:
+    certificate = Path(config.daemon.tls_certificate).expanduser()
+    private = Path(config.daemon.tls_key).expanduser()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # nobody resumes, and each ticket costs memory
+    try:
+        context.load_cert_chain(certificate, private)
+        first, _, _ = certificate.read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
+        shown = ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN") :] + "-----END CERTIFICATE-----\n")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"daemon.tls_certificate {certificate} and daemon.tls_key {private} cannot be used ({why});"
+            f" make them anew, for example with: {MAKE_CERTIFICATE}"
+        ) from None
+    return context, hashlib.sha256(shown).digest()

@@ -1,0 +1,450 @@
+"""Clients: one process for each job. Started, told what to run, watched, and reported lost exactly once.
+
+A local client is lost when its process is dead and whatever it started is dead too: only then are its units quiet.
+Silence or a refused order therefore only *kill* it. A lost connection is no lost client: it may come back, to this
+daemon or to the next one, and says then which steps it has.
+
+Of an external client only its connection is known. One that hangs up has ended. One that falls silent may go on: its
+steps keep their units until its own watchdog must have killed them (deadline and margin), or an operator says so.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched import units
+from autosched.core.actions import RevokeStep
+from autosched.core.events import ClientAttached, ClientLost, Event
+from autosched.core.scheduler import TURN_S
+from autosched.daemon.clients import survivors
+from autosched.daemon.clients.process import JOB_DIR, Process, kill_strays, sweep
+from autosched.daemon.clients.session import ClientSession
+from autosched.daemon.devices.guard import Guard
+from autosched.daemon.disk.history import History
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.telling.progress import Ledger
+from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
+from autosched.link import Handler, Link
+from autosched.model import JobId, JobLoad, Step
+from autosched.protocol import (
+    CLIENT_METHODS,
+    PROTOCOL,
+    RETURNS_SINCE,
+    SILENCE_S,
+    AskLoad,
+    Done,
+    Goodbye,
+    Hello,
+    Method,
+    Poisoned,
+    Return,
+    Stop,
+    TagRecords,
+)
+from autosched.protocol import RevokeStep as RevokeStepCall
+from autosched.protocol import StartStep as StartStepCall
+
+log = logging.getLogger(__name__)
+
+ORDER_S = 10.0
+"""A client that does not take an order within this time is taken for dead."""
+STOP_S = 0.7
+"""Grace of a client that was told to stop."""
+RETURN_S = 40.0
+"""So soon a client whose connection was lost tries again: its longest pause is 30 s."""
+SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
+"""Clients of an earlier protocol do not know what these are."""
+WEIGH_S = 1.0
+"""So often a client's memory is looked at, where there is a limit."""
+ASK_LOAD_S = 600.0
+"""Bounds what only the scheduler's attach deadline should end."""
+
+
+@dataclass(eq=False)
+class Client:
+    """One client of one job; a job may have several, one after the other."""
+
+    job: JobId
+    token: str
+    process: Process | None = None
+    link: Link | None = None
+    protocol: tuple[int, int] = PROTOCOL
+    temporary: str = ""
+    """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
+    records_before: int = 0
+    """Records of the job when it began."""
+    why: str = ""
+    """Why the daemon ended it; empty when it ended by itself."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    """It has said hello, or is gone."""
+    coming: Link | None = None
+    """Over this connection it is back, but has not said yet which steps it has."""
+
+    @property
+    def lost(self) -> bool:
+        """True when nothing of it is left."""
+        return self.gone.is_set()
+
+
+class Clients:
+    """All clients of this life of the daemon."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        ledger: Ledger,
+        past: History,
+        guard: Guard,
+        folder: Path,
+        session: Callable[["Client", Callable[[], bool]], ClientSession],
+    ) -> None:
+        self._runtime, self._ledger, self._past, self._guard = runtime, ledger, past, guard
+        self._folder = folder
+        self._session = session
+        self._of: dict[JobId, Client] = {}
+        self._to_start: deque[Client] = deque()
+        self._starting = 0
+        self._secret = survivors.secret(folder)
+        self.address = ""
+        """Where clients connect to; set before the first one is started."""
+        self.bytes_max = 0
+        """A client that holds more memory is replaced; 0: no limit."""
+        self.command: Sequence[str] = (sys.executable, "-m", "autosched.client")
+
+    @property
+    def hosted(self) -> tuple[JobId, ...]:
+        """The jobs that have a client."""
+        return tuple(self._of)
+
+    def memory_bytes(self, job: JobId) -> int:
+        """What the job's client holds in memory; 0 when it has none on this machine."""
+        client = self._of.get(job)
+        return client.process.memory_bytes if client is not None and client.process is not None else 0
+
+    # What the scheduler asks for --------------------------------------------------------------------------------------
+
+    def start(self, job: JobId) -> None:
+        """Start the process that hosts the job, when its turn comes.
+
+        A hundred interpreters that start at once would keep the daemon from its work for half a minute, and none of
+        them would be ready before all are: one starts for each core that the daemon has.
+        """
+        client = self._of[job] = Client(job, secrets.token_urlsafe(24), records_before=self._ledger.of(job).records)
+        self._to_start.append(client)
+        self._start_next()
+
+    def _start_next(self) -> None:
+        while self._to_start and self._starting < len(os.sched_getaffinity(0)):
+            client = self._to_start.popleft()
+            if not client.lost:
+                self._starting += 1
+                self._start(client)
+                spawn(self._settle(client), f"start client of job {client.job}")
+
+    async def _settle(self, client: Client) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TURN_S):
+                await client.up.wait()
+        self._starting -= 1
+        self._start_next()
+
+    def _start(self, client: Client) -> None:
+        folder = self._folder / str(client.job)
+        environment = {**os.environ, JOB_DIR: str(folder), "AUTOSCHED_TOKEN": client.token}
+        command = [*self.command, "--connect", self.address, "--job", str(client.job)]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            client.temporary = environment["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-job-")
+            environment["XDG_CACHE_HOME"] = client.temporary  # libraries leave files there, some in HOME else
+            client.process = Process.start(command, environment, folder / survivors.LOG)
+        except OSError as error:
+            self._lose(client, f"it cannot be started: {error}")
+            return
+        survivors.leave_note(folder, client.process, client.token, client.temporary, client.records_before)
+        self._guard_over(client, client.process)
+
+    def _guard_over(self, client: Client, process: Process) -> None:
+        spawn(self._watch(client, process, self._folder / str(client.job)), f"watch client of job {client.job}")
+        if self.bytes_max:
+            spawn(self._weigh(client, process), f"weigh client of job {client.job}")
+
+    def adopt(self, found: Sequence[survivors.Survivor]) -> None:
+        """These clients of an earlier life may come back; the scheduler bounds for how long they are waited for."""
+        for survivor in found:
+            note, job = survivor.note, survivor.job
+            if survivor.process is None:
+                client = Client(job, self.external_token(job))
+            else:
+                client = Client(job, note.token, survivor.process, None, PROTOCOL, note.temporary, note.records_before)
+                self._guard_over(client, survivor.process)
+            client.up.set()
+            self._of[job] = client
+
+    def give_up(self, job: JobId, reason: str) -> None:
+        """Somebody who knows says that the job's client runs nothing any more; it is killed where that is possible."""
+        if (client := self._of.get(job)) is not None:
+            self._kill(client, reason)
+
+    def stop(self, job: JobId, reason: str) -> None:
+        """End the job's client within a second."""
+        if (client := self._of.get(job)) is None:
+            of = self._runtime.state.jobs[job]
+            if of.spec.external and not of.state.ended:  # it never came; the loss of any other is on its way already
+                self._lose(Client(job, ""), reason)
+            return
+        if self._may_run(client):
+            return
+        if client.link is None and client.coming is None and client.up.is_set():
+            reason = f"it did not come back to the restarted daemon ({reason})"
+        client.why = client.why or reason
+        if client.link is not None and not client.link.closed:
+            client.link.notify(Stop(reason=reason[:4_000]))
+            asyncio.get_running_loop().call_later(STOP_S, self._kill, client, reason)
+        else:
+            self._kill(client, reason)
+
+    def start_step(self, step: Step) -> None:
+        """Tell the client to run a step."""
+        client = self._of.get(step.job)  # one that came back did not name the step; else it is lost, or comes back
+        if client is not None and client.link is not None and step.id in self._runtime.state.steps:
+            spawn(self._order(client, client.link, step), f"order step {step.id}")
+
+    def revoke_step(self, action: RevokeStep) -> None:
+        """Tell the client to kill a step."""
+        if (client := self._of.get(action.job)) is not None and client.link is not None:
+            call = RevokeStepCall(step=action.step, reason=action.reason[:4_000])
+            spawn(self._tell(client, client.link, call), f"revoke step {action.step}")
+
+    async def _order(self, client: Client, link: Link, step: Step) -> None:
+        slots = self._runtime.state.slots
+        cores = tuple(core for unit in step.units for core in slots[unit].unit.cores)
+        timeout_s = step.deadline_at - step.started_at
+        sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
+        call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
+        await self._tell(client, link, call)
+
+    def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
+        """Tell the job's client of its records or candidates, if it knows what that means."""
+        if (client := self._of.get(job)) is None or client.link is None or client.link.closed:
+            return
+        if client.protocol >= SINCE[type(news)]:
+            client.link.notify(news)
+
+    async def _tell(self, client: Client, link: Link, method: Method) -> None:
+        try:
+            await link.call(method, Done, timeout_s=ORDER_S)
+        except DaemonUnreachable as error:
+            if not link.closed:  # else it may come back
+                self._break(client, link, f"it did not take {type(method).__name__}: {error}")
+        except AutoschedError as error:
+            self._kill(client, f"it did not take {type(method).__name__}: {error}")
+
+    # Its life ---------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, client: Client, process: Process, folder: Path) -> None:
+        how = await process.wait()
+        strays = await asyncio.to_thread(kill_strays, folder)
+        if strays:
+            log.warning("killed what the client of job %d left behind: %s", client.job, strays)
+        self._lose(client, f"{client.why} ({how})" if client.why else how)
+        if self._runtime.state.jobs[client.job].state.ended:
+            await asyncio.to_thread(sweep, folder)
+
+    async def _weigh(self, client: Client, process: Process) -> None:
+        """Replace a client that leaks before the machine runs out of memory; the next one goes on from the records."""
+        while not client.lost:
+            if (used := process.memory_bytes) > self.bytes_max:
+                most = units.size(self.bytes_max)
+                return self._kill(client, f"it held {units.size(used)} of memory; limits.client_bytes_max is {most}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WEIGH_S):
+                    await client.gone.wait()
+
+    def _kill(self, client: Client, reason: str) -> None:
+        if client.lost:
+            return
+        client.why = client.why or reason
+        if client.process is not None:
+            client.process.kill()
+        elif client.link is not None and not client.link.closed:
+            client.link.abort(reason)
+        else:  # its turn to start has not come, or it is somewhere else
+            self._lose(client, reason)
+
+    def _break(self, client: Client, link: Link, reason: str) -> None:
+        """It does not react. Who it is decides what can be known of it now."""
+        if client.process is not None:
+            self._kill(client, reason)
+        else:
+            link.abort(reason)
+
+    def _lose(self, client: Client, reason: str) -> None:
+        """Nothing of it is left."""
+        if client.lost:
+            return
+        client.gone.set()
+        client.up.set()
+        if self._of.get(client.job) is client:
+            del self._of[client.job]
+            survivors.tear_note(self._folder / str(client.job))
+        if client.temporary:
+            shutil.rmtree(client.temporary, ignore_errors=True)
+        for link in (client.link, client.coming):
+            if link is not None:
+                link.abort(reason)
+        reason = reason.encode(errors="replace").decode()  # names of files need not be text
+        progressed = self._ledger.of(client.job).records > client.records_before
+        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
+
+    def attach(self, link: Link, hello: Hello) -> None:
+        """A client says hello. Raises Refused or NotFound."""
+        if (job := self._runtime.state.jobs.get(hello.job or 0)) is None:
+            raise NotFound(f"there is no job {hello.job}")
+        client = self._of.get(job.id)
+        if job.spec.external and client is None:
+            client = Client(job.id, self.external_token(job.id))
+        if client is None or not hmac.compare_digest(client.token.encode(), hello.token.encode()):
+            raise Refused(f"the token is not that of the client of job {job.id}")
+        if not hello.returns and client.link is not None and not client.link.closed:
+            raise Refused(f"job {job.id} has a client already")
+        if job.state.ended and not (hello.returns and job.steps):
+            raise Refused(f"job {job.id} has ended: it is {job.state.value}")
+        self._of[job.id], client.protocol = client, hello.protocol
+        client.up.set()
+        if job.spec.external:
+            survivors.leave_note(self._folder / str(job.id), None, "", "", 0)
+        session = self._session(client, lambda: client.lost or client.link is not link)
+        link.peer.serves, link.handler = CLIENT_METHODS, session.handle
+        if not hello.returns:
+            client.link = link
+            opening = self._ask_load(client, link)
+        else:
+            if client.link is not None:
+                client.link.abort("it has another connection")
+            client.coming = link
+            link.handler = self._returning(client, link, session)
+            opening = self._await_return(client, link)
+        spawn(self._accompany(client, link, opening), f"client of job {job.id}")
+
+    async def _accompany(self, client: Client, link: Link, opening: Coroutine[None, None, None]) -> None:
+        silence = spawn(self._listen(client, link), f"listen to client of job {client.job}")
+        opened = spawn(opening, f"open client of job {client.job}")
+        why = await link.wait_closed()
+        silence.cancel()
+        opened.cancel()
+        if client.coming is link:
+            client.coming = None
+        elif client.link is not link:
+            return  # it has another one
+        log.info("client of job %d: its connection ended: %s", client.job, why)
+        if client.process is None and client.why:  # it was ended
+            return self._kill(client, client.why)
+        ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
+        grace_s = survivors.HANG_UP_S if ends else RETURN_S
+        asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
+
+    def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
+        """It has not come back. Of an external client that only fell silent, the scheduler bounds the steps."""
+        if client.lost or client.link is not link or client.coming is not None:
+            return
+        if ends or not self._may_run(client):
+            self._kill(client, why)
+
+    def _may_run(self, client: Client) -> bool:
+        """Whether it is at its steps perhaps, where nobody here sees it or can end it."""
+        there = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
+        return not there and survivors.any_in_time(self._runtime.state, client.job, self._runtime.clock())
+
+    def _returning(self, client: Client, link: Link, session: ClientSession) -> Handler:
+        async def handle(method: Method) -> Struct:
+            if not isinstance(method, Return):
+                return await session.handle(method)
+
+            def attached() -> Event:
+                if client.lost or client.coming is not link:
+                    raise Refused(f"the client of job {client.job} was given up, or has another connection")
+                client.link, client.coming = link, None  # not before: no step may be ordered that it has not named
+                self._has_begun(client)
+                return ClientAttached(client.job, method.load, method.steps)
+
+            await self._runtime.post(attached)
+            for step in method.steps:
+                if step not in self._runtime.state.steps:  # if it runs there still, it was given up here
+                    call = RevokeStepCall(step=step, reason="it is over")
+                    spawn(self._tell(client, link, call), f"revoke step {step}")
+            return Done()
+
+        return handle
+
+    async def _await_return(self, client: Client, link: Link) -> None:
+        await asyncio.sleep(ORDER_S)
+        if client.coming is link:
+            link.abort(f"it did not say Return within {ORDER_S:g} s")
+
+    def _has_begun(self, client: Client) -> None:
+        progress = self._ledger.of(client.job)
+        progress.began_at = progress.began_at or self._runtime.clock()
+
+    async def _listen(self, client: Client, link: Link) -> None:
+        """Silence counts only while this end listens."""
+        loop = asyncio.get_running_loop()
+        while True:
+            left_s = link.last_heard_at + SILENCE_S - loop.time()
+            if left_s <= 0 and link.reading:
+                break
+            await asyncio.sleep(max(left_s, 1.0))
+        self._break(client, link, f"it said nothing for {SILENCE_S:g} s")
+
+    async def _ask_load(self, client: Client, link: Link) -> None:
+        try:
+            load = await link.call(AskLoad(), JobLoad, timeout_s=ASK_LOAD_S)
+        except AutoschedError as error:
+            self._kill(client, f"it did not tell its load: {error}")
+            return
+
+        def attached() -> Event | None:
+            if client.lost or link.closed:
+                return None
+            self._has_begun(client)
+            return ClientAttached(client.job, load, ())
+
+        await self._past.recall(client.job)
+        await self._runtime.post(attached)
+
+    async def close(self) -> None:
+        """The daemon stops: end all clients, within a second."""
+        clients = [client for client in self._of.values() if not self._may_run(client)]
+        for client in clients:
+            self.stop(client.job, "the daemon stops")
+        await asyncio.gather(*(client.gone.wait() for client in clients))
+
+    async def leave(self, reason: str) -> None:
+        """The daemon goes and comes back: clients go on with their steps. Those that have not begun, or that would
+        not come back, end within a second."""
+        ending = []
+        for client in list(self._of.values()):
+            job = self._runtime.state.jobs[client.job]
+            if not job.attached or job.state.ended or client.protocol < RETURNS_SINCE:
+                self.stop(client.job, reason)
+                ending.append(client)
+            elif client.link is not None and not client.link.closed:
+                client.link.notify(Goodbye(reason=reason))
+        await asyncio.gather(*(client.gone.wait() for client in ending))
+
+    def external_token(self, job: JobId) -> str:
+        """What the client of an external job shows; it survives restarts of the daemon."""
+        return hmac.new(self._secret, str(job).encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""Whether devices and what is measured on them can be trusted, and what follows."""

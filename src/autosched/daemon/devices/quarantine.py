@@ -1,0 +1,162 @@
+"""Devices that are not to be trusted: kept away from work, mended where a hook can, probed, and given back.
+
+A quarantined device is drained, by the daemon instead of an operator, so it stays so over restarts, and whoever waits
+for it is told why. After a pause, longer each time, its reboot hook is called; when its sentinel then passes, it
+returns. An operator may drain or undrain it meanwhile, which ends all this.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from autosched import units
+from autosched.blame import Ward
+from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.core.state import State
+from autosched.daemon.devices.guard import Guard
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.model import DeviceNote, UnitName
+
+log = logging.getLogger(__name__)
+
+BY = "the daemon"
+_MARK = f"({BY})"
+"""At the end of the reason. That of an operator's drain ends with his own name."""
+SENTINEL = "autosched.client.quiet"
+SENTINEL_S = 30.0
+SAID_MAX = 200
+DEVICE = "AUTOSCHED_DEVICE"
+"""In the environment of a reboot hook: the device's name."""
+
+
+class Pace(Struct):
+    """What the sentinel says."""
+
+    core_s: float
+    memory_s: float
+
+
+class Unwell(Exception):
+    """The device is not as it should be; in words."""
+
+
+def is_quarantined(state: State, unit: UnitName) -> bool:
+    """Whether it was the daemon that drained it."""
+    return state.drained.get(unit, "").endswith(_MARK)
+
+
+class Quarantine:
+    """All devices that are kept away."""
+
+    def __init__(
+        self, runtime: Runtime, guard: Guard, ward: Ward, hooks: Mapping[UnitName, Sequence[str]], hook_s: float
+    ) -> None:
+        """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds."""
+        self._runtime, self._guard, self._ward = runtime, guard, ward
+        self._hooks, self._hook_s = hooks, hook_s
+        self._watched: dict[UnitName, asyncio.Task[None]] = {}
+
+    def enter(self, unit: UnitName, reason: str) -> None:
+        """Keep this device away from work."""
+        if unit not in self._runtime.state.drained:
+            self._watch(unit, self._isolate(unit, reason))
+
+    def resume(self) -> None:
+        """Go on with those of the daemon before; after its pools are declared."""
+        state = self._runtime.state
+        for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
+            reason = state.drained[unit].removeprefix("quarantined: ").partition("; to be probed")[0]
+            pause_s = self._ward.enters(unit, self._runtime.clock())
+            self._watch(unit, self._until_well(unit, reason, pause_s))
+
+    def _watch(self, unit: UnitName, work: Coroutine[Any, Any, None]) -> None:
+        if (before := self._watched.pop(unit, None)) is not None:
+            before.cancel()
+        self._watched[unit] = spawn(work, f"quarantine of {unit}")
+
+    async def _isolate(self, unit: UnitName, reason: str) -> None:
+        pause_s = self._ward.enters(unit, self._runtime.clock())
+        await self._say(unit, reason, pause_s)
+        await self._until_well(unit, reason, pause_s)
+
+    async def _say(self, unit: UnitName, reason: str, pause_s: float) -> None:
+        words = f"quarantined: {reason}; to be probed after {units.duration(pause_s)} {_MARK}"
+
+        def drained() -> Event | None:
+            state = self._runtime.state
+            return UnitDrained(unit, words, BY) if unit not in state.drained or is_quarantined(state, unit) else None
+
+        log.error("%s is %s", unit, words)
+        await self._runtime.post(drained)
+
+    async def _until_well(self, unit: UnitName, reason: str, pause_s: float) -> None:
+        """Wait, treat and probe; an operator's word ends it."""
+        while True:
+            await asyncio.sleep(pause_s)
+            if not is_quarantined(self._runtime.state, unit):
+                return
+            if self._runtime.state.slots[unit].holder is not None:
+                continue  # what ran there when it came in must end first
+            try:
+                await self._treat(unit)
+            except Unwell as error:
+                pause_s = self._ward.probed(unit)
+                await self._say(unit, f"{reason.partition('; at last ')[0]}; at last {error}", pause_s)
+            else:
+                self._ward.leaves(unit, self._runtime.clock())
+                await self._runtime.post(lambda: self._returned(unit))
+                return
+
+    def _returned(self, unit: UnitName) -> Event | None:
+        return UnitReturned(unit, BY) if is_quarantined(self._runtime.state, unit) else None
+
+    async def _treat(self, unit: UnitName) -> None:
+        """Reboot it, then see how it is. Raises Unwell."""
+        if hook := self._hooks.get(unit):
+            log.warning("the reboot hook of %s is called", unit)
+            await run(hook, self._hook_s, {DEVICE: unit}, "its reboot hook")
+        cores = self._runtime.state.slots[unit].unit.cores
+        if not cores:
+            return  # nothing but work can tell how it is: it is on probation, and the next pause is longer
+        words = [sys.executable, "-m", SENTINEL, ",".join(map(str, cores))]
+        said = await run(words, SENTINEL_S, {}, "its sentinel")
+        try:
+            pace = msgspec.json.decode(said, type=Pace)
+        except msgspec.MsgspecError as error:
+            raise Unwell(f"its sentinel said nothing that can be read: {error}") from None
+        self._guard.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())
+        if slow := self._guard.of(unit).slow:
+            raise Unwell(f"its sentinel was {slow}")
+
+
+async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> bytes:
+    """Run a program to its end; returns what it printed. Raises Unwell when it fails or takes too long."""
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+    except OSError as error:
+        raise Unwell(f"{what} cannot be started: {error}") from None
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, complaints = await process.communicate()
+    except TimeoutError:
+        raise Unwell(f"{what} took longer than {timeout_s:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what it left behind
+        await process.wait()
+    if process.returncode:
+        last = complaints.decode(errors="replace").strip().rpartition("\n")[2]
+        raise Unwell(f"{what} ended with exit code {process.returncode}: {last[:SAID_MAX]}")
+    return out

@@ -1,0 +1,190 @@
+"""What failed measurements say of candidates and of devices (`autosched.blame`): kept, told, and acted upon.
+
+A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
+record is. What a client says of a device counts only while the daemon leases that device to it.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from autosched.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
+from autosched.daemon.devices.guard import Guard, is_device
+from autosched.daemon.disk.history import where
+from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.schema import checked
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.telling.happenings import CandidatePoisoned
+from autosched.daemon.telling.progress import Ledger
+from autosched.errors import Damaged, NotFound
+from autosched.model import JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
+from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
+
+TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",)
+PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
+FORGET = "DELETE FROM cases WHERE number = ?"
+BATCH_LEAST = 3
+"""So many candidates that fail together, and none that is good, speak against the device."""
+_CASE = msgspec.msgpack.Decoder(Case)
+
+
+class Tally(Struct):
+    """What a step on a device has measured so far."""
+
+    good: int = 0
+    bad: int = 0
+    """Of those that it tried for the first time."""
+
+
+class Verdicts:
+    """All cases of this daemon, and what speaks against its devices."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        ledger: Ledger,
+        guard: Guard,
+        tell: Callable[[JobId, Poisoned], None],
+        quarantine: Callable[[UnitName, str], None],
+        ward: Ward,
+    ) -> None:
+        """Before the journal accepts writes. `quarantine`: what to do with a device, and why."""
+        self._runtime, self._ledger, self._guard = runtime, ledger, guard
+        self._tell, self._quarantine, self._ward = tell, quarantine, ward
+        self._journal = runtime.journal
+        self.blame = Blame(_cases(self._journal))
+        self._tallies: dict[StepId, Tally] = {}
+
+    # What clients say -------------------------------------------------------------------------------------------------
+
+    def recorded(self, job: JobId, record: Record) -> tuple[Statement, ...]:
+        """A measurement was made. Returns what to write together with its record."""
+        step = self._step(job, record)
+        known = self._ledger.of(job).tasks.get(record.task)
+        if step is None or known is None or record.purpose is Purpose.DEFAULT:
+            return ()
+        failed = record.failure in DOUBTFUL
+        if not failed and not record.latency_s:
+            return ()
+        if (tally := self._tallies.get(step.id)) is None:
+            running = self._runtime.state.steps
+            self._tallies = {one: tally for one, tally in self._tallies.items() if one in running}
+            tally = self._tallies[step.id] = Tally()
+        place = where(self._runtime.state.jobs[job].spec)
+        suspect = Suspect(place, known.info.workload, hashlib.sha256(record.candidate).hexdigest())
+        now, device = self._runtime.clock(), record.device
+        if failed:
+            tally.bad += record.purpose is Purpose.TRIAL
+            self._guard.doubt(device)
+            return self._act(self.blame.failed(suspect, Mishap(device, now, _words(record), job, record.trial)))
+        tally.good += 1
+        self._ward.well(device)
+        return self._act(self.blame.passed(suspect, device, now))
+
+    def ended(self, step: Step, outcome: Outcome, error: str) -> None:
+        """A step is over: one that measured nothing well speaks against its device, though it proves nothing."""
+        tally = self._tallies.pop(step.id, Tally())
+        if len(step.units) != 1 or step.stage != "profile" or tally.good:
+            return
+        who = f"job {step.job}, task {step.task}"
+        if outcome is Outcome.FAILED:
+            self._against(step.units[0], (step.job, step.task), f"{who} failed as a whole: {error[:WORDS_MAX]}")
+        elif tally.bad >= BATCH_LEAST:
+            self._against(step.units[0], (step.job, step.task), f"all {tally.bad} candidates of {who} failed")
+
+    def _step(self, job: JobId, record: Record) -> Step | None:
+        """The step that has made the record: no client speaks of a device that it does not hold."""
+        state = self._runtime.state
+        task = state.jobs[job].tasks.get(record.task)
+        step = state.steps.get(task.step) if task is not None and task.step is not None else None
+        if step is None or record.device not in step.units or not is_device(state.slots[record.device]):
+            return None
+        return step
+
+    # What follows -----------------------------------------------------------------------------------------------------
+
+    def _act(self, finding: Finding) -> tuple[Statement, ...]:
+        poisoned = [case for case in finding.changed if case.poisoned]
+        for case in poisoned:
+            self._runtime.stream.publish(CandidatePoisoned(case.number, case.suspect.workload, case.reason))
+        self._announce(poisoned)
+        for device, case in finding.against:
+            words = f"{case.mishaps[0].words} (job {case.mishaps[0].job}), which passes elsewhere"
+            self._against(device, case.suspect, words, proved=True)
+        return _statements(finding)
+
+    def _against(
+        self, device: UnitName, what: Suspect | tuple[JobId, TaskIndex], words: str, *, proved: bool = False
+    ) -> None:
+        if not is_device(self._runtime.state.slots[device]):
+            return
+        if reason := self._ward.against(device, what, words, self._runtime.clock(), proved=proved):
+            if statements := _statements(self.blame.excuse(device)):
+                self._journal.write(*statements, lazy=True)
+            self._quarantine(device, reason)
+
+    def _announce(self, cases: Iterable[Case], forgiven: bool = False) -> None:
+        """Tell the clients of all jobs that have the same task."""
+        for case in cases:
+            for job in self._runtime.state.active:
+                if where(self._runtime.state.jobs[job].spec) == case.suspect.place:
+                    self._send(job, [case], forgiven)
+
+    def _send(self, job: JobId, cases: Iterable[Case], forgiven: bool = False) -> None:
+        tasks: dict[str, list[TaskIndex]] = {}
+        for index, task in self._ledger.of(job).tasks.items():
+            tasks.setdefault(task.info.workload, []).append(index)
+        notes = [
+            PoisonNote(task, case.suspect.sha256, "" if forgiven else case.reason)
+            for case in cases
+            for task in tasks.get(case.suspect.workload, ())
+        ]
+        for begin in range(0, len(notes), POISON_MAX):
+            self._tell(job, Poisoned(candidates=tuple(notes[begin : begin + POISON_MAX])))
+
+    def tell_all(self, job: JobId) -> None:
+        """The job's network is known: tell its client what it must not run."""
+        workloads = (task.info.workload for task in self._ledger.of(job).tasks.values())
+        self._send(job, self.blame.poisoned(where(self._runtime.state.jobs[job].spec), workloads))
+
+    # What users ask ---------------------------------------------------------------------------------------------------
+
+    def listed(self, limit: int, before: int | None) -> tuple[PoisonView, ...]:
+        """The latest poisoned candidates, newest last."""
+        found = []
+        for case in reversed(self.blame.cases.values()):
+            if case.poisoned and (before is None or case.number < before):
+                found.append(PoisonView(number=case.number, reason=case.reason, **msgspec.structs.asdict(case.suspect)))
+                if len(found) == limit:
+                    break
+        return tuple(reversed(found))
+
+    async def forgive(self, number: int) -> None:
+        """Let a candidate be run again. Raises NotFound."""
+        if (case := self.blame.forgive(number)) is None:
+            raise NotFound(f"no candidate with the number {number} is poisoned; see them with: autosched poison list")
+        self._announce([case], forgiven=True)
+        await self._journal.write((FORGET, (number,)))
+
+
+def _words(record: Record) -> str:
+    said = record.failure.value if record.failure is not None else ""
+    return f"{said}: {record.detail}"[:WORDS_MAX] if record.detail else said
+
+
+def _statements(finding: Finding) -> tuple[Statement, ...]:
+    return (
+        *((PUT, checked(case.number, encode(case))) for case in finding.changed),
+        *((FORGET, (case.number,)) for case in finding.closed),
+    )
+
+
+def _cases(journal: Journal) -> Iterable[Case]:
+    for number, body in journal.rows("SELECT number, body FROM cases ORDER BY number"):
+        assert isinstance(body, bytes)
+        try:
+            yield _CASE.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{journal.path}: case {number} is damaged ({error}). {WAYS_OUT}") from None

@@ -1,0 +1,187 @@
+"""Copies of the database, made while the daemon writes to it, each checked row by row before it counts as one.
+
+A copy holds all jobs, events and records. Models and results lie in files beside the database, by the hash of their
+content; nothing ever changes or removes them, so that every copy finds those it names.
+"""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from autosched.daemon.clients import survivors
+from autosched.daemon.disk import check, database, schema, snapshot
+from autosched.daemon.disk.acknowledged import Acknowledged
+from autosched.daemon.disk.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
+from autosched.errors import ConfigError, NotFound
+
+PREFIX = "autosched-"
+SIDES = ("", "-wal", "-shm")
+
+
+def all_of(state_dir: Path) -> list[Path]:
+    """The newest first."""
+    return sorted(database.backups(state_dir).glob(f"{PREFIX}*.db"), reverse=True)
+
+
+def newest(state_dir: Path) -> Path | None:
+    """The last one that was made."""
+    return next(iter(all_of(state_dir)), None)
+
+
+def commits(path: Path) -> int | None:
+    """How many commits it holds; None when it cannot be read."""
+    try:
+        with contextlib.closing(open_beside(path)) as db:
+            return commits_of(db)
+    except UNREADABLE:
+        return None
+
+
+def there(path: Path) -> Path:
+    """The same path. Raises NotFound when nothing is there."""
+    if not path.exists():
+        raise NotFound(f"there is no database at {path}; name the daemon's settings with -c")
+    return path
+
+
+def stamp() -> str:
+    """This moment, as part of a name."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Path:
+    """Copy the database as it is at this moment; `keep`: of earlier ones so many stay. Raises Damaged, ConfigError and
+    NotFound."""
+    path = there(database.database(state_dir))
+    if to is None:
+        database.backups(state_dir).mkdir(mode=0o700, exist_ok=True)
+        to = database.backups(state_dir) / f"{PREFIX}{stamp()}.db"
+    elif to.exists():
+        raise ConfigError(f"{to} exists; name a file that does not")
+    new = to.with_name(f"{to.name}.new")
+    new.unlink(missing_ok=True)
+    try:
+        with _read(path) as db:
+            _copy(db, new)
+        verify(new)
+        flush(new)
+        new.rename(to)
+    except OSError as error:
+        raise ConfigError(f"{to} cannot be written ({error}); free some space there, or name another place") from None
+    finally:
+        new.unlink(missing_ok=True)
+    for old in all_of(state_dir)[keep:] if keep is not None else ():
+        old.unlink(missing_ok=True)
+    return to
+
+
+def _copy(db: sqlite3.Connection, to: Path) -> None:
+    db.execute("COMMIT")  # of reading: a copy is one transaction by itself
+    try:
+        db.execute("VACUUM INTO ?", (str(to),))
+    except sqlite3.Error as error:
+        if may_pass(error):
+            raise OSError(str(error)) from None
+        raise
+
+
+def look(path: Path, files: Path | None = None) -> check.Findings:
+    """Check all of a database as it is at this moment; `files`: also whether those that it names are there. Raises
+    Damaged when it is no database, and ConfigError."""
+    acknowledged = Acknowledged(path).read()  # first: what is committed meanwhile is more and never less
+    with _read(path) as db:
+        schema.version(db, path)
+        found = check.check(db, acknowledged)
+        if files is not None:
+            found = replace(found, damage=(*found.damage, *check.missing(db, files)))
+    return found
+
+
+def verify(path: Path) -> check.Findings:
+    """The same; raises Damaged also when anything is damaged."""
+    found = look(path)
+    if found.damage:
+        raise found.error(path)
+    return found
+
+
+class Upgraded(Struct, frozen=True):
+    """The form of a database before and after, and where it is kept as it was; empty when nothing was done."""
+
+    before: int
+    after: int
+    backup: str = ""
+
+
+def upgrade(state_dir: Path) -> Upgraded:
+    """Bring the database to the present form; only while no daemon runs. Raises Damaged, ConfigError and NotFound."""
+    path = there(database.database(state_dir))
+    before = verify(path).format
+    if before in (0, schema.VERSION):  # 0: its first life ended before it was made
+        return Upgraded(before, before)
+    backup = make(state_dir)
+    Journal(path, *database.TABLES).close()
+    verify(path)
+    return Upgraded(before, schema.VERSION, str(backup))
+
+
+def restore(state_dir: Path, backup: Path) -> Path | None:
+    """Put a backup in the database's place; only while no daemon runs. Returns where the former one is now, if there
+    was one. Raises Damaged, ConfigError and NotFound."""
+    if not backup.is_file():
+        raise NotFound(
+            f"there is no backup at {backup}; autosched db restore without a name lists those that there are"
+        )
+    verify(backup)
+    path = database.database(state_dir)
+    new = path.with_name(f"{path.name}.new")
+    try:
+        shutil.copyfile(backup, new)
+        flush(new)
+        former = set_aside(state_dir, "replaced")
+        new.rename(path)
+        flush(path.parent)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be replaced ({error.strerror}); nothing was changed") from None
+    return former
+
+
+def set_aside(state_dir: Path, why: str) -> Path | None:
+    """Move the database away, with all that is true only of it, so that another can take its place. Returns where it is
+    now; None: there was none."""
+    path = database.database(state_dir)
+    there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), Acknowledged(path).path) if side.exists()]
+    snapshot.forget(database.snapshots(state_dir))
+    survivors.disown(state_dir / "jobs")
+    if not there:
+        return None
+    folder = state_dir / f"{why}-{stamp()}"
+    folder.mkdir(mode=0o700)
+    for side in there:
+        side.rename(folder / side.name)
+    return folder / path.name
+
+
+def flush(path: Path) -> None:
+    """A file, or a folder's names, to the disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        with contextlib.closing(open_beside(path)) as db:
+            yield db
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None

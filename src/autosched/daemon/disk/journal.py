@@ -1,0 +1,365 @@
+"""The database: events in order, what was decided on each, and in the same transactions whatever must be as durable.
+
+One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
+not depend on how slow the disk flushes. A write is acknowledged after its commit (WAL, synchronous=FULL).
+
+A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
+version of a policy, or a policy that is not installed any more, cannot make it diverge.
+
+Rows carry checksums and the numbers of events have no gaps (`schema.py`); how much was acknowledged is also kept beside
+the database (`acknowledged.py`), since a damaged write-ahead log lets commits vanish without a trace.
+"""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from autosched.core.events import Event
+from autosched.daemon.disk import schema
+from autosched.daemon.disk.acknowledged import Acknowledged, Mark
+from autosched.daemon.telling.tally import QUICK_BOUNDS_S, Histogram
+from autosched.errors import AutoschedError, ConfigError, Damaged
+from autosched.model import Step
+
+log = logging.getLogger(__name__)
+
+Statement = tuple[str, tuple[object, ...]]
+T = TypeVar("T")
+
+RETRY_S = 0.5
+BATCH_MAX = 1_000
+LAZY_S = 0.01
+"""What nobody waits for lets so much time pass, in case that an event comes which would have to wait for its commit."""
+LAZY_MAX = 32
+"""So much of it waits for nothing: a connection takes no more while so many of its messages are under way."""
+TRANSIENT = {
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+}  # fmt: skip
+"""Errors that may pass: the disk is full or does not answer."""
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file can raise."""
+FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
+"""What a statement can raise: the last three for values that SQLite cannot hold."""
+
+EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
+
+WAYS_OUT = (
+    "Nothing was changed. Put back a backup: autosched db restore; or go on without what is damaged, of which a copy is"
+    " kept: autosched serve --accept-data-loss"
+)
+
+Decided = tuple[Step, ...]
+Row = tuple[float, bytes, bytes]
+"""When, the event, and the steps that were started on it, encoded."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    statements: tuple[Statement, ...]
+    row: Row | None
+    lazy: bool
+    done: asyncio.Future[None]
+
+
+class Journal:
+    """The open database. Everything but the writer thread's own part is called from the event loop."""
+
+    def __init__(self, path: Path, *tables: str, beside: bool = False) -> None:
+        """Open or create the file; `tables` are further statements that make its schema. `beside`: only to be read as
+        it is at this moment, whoever writes to it. Raises Damaged or ConfigError."""
+        self.path = path
+        self.stalled = ""
+        """Why nothing can be written now; empty when all is well."""
+        self.stalls = asyncio.Event()
+        """Set while nothing can be written."""
+        self.worry = ""
+        """What else is wrong with it: nothing is lost, but something is not as it should be."""
+        self.seq = 0
+        """Number of the last durable event."""
+        self.written = 0
+        """Writes of this life."""
+        self.turns = 0
+        """How often the writer went round, with success or without: it is alive while this grows."""
+        self.commit_s = Histogram(QUICK_BOUNDS_S)
+        """How long commits took; counted in the writer's thread."""
+        try:
+            self._db = open_beside(path) if beside else _connect(path, tables)
+            self.commits = commits_of(self._db)
+        except UNREADABLE as error:
+            raise unreadable(path, error) from None
+        self._acknowledged = Acknowledged(path)
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._torn: Exception | None = None
+        """Why an event could not be written: what came after it was decided on what the disk does not know."""
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reader = ThreadPoolExecutor(1, "reader")
+        self._reading: sqlite3.Connection | None = None
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """To be used before `start`."""
+        assert self._thread is None, "the connection is the writer's"
+        return self._db
+
+    def replay(self, after: int = 0) -> Iterator[tuple[float, Event, Decided | None]]:
+        """The events after this one in order, each checked, with the steps started on it; None: the row is older than
+        that column.
+
+        Raises Damaged. To be exhausted before `start`.
+        """
+        self.seq = after
+        try:
+            sql = "SELECT seq, now, event, crc, started FROM journal WHERE seq > ? ORDER BY seq"
+            rows = self._db.execute(sql, (after,))
+            for seq, now, event, crc, started in rows:
+                self.seq += 1
+                if seq != self.seq:
+                    raise self._damaged(f"row {self.seq} is missing")
+                if crc != schema.journal_crc(seq, now, event, started):
+                    raise self._damaged(f"the checksum of row {seq} does not match")
+                try:
+                    decoded = EVENT.decode(event)
+                    steps = None if started is None else STEPS.decode(started)
+                except msgspec.MsgspecError as error:
+                    raise self._damaged(f"row {seq} is no event of this version: {error}") from None
+                yield now, decoded, steps
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"{self.path} is damaged: {what}. {WAYS_OUT}")
+
+    def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:
+        """Read before `start`, at once."""
+        try:
+            yield from self._db.execute(sql, params)
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
+
+    async def read(self, sql: str, *params: object, limit: int = -1) -> list[tuple[object, ...]]:
+        """Up to `limit` rows of what is committed, read in a thread of its own."""
+
+        def fetch() -> list[tuple[object, ...]]:
+            if self._reading is None:
+                self._reading = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10.0)
+            cursor = self._reading.execute(sql, params)
+            return cursor.fetchall() if limit < 0 else cursor.fetchmany(limit)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, fetch)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to accept writes; inside the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread.start()
+
+    def append(
+        self,
+        now: float,
+        event: Event,
+        started: Decided = (),
+        also: tuple[Statement, ...] = (),
+    ) -> asyncio.Future[None]:
+        """Write an event, the steps started on it and what belongs to them; done when durable. While the disk is full
+        it waits. One that cannot be written for another reason takes all later ones with it."""
+        return self._put(also, (now, msgspec.msgpack.encode(event), msgspec.msgpack.encode(started)))
+
+    def write(self, *statements: Statement, lazy: bool = False) -> asyncio.Future[None]:
+        """Write in one transaction; done when durable. Without statements: when everything before is durable.
+
+        A lazy write is for what only has to be durable together with the next event.
+        """
+        return self._put(statements, None, lazy)
+
+    def _put(self, statements: tuple[Statement, ...], row: Row | None, lazy: bool = False) -> asyncio.Future[None]:
+        assert self._loop is not None, "the journal is not started"
+        done = self._loop.create_future()
+        self._queue.put(_Entry(statements, row, lazy, done))
+        return done
+
+    def close(self) -> None:
+        """Write what is outstanding, unless the disk is full, and close. Blocks for a moment."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout=2.0)
+        self._reader.submit(self._close_reading)
+        self._reader.shutdown()
+        if self._thread is None or not self._thread.is_alive():
+            self._db.close()
+            self._acknowledged.close()
+
+    def _close_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+
+    # In the writer thread ---------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        batch: list[_Entry] = []
+        open_ = True
+        while open_ or batch:
+            batch, open_ = self._gather(batch, open_)
+            self.turns += 1
+            began_at = time.monotonic()
+            try:
+                self._commit(batch)
+            except FAULTS as error:
+                batch = self._after_error(batch, error)
+                if not open_:
+                    return
+            else:
+                self.commit_s.add(time.monotonic() - began_at)
+                self._settle([(entry, None) for entry in batch], "")
+                batch = []
+
+    def _gather(self, batch: list[_Entry], open_: bool) -> tuple[list[_Entry], bool]:
+        """Add what has arrived; wait for something to arrive, or after a failure for a moment."""
+        retrying = bool(batch)
+        timeout_s = RETRY_S if retrying else None
+        lazy = not retrying
+        until = 0.0
+        while open_ and (retrying or len(batch) < BATCH_MAX):
+            try:
+                entry = self._queue.get(timeout=timeout_s)
+            except queue.Empty:
+                break
+            if entry is None:
+                open_ = False
+            else:
+                batch.append(entry)
+                lazy = lazy and entry.lazy and len(batch) < LAZY_MAX
+            until = until or time.monotonic() + LAZY_S
+            timeout_s = max(0.0, until - time.monotonic()) if lazy else 0.0
+        return batch, open_
+
+    def _commit(self, batch: list[_Entry]) -> None:
+        db, seq, commits = self._db, self.seq, self.commits
+        if not any(entry.row or entry.statements for entry in batch):
+            return
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for entry in batch:
+                if entry.row is not None:
+                    if self._torn is not None:
+                        raise self._torn
+                    seq += 1
+                    now, event, started = entry.row
+                    crc = schema.journal_crc(seq, now, event, started)
+                    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, now, event, crc, started))
+                for sql, params in entry.statements:
+                    db.execute(sql, params)
+            db.execute(schema.COUNT_COMMIT)
+            db.execute("COMMIT")
+        except FAULTS:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self.seq, self.commits, self.written = seq, commits + 1, self.written + len(batch)
+        self._acknowledged.write(Mark(self.commits, self.seq))
+
+    def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
+        """Returns what is to be tried again."""
+        if may_pass(error):
+            self._settle([], f"{self.path} cannot be written ({error}); free some space on its disk")
+            return batch
+        for number, entry in enumerate(batch):  # find out whose fault it is
+            try:
+                self._commit([entry])
+            except FAULTS as its_own:
+                if may_pass(its_own):
+                    return batch[number:]
+                if entry.row is not None:
+                    self._torn = its_own
+                self._settle([(entry, its_own)], "")
+            else:
+                self._settle([(entry, None)], "")
+        return []
+
+    def _settle(self, entries: list[tuple[_Entry, Exception | None]], stalled: str) -> None:
+        assert self._loop is not None
+        if entries or stalled != self.stalled:
+            self._loop.call_soon_threadsafe(self._resolve, entries, stalled)
+
+    # Back in the loop -------------------------------------------------------------------------------------------------
+
+    def _resolve(self, entries: list[tuple[_Entry, Exception | None]], stalled: str) -> None:
+        if stalled != self.stalled:
+            log.log(logging.ERROR if stalled else logging.WARNING, "%s", stalled or "storing works again")
+            self.stalled = stalled
+            if stalled:
+                self.stalls.set()
+            else:
+                self.stalls.clear()
+        for entry, error in entries:
+            if entry.done.done():
+                continue
+            if error is None:
+                entry.done.set_result(None)
+            else:
+                entry.done.set_exception(error)
+
+
+def open_beside(path: Path) -> sqlite3.Connection:
+    """Only to read, all tables as of the same moment, while a daemon may be writing. Raises what is in UNREADABLE."""
+    uri = path.absolute().as_uri()
+    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        schema.add_functions(db)
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def commits_of(db: sqlite3.Connection) -> int:
+    """How many commits a daemon has made in it; 0 for a database of a form that did not count them."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'header'").fetchone() is None:
+        return 0
+    row = db.execute("SELECT count FROM header WHERE name = ?", (schema.COMMITS,)).fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def _connect(path: Path, tables: tuple[str, ...]) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        schema.version(db, path)
+        schema.add_functions(db)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        schema.prepare(db, path, tables)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether it is for lack of space or rights, and not for what is in the file."""
+    code: int = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own layer have none
+    return code & 0xFF in TRANSIENT
+
+
+def unreadable(path: Path, error: Exception) -> AutoschedError:
+    """What an error of SQLite means before anything is served."""
+    if may_pass(error):
+        return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
+    return Damaged(f"{path} is not a usable database ({error}). {WAYS_OUT}")

@@ -1,0 +1,104 @@
+"""What the rows of a database come to: from the newest snapshot, and the rows after it.
+
+The daemon does this when it starts, and the process that makes the next snapshot does the same.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from autosched import policies
+from autosched.core.policy import INTERLEAVED
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.budget import Budget
+from autosched.daemon.disk import snapshot
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.snapshot import PackedProgress, Snapshot
+from autosched.daemon.disk.store import Store
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.telling.progress import Ledger
+from autosched.model import JobId
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The past, ready to go on."""
+
+    runtime: Runtime
+    ledger: Ledger
+    replayed: int
+    """Events after the snapshot."""
+
+
+def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Recovered:
+    """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
+    found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq))
+    installed = policies.Installed()
+    if found is None:
+        runtime = Runtime(journal, Scheduler(policies=installed, guard=budget), budget)
+    else:
+        log.info("the snapshot of event %d is used", found.seq)
+        policy = installed.get(found.policy) or INTERLEAVED
+        scheduler = Scheduler(policy, policies=installed, guard=budget, state=found.state)
+        runtime = Runtime(journal, scheduler, budget)
+        runtime.replaced = found.replaced
+        runtime.sharing.update(dict.fromkeys(found.sharing))
+    ledger = _ledger(journal, found)
+    return Recovered(runtime, ledger, runtime.replay(found.seq if found is not None else 0))
+
+
+def take(journal: Journal, past: Recovered) -> Snapshot:
+    """What was recovered as a snapshot; before anything happens to it."""
+    runtime = past.runtime
+    ((records,),) = journal.rows("SELECT coalesce(max(rowid), 0) FROM records")
+    assert isinstance(records, int)
+    return Snapshot(
+        seq=journal.seq,
+        policy=runtime.scheduler.policy.name,
+        replaced=runtime.replaced,
+        sharing=tuple(runtime.sharing),
+        state=runtime.state,
+        jobs=_packed(past.ledger),
+        prints=_prints(journal),
+        records=records,
+        crc=_row_crc(journal, journal.seq) or 0,
+    )
+
+
+def _packed(ledger: Ledger) -> dict[JobId, msgspec.Raw]:
+    kept = {job: packed.raw for job, packed in ledger.kept.items() if isinstance(packed, PackedProgress)}
+    return kept | {job: PackedProgress.of(progress).raw for job, progress in ledger.known.items()}
+
+
+def _row_crc(journal: Journal, seq: int) -> int | None:
+    rows = [crc for (crc,) in journal.rows("SELECT crc FROM journal WHERE seq = ?", seq)]
+    return rows[0] if rows and isinstance(rows[0], int) else None
+
+
+def _prints(journal: Journal) -> dict[JobId, tuple[int, int]]:
+    """Of each job's network and marks."""
+    sql = (
+        "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
+        " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
+    )
+    return {job: (network, marks) for job, network, marks in journal.rows(sql)}  # type: ignore[misc]
+
+
+def _ledger(journal: Journal, found: Snapshot | None) -> Ledger:
+    """Count what was stored since; all of it for jobs of which something changed that had been counted."""
+    ledger, store = Ledger(), Store(journal)
+    if found is None:
+        ledger.load(store)
+        return ledger
+    prints = _prints(journal)
+    anew = {job: None for job in prints.keys() | found.prints.keys() if prints.get(job) != found.prints.get(job)}
+    ledger.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
+    for job, network, trials in store.networks(anew):
+        ledger.of(job).plan(network, trials)
+    for record in store.found(found.records, anew):
+        ledger.of(record.job).add(record)
+    return ledger

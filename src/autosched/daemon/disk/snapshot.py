@@ -1,0 +1,192 @@
+"""What all rows up to one of them come to, so that a restart has only the later ones to replay.
+
+Snapshots are made of the database alone, by a process that does what a restart does (`keeper.py`): what is in one is
+what a replay gives, and the daemon is not held up. They are files beside the database that can be deleted at any time.
+A damaged one, one of another version and one that is ahead of the database are passed over.
+"""
+
+import logging
+import os
+import struct
+import zlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, inspect
+
+from autosched.core.estimates import RATIOS, JobTimes, Mean, Ratios
+from autosched.core.state import State
+from autosched.daemon.telling.progress import JobProgress
+from autosched.model import JobId
+
+log = logging.getLogger(__name__)
+
+FOLDER = "snapshots"
+KEEP = 2
+MAGIC = b"autosched snapshot\n"
+_SUMS = struct.Struct(">II")
+VERSION = 1
+"""To be raised when the same rows come to something else than before, although its form is the same."""
+
+
+class Snapshot(Struct, frozen=True):
+    """All that is kept in memory between two events."""
+
+    seq: int
+    """The last event in it."""
+    policy: str
+    replaced: str
+    sharing: tuple[JobId, ...]
+    state: State
+    jobs: dict[JobId, msgspec.Raw]
+    """How far each job is."""
+    prints: dict[JobId, tuple[int, int]]
+    """Of what may change of a job although it was counted: its network, and the marks of its records."""
+    records: int
+    """The last record in it, by its place in the table."""
+    crc: int
+    """Of the last event's row: a database with another one there has another past."""
+
+
+def _plain(value: object) -> object:
+    """What msgspec does not know, as something that it knows."""
+    if isinstance(value, deque):
+        return list(value)
+    raise NotImplementedError(f"no snapshot can hold a {type(value).__name__}")
+
+
+def _again(kind: Any, value: object) -> object:
+    """The other way round."""
+    origin, words = get_origin(kind) or kind, get_args(kind)
+    if origin is deque:
+        return deque(msgspec.convert(value, list[float]), RATIOS)
+    if origin is Counter:
+        return Counter(msgspec.convert(value, dict[str, int]))
+    if origin is defaultdict:
+        return defaultdict(words[1], msgspec.convert(value, dict[words[0], words[1]], dec_hook=_again))  # type: ignore[valid-type]
+    raise NotImplementedError(f"no snapshot can hold a {kind}")
+
+
+_DECODER = msgspec.msgpack.Decoder(Snapshot, dec_hook=_again)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+_PROGRESS = msgspec.msgpack.Decoder(JobProgress, dec_hook=_again)
+_HIDDEN = (JobTimes, Mean, Ratios, JobProgress)
+"""Classes that stand behind types which msgspec does not look into."""
+
+
+def _shape(kind: Any, seen: dict[Any, None]) -> Iterator[str]:
+    """Names and types of everything in it: another version's snapshot cannot be taken for one of ours."""
+    yield type(kind).__name__
+    if isinstance(kind, inspect.StructType | inspect.DataclassType):
+        if kind.cls in seen:
+            return
+        seen[kind.cls] = None
+        for field in kind.fields:
+            yield field.name
+            yield from _shape(field.type, seen)
+    elif isinstance(kind, inspect.EnumType):
+        yield from (str(member) for member in kind.cls)
+    for part in ("key_type", "value_type", "item_type"):
+        if (inner := getattr(kind, part, None)) is not None:
+            yield from _shape(inner, seen)
+    for part in ("item_types", "types"):
+        for inner in getattr(kind, part, ()):
+            yield from _shape(inner, seen)
+
+
+@cache
+def shape() -> int:
+    """The form of all that a snapshot holds, as a number."""
+    seen: dict[Any, None] = {}
+    words = [word for kind in inspect.multi_type_info((Snapshot, *_HIDDEN)) for word in _shape(kind, seen)]
+    return zlib.crc32(" ".join((str(VERSION), *words)).encode())
+
+
+class PackedProgress:
+    """A job's progress as it lies in a snapshot."""
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        self.raw = raw
+
+    @classmethod
+    def of(cls, progress: JobProgress) -> "PackedProgress":
+        """Pack it."""
+        return cls(msgspec.Raw(_ENCODER.encode(progress)))
+
+    def __call__(self) -> JobProgress:
+        """Unpack it; checked with the rest of the snapshot."""
+        return _PROGRESS.decode(self.raw)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """As the content of a file."""
+    body = _ENCODER.encode(snapshot)
+    return MAGIC + _SUMS.pack(shape(), zlib.crc32(body)) + body
+
+
+def decode(content: bytes) -> Snapshot:
+    """The other way round. Raises ValueError with the reason why it cannot be used."""
+    start = len(MAGIC) + _SUMS.size
+    if content[: len(MAGIC)] != MAGIC or len(content) < start:
+        raise ValueError("it is no snapshot")
+    form, crc = _SUMS.unpack_from(content, len(MAGIC))
+    body = memoryview(content)[start:]
+    if form != shape():
+        raise ValueError("another version of autosched made it")
+    if crc != zlib.crc32(body):
+        raise ValueError("its checksum does not match")
+    try:
+        return _DECODER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, snapshot: Snapshot) -> Path:
+    """Keep it, whole or not at all, and of the earlier ones the last. Raises OSError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{snapshot.seq:015d}.snapshot"
+    new = path.with_suffix(".new")
+    try:
+        with new.open("wb") as file:
+            file.write(encode(snapshot))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    for old in _files(folder)[KEEP:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def newest(folder: Path, row_crc: Callable[[int], int | None]) -> Snapshot | None:
+    """The latest that can be used for a database; `row_crc` tells the checksum of one of its events."""
+    for path in _files(folder):
+        try:
+            found = decode(path.read_bytes())
+            if row_crc(found.seq) != found.crc:
+                raise ValueError("it is of another database")
+        except (OSError, ValueError) as error:
+            log.warning("the snapshot %s is passed over: %s", path, error)
+        else:
+            return found
+    return None
+
+
+def forget(folder: Path) -> None:
+    """The database has another past from now on."""
+    for path in _files(folder):
+        path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The latest first."""
+    return sorted(folder.glob("*.snapshot"), reverse=True)

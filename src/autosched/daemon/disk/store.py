@@ -1,0 +1,230 @@
+"""What clients have found out: networks, records, result files, and spans of steps. Tables beside the journal."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from autosched.backend import Network
+from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.schema import checked, row_crc
+from autosched.errors import Damaged
+from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
+from autosched.protocol import Artifact, RecordPage, Span
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB, crc INTEGER) STRICT",
+    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
+    " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+    "CREATE TABLE IF NOT EXISTS marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
+    " PRIMARY KEY (job, trial)) STRICT",
+    "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, crc INTEGER,"
+    " PRIMARY KEY (job, name)) STRICT",
+    "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
+)
+# Each row ends with its checksum. It is reckoned here where that can be: a call back from SQL costs as much as a write.
+PUT_NETWORK = (
+    "INSERT INTO networks VALUES (?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET trials = excluded.trials, body = excluded.body, crc = excluded.crc"
+)
+ADD_RECORD = (
+    "INSERT INTO records (job, ordinal, task, trial, best_s, failure, body, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+PUT_MARK = (
+    "INSERT INTO marks VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET purpose = excluded.purpose, disturbed = excluded.disturbed, crc = excluded.crc"
+)
+ADD_TAG = (
+    "INSERT INTO marks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+    " disturbed = excluded.disturbed, crc = crc(job, trial, purpose, excluded.disturbed) WHERE disturbed = ''"
+)
+PUT_ARTIFACT = (
+    "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, crc = excluded.crc"
+)
+PUT_SPAN = "INSERT INTO spans VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
+PAGE_RECORDS = 1_000
+PAGE_BYTES = 256 * 1024
+"""A page is closed when it is larger than this; one more record still fits a frame."""
+PAGE_SPANS = 1_000
+STEP_MAX = 2**63 - 1
+
+_NETWORK = msgspec.msgpack.Decoder(Network)
+_RECORD = msgspec.msgpack.Decoder(Record)
+_SPAN = msgspec.msgpack.Decoder(Span)
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """A record without its candidate: what progress is made of."""
+
+    job: JobId
+    task: TaskIndex
+    trial: int
+    best_s: float | None
+    failure: str | None
+    purpose: Purpose = Purpose.TRIAL
+    disturbed: bool = False
+    fastest_s: float | None = None
+    """Of its repeats; known of what is no plain trial."""
+
+
+class Store:
+    """Writes go through the journal's writer, in its order; futures are done when the row is durable."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    # At the start, before the journal accepts writes ------------------------------------------------------------------
+
+    def networks(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, Network, int]]:
+        """Each planned job's network and trials; `of`: of these jobs only."""
+        chosen, which = (
+            ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
+        )
+        for job, trials, body in self._journal.rows(f"SELECT job, trials, body FROM networks {chosen}", *which):
+            assert isinstance(job, int) and isinstance(trials, int) and isinstance(body, bytes)
+            try:
+                yield job, _NETWORK.decode(body), trials
+            except msgspec.MsgspecError as error:
+                raise Damaged(
+                    f"{self._journal.path}: the network of job {job} is damaged ({error}). {WAYS_OUT}"
+                ) from None
+
+    def found(self, after: int = 0, anew: Iterable[JobId] = ()) -> Iterator[Found]:
+        """The records stored after this one, and all of some jobs; each job's in the order of their measurement."""
+        jobs = _listed(anew)
+        yield from self._found("r.rowid > ? AND r.job NOT IN (SELECT value FROM json_each(?))", after, jobs)
+        if jobs != "[]":
+            yield from self._found("r.job IN (SELECT value FROM json_each(?))", jobs)
+
+    def _found(self, chosen: str, *which: object) -> Iterator[Found]:
+        sql = (
+            "SELECT r.job, r.task, r.trial, r.best_s, r.failure, m.disturbed, CASE WHEN m.trial IS NOT NULL THEN r.body"
+            f" END FROM records r LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE {chosen}"
+            " ORDER BY r.rowid"
+        )
+        for *row, disturbed, body in self._journal.rows(sql, *which):
+            if body is None:
+                yield msgspec.convert(row, Found)
+                continue
+            assert isinstance(row[0], int) and isinstance(disturbed, str) and isinstance(body, bytes)
+            try:
+                record = msgspec.structs.replace(_RECORD.decode(body), disturbed=disturbed)
+            except msgspec.MsgspecError as error:
+                raise Damaged(
+                    f"{self._journal.path}: a record of job {row[0]} is damaged ({error}). {WAYS_OUT}"
+                ) from None
+            yield found(row[0], record)
+
+    # Writes -----------------------------------------------------------------------------------------------------------
+
+    def plan(self, job: JobId, network: Network, trials: int) -> asyncio.Future[None]:
+        """Keep what a job's model consists of."""
+        return self._journal.write((PUT_NETWORK, checked(job, trials, encode(network))))
+
+    def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
+        """Keep a record, the `ordinal`-th of its job, counted from 0, and in its transaction what follows from it.
+
+        Nobody waits for it but the end of its step.
+        """
+        body, failure = encode(record), record.failure.value if record.failure is not None else None
+        insert = ADD_RECORD, checked(job, ordinal, record.task, record.trial, record.best_s, failure, body)
+        if record.purpose is Purpose.TRIAL and not record.disturbed:
+            return self._journal.write(insert, *also, lazy=True)
+        mark = checked(job, record.trial, record.purpose.value, record.disturbed)
+        return self._journal.write(insert, (PUT_MARK, mark), *also, lazy=True)
+
+    def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
+        """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""
+        return self._journal.write(*((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)) for trial in trials))
+
+    def add_artifact(self, job: JobId, artifact: Artifact) -> asyncio.Future[None]:
+        """Keep the name of a result file; a later one of the same name replaces it."""
+        row = checked(job, artifact.name, artifact.sha256, artifact.bytes)
+        return self._journal.write((PUT_ARTIFACT, row))
+
+    def flush(self) -> asyncio.Future[None]:
+        """Done when everything written so far is durable, and so can be read."""
+        return self._journal.write()
+
+    # Reads ------------------------------------------------------------------------------------------------------------
+
+    async def records(self, job: JobId, after: int) -> RecordPage:
+        """A page of a job's records from the `after`-th on."""
+        sql = (
+            "SELECT r.job, r.ordinal, r.task, r.trial, r.best_s, r.failure, r.body, r.crc, m.disturbed FROM records r"
+            " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial"
+            " WHERE r.job = ? AND r.ordinal >= ? ORDER BY r.ordinal LIMIT ?"
+        )
+        # Candidates may be large: few rows at a time, so that a page never holds much more than it sends.
+        records: list[Record] = []
+        size, more = 0, True
+        while more and size < PAGE_BYTES and len(records) < PAGE_RECORDS:
+            rows = await self._journal.read(sql, job, min(after + len(records), STEP_MAX), 16)
+            more = len(rows) == 16
+            for *values, body, crc, disturbed in rows:
+                assert isinstance(body, bytes)
+                if row_crc(*values, body) != crc:
+                    raise Damaged(f"record {values[1]} of job {job} is damaged on the daemon's disk")
+                if size + len(body) > PAGE_BYTES and records:
+                    return RecordPage(tuple(records), True)
+                record = _RECORD.decode(body)
+                records.append(msgspec.structs.replace(record, disturbed=disturbed) if disturbed else record)
+                size += len(body)
+        return RecordPage(tuple(records), more)
+
+    async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
+        """Result files of a job."""
+        rows = await self._journal.read("SELECT name, sha256, bytes FROM artifacts WHERE job = ? ORDER BY name", job)
+        return tuple(
+            msgspec.convert(dict(zip(("name", "sha256", "bytes"), row, strict=True)), Artifact) for row in rows
+        )
+
+    async def span(self, step: StepId) -> Span | None:
+        """One ended step; None when no such step has ended."""
+        rows = await self._journal.read("SELECT body FROM spans WHERE step = ?", step)
+        return next((_SPAN.decode(body) for (body,) in rows if isinstance(body, bytes)), None)
+
+    async def step_before(self, moment: float) -> StepId:
+        """About the last step that had ended before this moment of the scheduler's clock; ids grow with time."""
+        rows = await self._journal.read("SELECT coalesce(max(step), 0) FROM spans")
+        low, high = 0, int(str(rows[0][0]))
+        while low < high:
+            middle = (low + high) // 2
+            (body,), *_ = await self._journal.read(
+                "SELECT body FROM spans WHERE step > ? ORDER BY step LIMIT 1", middle
+            )
+            assert isinstance(body, bytes)
+            span = _SPAN.decode(body)
+            if (span.ended_at or span.started_at) < moment:
+                low = span.step
+            else:
+                high = middle
+        return low
+
+    async def spans(self, after: StepId) -> tuple[list[Span], bool]:
+        """Ended steps with a greater id, and whether there are more than these."""
+        after = max(0, min(after, STEP_MAX))
+        rows = await self._journal.read(
+            "SELECT body FROM spans WHERE step > ? ORDER BY step LIMIT ?", after, PAGE_SPANS + 1
+        )
+        bodies = [body for (body,) in rows if isinstance(body, bytes)]
+        return [_SPAN.decode(body) for body in bodies[:PAGE_SPANS]], len(bodies) > PAGE_SPANS
+
+
+def _listed(jobs: Iterable[JobId]) -> str:
+    return msgspec.json.encode(tuple(jobs)).decode()
+
+
+def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
+    """Ended steps, to be written together with the event that ended them."""
+    return tuple((PUT_SPAN, checked(span.step, encode(span))) for span in spans)
+
+
+def found(job: JobId, record: Record) -> Found:
+    """A record as progress sees it."""
+    failure: Failure | None = record.failure
+    return Found(
+        job, record.task, record.trial, record.best_s, failure.value if failure is not None else None, record.purpose,
+        bool(record.disturbed), min(record.latency_s, default=None),
+    )  # fmt: skip

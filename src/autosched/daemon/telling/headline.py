@@ -1,0 +1,48 @@
+"""The daemon in one line: "3 running, 5 waiting; host 93%, devices 2/3 up, next free 22 s"."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from autosched.config import HOST_POOL
+from autosched.core.state import Slot, State
+from autosched.daemon.telling.timeline import Timeline
+
+WINDOW = 12
+"""How busy the lanes are is said of the time since so many lines before this one."""
+
+
+class Headline:
+    """Says the line, again and again."""
+
+    def __init__(self) -> None:
+        self._before: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+
+    def words(self, state: State, timeline: Timeline, now: float, stalled: str = "") -> str:
+        """The line as of now; `stalled`: why nothing can be written."""
+        running = sum(1 for job in state.active if state.jobs[job].steps)
+        parts = [f"host {100 * self._host_busy(state, timeline, now):.0f}%"]
+        devices = [slot for slot in state.slots.values() if any(pool != HOST_POOL for pool, _ in slot.places)]
+        up = [slot for slot in devices if slot.unit.name not in state.drained]
+        parts.append(f"devices {len(up)}/{len(devices)} up")
+        if free := sum(1 for slot in up if slot.holder is None):
+            parts.append(f"{free} free")
+        elif (free_s := next_free_s(state, up, now)) is not None:
+            parts.append(f"next free {free_s:.0f} s")
+        if stalled:
+            parts.append(f"WAITS FOR ITS DISK: {stalled}")
+        return f"{running} running, {len(state.active) - running} waiting; {', '.join(parts)}"
+
+    def _host_busy(self, state: State, timeline: Timeline, now: float) -> float:
+        """The share of the lanes' time in which they were leased, lately."""
+        lanes = [unit.name for unit in state.queues[HOST_POOL].pool.units]
+        busy_s = sum(timeline.busy_s(lane, now) for lane in lanes)
+        then, busy_then_s = self._before[0] if self._before else (timeline.began_at, 0.0)
+        self._before.append((now, busy_s))
+        return min(1.0, (busy_s - busy_then_s) / max((now - then) * len(lanes), 1e-9))
+
+
+def next_free_s(state: State, slots: Sequence[Slot], now: float) -> float | None:
+    """When the first of these should come free; None when nothing is expected of what runs on them."""
+    steps = [state.steps[slot.holder] for slot in slots if slot.holder is not None]
+    expected = [(step, state.estimates.forecasts[step.id]) for step in steps if step.id in state.estimates.forecasts]
+    return min((max(0.0, step.started_at + forecast[0] - now) for step, forecast in expected), default=None)

@@ -1,0 +1,125 @@
+"""What operators see of the inside of the daemon: figures by section, queues, stalls, and what goes on in its loop."""
+
+import os
+import time
+from heapq import nsmallest
+
+from msgspec import Struct
+
+from autosched.core.state import State
+from autosched.daemon.clients.process import resident_bytes
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.telling.pulse import Pulse, loop_tasks
+from autosched.daemon.telling.stream import Stream
+from autosched.errors import NotFound
+from autosched.protocol import (
+    Figures,
+    GetFigures,
+    ListLoopTasks,
+    ListQueues,
+    ListStalls,
+    LoopTaskList,
+    Place,
+    QueueList,
+    QueueView,
+    StallList,
+)
+from autosched.version import __version__
+
+Inside = GetFigures | ListQueues | ListStalls | ListLoopTasks
+Section = dict[str, str | int | float]
+
+
+def look(method: Inside, runtime: Runtime, pulse: Pulse) -> Struct:
+    """Answer one of these. Raises NotFound for an unknown section."""
+    match method:
+        case GetFigures(section=section):
+            return figures(section, runtime, pulse)
+        case ListQueues(limit=limit):
+            return QueueList(
+                tuple(_queue(runtime.state, pool, limit, runtime.clock()) for pool in runtime.state.queues)
+            )
+        case ListStalls():
+            return StallList(tuple(pulse.stalls))
+        case ListLoopTasks():
+            return LoopTaskList(loop_tasks())
+
+
+def figures(section: str, runtime: Runtime, pulse: Pulse) -> Figures:
+    """One section, or all of them."""
+    made = {
+        "daemon": _daemon(runtime),
+        "sched": _sched(runtime, pulse),
+        "devices": _devices(runtime),
+        "storage": _storage(runtime),
+        "stream": _stream(runtime.stream),
+    }
+    if section and section not in made:
+        raise NotFound(f"there is no section {section!r}; there are: {', '.join(made)}")
+    return Figures({section: made[section]} if section else made)
+
+
+def _daemon(runtime: Runtime) -> Section:
+    uptime_s = round(runtime.clock() - runtime.timeline.began_at, 1)
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "uptime_s": uptime_s,
+        "cpu_s": round(time.process_time(), 2),
+        "rss_bytes": resident_bytes("self"),
+    }
+
+
+def _sched(runtime: Runtime, pulse: Pulse) -> Section:
+    state = runtime.state
+    running = sum(1 for job in state.active if state.jobs[job].steps)
+    known = state.estimates.calibration()
+    return {
+        "policy": runtime.scheduler.policy.name,
+        "goal": state.goal.value,
+        "rule": state.rule,
+        "paused": state.paused,
+        "jobs_running": running,
+        "jobs_waiting": len(state.active) - running,
+        "jobs_held": sum(1 for job in state.active if state.jobs[job].held),
+        "jobs_total": len(state.jobs),
+        "steps_running": len(state.steps),
+        "tasks_waiting": sum(state.jobs[job].waiting for job in state.active),
+        "decisions": runtime.decisions,
+        "decision_us_p99": round(runtime.decision_p99_us(), 1),
+        "loop_lag_ms_p99": round(pulse.lag_p99_ms(), 2),
+        "loop_stalls": pulse.stalls[-1].id if pulse.stalls else 0,
+        "estimates_judged": known.steps,
+        "estimates_off_by": round(known.mape, 3) if known.mape is not None else "",
+    }
+
+
+def _devices(runtime: Runtime) -> Section:
+    state, now = runtime.state, runtime.clock()
+    made: Section = {
+        "units": len(state.slots),
+        "busy": sum(1 for slot in state.slots.values() if slot.holder is not None),
+        "drained": sum(1 for unit in state.slots if unit in state.drained),
+    }
+    return made | {f"busy_ratio[{unit}]": round(runtime.timeline.busy_ratio(unit, now), 3) for unit in state.slots}
+
+
+def _storage(runtime: Runtime) -> Section:
+    journal = runtime.journal
+    return {"path": str(journal.path), "events": journal.seq, "writes": journal.written, "stalled": journal.stalled}
+
+
+def _stream(stream: Stream) -> Section:
+    return {"readers": stream.readers, "dropped": stream.dropped}
+
+
+def _queue(state: State, pool: str, limit: int, now: float) -> QueueView:
+    queue = state.queues[pool]
+    live = nsmallest(limit, (entry for entry in queue.heap if state.is_live(*entry[1:])))
+    places = []
+    for _, _, job, index in live:
+        task = state.jobs[job].tasks[index]
+        places.append(Place(job, index, task.load.stage_next, now - task.ready_at))
+    units = [unit.name for unit in queue.pool.units]
+    free = sum(1 for unit in units if state.slots[unit].holder is None and unit not in state.drained)
+    return QueueView(pool, len(units), free, queue.waiting, tuple(places))

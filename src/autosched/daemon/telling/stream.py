@@ -1,0 +1,186 @@
+"""The one stream of what happens: each happening is published once, after it is durable where it has to be.
+
+Logs, metrics, the monitor and the page all read it, so they cannot disagree. Whoever only counts is called at once
+(`attach`) and must be quick. Whoever speaks to somebody slow has a bounded buffer of his own (`subscribe`): what finds
+no room there is dropped and counted. Nobody can hold up the daemon by not reading.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+
+from msgspec import Struct
+
+from autosched.daemon.telling.happenings import Dropped, Happening, What
+from autosched.errors import RequestError
+from autosched.model import JobId, UnitName
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 1_000
+"""Happenings that wait for one reader: some 300 bytes each, and a kilobyte at the very most for each of its words."""
+
+Take = Callable[[Happening], None]
+
+
+class Filter(Struct, frozen=True):
+    """Which happenings a reader wants. What is empty restricts nothing."""
+
+    jobs: frozenset[JobId] = frozenset()
+    units: frozenset[UnitName] = frozenset()
+    names: frozenset[str] = frozenset()
+    level: int = logging.INFO
+
+    @classmethod
+    def parse(cls, words: str) -> "Filter":
+        """From words as people type them: `job=12,14 unit=cpu0 what=StepEnded level=debug`. Raises RequestError."""
+        jobs: set[int] = set()
+        units: set[str] = set()
+        names: set[str] = set()
+        level = logging.INFO
+        for word in words.split():
+            key, _, value = word.partition("=")
+            values = {part for part in value.split(",") if part}
+            levels = logging.getLevelNamesMapping()
+            if key == "job" and values and all(part.isdecimal() for part in values):
+                jobs |= {int(part) for part in values}
+            elif key == "unit" and values:
+                units |= values
+            elif key == "what" and values:
+                names |= values
+            elif key == "level" and value.upper() in levels:
+                level = levels[value.upper()]
+            else:
+                raise RequestError(
+                    f"{word!r} is no filter; write for example: job=12,14 unit=cpu0 what=StepEnded level=debug"
+                )
+        return cls(frozenset(jobs), frozenset(units), frozenset(names), level)
+
+    def wants(self, happening: Happening) -> bool:
+        """Whether it passes. What is asked for by name passes at any level."""
+        if self.names and happening.name not in self.names:
+            return False
+        if not self.names and happening.level < self.level:
+            return False
+        if self.jobs and happening.job not in self.jobs:
+            return False
+        return not self.units or not self.units.isdisjoint(happening.units)
+
+
+USUAL = Filter()
+EVERYTHING = Filter(level=logging.NOTSET)
+
+
+class Subscription:
+    """What one reader has not taken yet. An asynchronous iterator that ends when it is closed; also a context."""
+
+    def __init__(self, stream: "Stream", wants: Filter, waiting_max: int) -> None:
+        self._stream, self._wants = stream, wants.wants
+        self._waiting: deque[Happening] = deque()
+        self._room = waiting_max
+        self._missed = 0
+        self._news = asyncio.Event()
+        self.dropped = 0
+        """How many found no room so far."""
+        self.closed = False
+
+    def offer(self, happening: Happening) -> None:
+        """Keep it, if it is wanted and there is room."""
+        if not self._wants(happening):
+            return
+        if len(self._waiting) >= self._room:
+            self._missed += 1
+            self._last_missed = happening
+            self.dropped += 1
+            self._stream.dropped += 1
+        else:
+            if self._missed:
+                self._waiting.append(self._gap())
+            self._waiting.append(happening)
+        self._news.set()
+
+    def _gap(self) -> Happening:
+        """In place of what was missed."""
+        missed, self._missed, last = self._missed, 0, self._last_missed
+        return Happening(last.at, last.wall_s, Dropped(missed))
+
+    def take(self) -> list[Happening]:
+        """Everything that waits, at once; what was dropped stands where it is missing."""
+        taken = list(self._waiting)
+        if self._missed:
+            taken.append(self._gap())
+        self._waiting.clear()
+        self._news.clear()
+        return taken
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Happening:
+        while not self._waiting and not self._missed:
+            if self.closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popleft() if self._waiting else self._gap()
+
+    def close(self) -> None:
+        """Want nothing more; what waits can still be taken."""
+        self.closed = True
+        self._stream.leave(self)
+        self._news.set()
+
+    def __enter__(self) -> "Subscription":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Stream:
+    """Where everything is published. Only to be used in the loop's thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: the scheduler's, seconds."""
+        self._clock = clock
+        self._takers: tuple[Take, ...] = ()
+        self.dropped = 0
+        """What found no room with any reader, those that have gone included."""
+        self._readers: dict[Subscription, None] = {}
+
+    @property
+    def readers(self) -> int:
+        """Who reads with a buffer of his own."""
+        return len(self._readers)
+
+    def attach(self, take: Take) -> None:
+        """Call this with each happening. It must not wait, nor publish; one that raises is never called again."""
+        self._takers = (*self._takers, take)
+
+    def subscribe(self, wants: Filter = USUAL, waiting_max: int = WAITING_MAX) -> Subscription:
+        """What happens from now on, as far as it is wanted and at most so many are waiting. Close it in the end."""
+        reader = Subscription(self, wants, waiting_max)
+        self._readers[reader] = None
+        return reader
+
+    def leave(self, reader: Subscription) -> None:
+        """It wants nothing more."""
+        self._readers.pop(reader, None)
+
+    def publish(self, what: What, at: float | None = None) -> None:
+        """Tell everybody. `at`: scheduler clock; None: now."""
+        if not self._takers and not self._readers:
+            return
+        now = self._clock() if at is None else at
+        happening = Happening(now, datetime.now(UTC).timestamp(), what)
+        for take in self._takers:
+            try:
+                take(happening)
+            except Exception:
+                self._takers = tuple(one for one in self._takers if one is not take)
+                log.exception("%r fails at %s, and is told nothing more", take, happening.name)
+        for reader in self._readers:
+            reader.offer(happening)

@@ -1,0 +1,185 @@
+"""What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
+
+from collections.abc import Callable
+
+from autosched.core.state import Job, Slot, State, Task
+from autosched.daemon.devices.quarantine import is_quarantined
+from autosched.daemon.telling.progress import JobProgress
+from autosched.daemon.telling.timeline import Timeline
+from autosched.model import NETWORK_TASK, JobState, Step, UnitName
+from autosched.protocol import Calibration, JobView, TaskView, UnitView
+
+DOING = {
+    "import": "importing",
+    "select": "choosing schedules for",
+    "build": "building",
+    "profile": "measuring",
+    "update": "learning from",
+    "compile": "compiling",
+    "evaluate": "evaluating",
+}
+STEPS_SHOWN = 2
+LAST_ERROR_CHARS = 500
+
+
+def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole: bool) -> JobView:
+    """One job; with its tasks, the operators that are not tuned and its spec when asked for the whole of it."""
+    network = progress.network
+    return JobView(
+        job=job.id,
+        name=job.spec.name,
+        target=job.spec.target,
+        device=job.spec.device,
+        backend=job.spec.backend,
+        state=job.state.value,
+        reason=reason(state, job, progress),
+        trials=progress.trials,
+        trials_total=job.spec.trials if progress.trials_total is None else progress.trials_total,
+        failed=progress.failed,
+        failures=dict(progress.failures),
+        disturbed_records=len(progress.disturbed),
+        failed_steps=job.failed_steps,
+        last_error=job.last_error[:LAST_ERROR_CHARS],
+        estimate_s=progress.estimate_s,
+        first_estimate_s=progress.first_estimate_s,
+        eta_s=None if job.state.ended or job.held or state.paused else progress.eta_s(now),
+        submitted_at=job.submitted_at,
+        ended_at=job.ended_at,
+        now=now,
+        version=progress.version,
+        failure=job.failure,
+        output=job.spec.output,
+        tasks=tuple(_task_views(state, job, progress, now)) if whole else (),
+        skipped=tuple((s.name, s.reason) for s in network.skipped) if whole and network is not None else (),
+        spec=job.spec if whole else None,
+        priority=job.spec.priority,
+        deadline_at=None if job.spec.deadline_s is None else job.submitted_at + job.spec.deadline_s,
+        owner=job.owner,
+        held=job.held,
+        doing=doing(state, job),
+    )
+
+
+def doing(state: State, job: Job) -> str:
+    """What a job does, in one word."""
+    if job.state.ended or job.state is JobState.STARTING:
+        return job.state.value
+    if job.steps:
+        return state.steps[next(iter(job.steps))].stage or job.state.value
+    return "held" if job.held else "paused" if state.paused else "waiting"
+
+
+def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> list[TaskView]:
+    running = {state.steps[step].task: state.steps[step] for step in job.steps}
+    views = []
+    for index, task in progress.tasks.items():
+        step = running.get(index)
+        views.append(
+            TaskView(
+                task=index,
+                name=task.info.name,
+                shape=task.info.shape,
+                weight=task.info.weight,
+                flops=task.info.flops,
+                trials=task.trials,
+                failed=task.failed,
+                best_s=task.best_s,
+                first_s=task.first_s,
+                default_s=task.default_s,
+                groups=task.info.groups,
+                stage="" if step is None else step.stage,
+                left_s=None if step is None else max(0.0, step.deadline_at - now),
+            )
+        )
+    return views
+
+
+def reason(state: State, job: Job, progress: JobProgress) -> str:
+    """What a job does or waits for, in a few words."""
+    if job.state.ended:
+        ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
+        return f"{ended} (still stopping)" if job.steps else ended
+    if job.state is JobState.STARTING:
+        return "waits for its client, which its user starts" if job.spec.external else "its client starts"
+    if (job.held or state.paused) and not job.steps:
+        return f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}"
+    if job.steps:
+        words = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
+        more = len(job.steps) - len(words)
+        return "; ".join(words) + (f"; {more} more" if more else "")
+    waiting = [task for task in job.tasks.values() if task.ticket]
+    if not waiting:
+        return "its client has nothing to run"
+    return _waits(state, min(waiting, key=lambda task: task.ticket))
+
+
+def _doing(state: State, step_id: int, progress: JobProgress) -> str:
+    step = state.steps[step_id]
+    task = progress.tasks.get(step.task)
+    name = "the network" if step.task == NETWORK_TASK else task.info.name if task is not None else f"task {step.task}"
+    verb = DOING.get(step.stage, f"{step.stage or 'step'} of")
+    return f"{'stopping: ' if step_id in state.revoked else ''}{verb} {name} on {', '.join(step.units)}"
+
+
+def _waits(state: State, task: Task) -> str:
+    for pool in task.queued_in:
+        holders = [state.slots[unit.name].holder for unit in state.queues[pool].pool.units]
+        jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
+        if len([holder for holder in holders if holder is not None]) == len(holders):
+            others = [job for job in jobs if job != task.job]
+            who = f"job {others[0]}" if others else "another of its tasks"
+            return f"waits for {pool}, held by {who}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+    return f"waits for its turn on {' and '.join(task.queued_in)}"
+
+
+def calibration(state: State) -> Calibration | None:
+    """How good the estimates are; None before the first that can be judged."""
+    known = state.estimates.calibration()
+    return None if known.mape is None else Calibration(known.steps, known.mape, known.coverage_p90)
+
+
+def unit_views(
+    state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], str] = lambda slot, now: ""
+) -> tuple[UnitView, ...]:
+    """All lanes and devices, in the order of their pools."""
+    views = []
+    for name, slot in state.slots.items():
+        step = state.steps.get(slot.holder) if slot.holder is not None else None
+        pools = tuple(pool for pool, _ in slot.places)
+        views.append(
+            UnitView(
+                unit=name,
+                pools=pools,
+                cores=slot.unit.cores,
+                state=_standing(state, name, step),
+                job=step.job if step is not None else None,
+                task=step.task if step is not None else None,
+                stage=step.stage if step is not None else "",
+                held_s=now - step.started_at if step is not None else 0.0,
+                left_s=max(0.0, step.deadline_at - now) if step is not None else 0.0,
+                waiting=sum(state.queues[pool].waiting for pool in pools),
+                busy_ratio=timeline.busy_ratio(name, now),
+                health=health(slot, now),
+                drained=state.drained.get(name, ""),
+                eta_s=_eta_s(state, step, now) if step is not None else None,
+            )
+        )
+    return tuple(views)
+
+
+def _eta_s(state: State, step: Step, now: float) -> float | None:
+    """Until the step should end; a step that takes longer than foreseen may end at any moment."""
+    expected_s = state.estimates.forecasts.get(step.id, (None,))[0]
+    return None if expected_s is None else max(0.0, step.started_at + expected_s - now)
+
+
+def _standing(state: State, name: UnitName, step: Step | None) -> str:
+    if step is None:
+        if is_quarantined(state, name):
+            return "quarantined"
+        return "drained" if name in state.drained else "free"
+    return "stopping" if _stopping(state, step.id) else "busy"
+
+
+def _stopping(state: State, step: int) -> bool:
+    return step in state.revoked or state.jobs[state.steps[step].job].state.ended

@@ -1,0 +1,84 @@
+"""What the kernel says of who is at the other end."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from autosched import config
+from autosched.daemon.access import entrance, identity
+from autosched.errors import ConfigError, Refused
+from autosched.roles import Role
+
+STRANGER = 54_321
+
+
+def test_a_unix_socket_tells_its_peers_user() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert identity.peer_uid(ours) == os.geteuid()
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_a_tcp_connection_of_this_machine_too(family: socket.AddressFamily, host: str) -> None:
+    with socket.socket(family) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        listener.listen(1)
+        with socket.create_connection(listener.getsockname()[:2]):
+            accepted, _ = listener.accept()
+            with accepted:
+                assert identity.loopback_uid(accepted) == os.geteuid()
+
+
+def test_an_address_is_written_as_the_kernel_does() -> None:
+    """In the order of this machine's bytes."""
+    word = int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder)
+    assert identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
+
+
+def test_without_the_kernels_table_nobody_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert identity.loopback_uid(accepted) is None
+
+
+def test_the_owner_and_root_may_everything() -> None:
+    assert identity.local_role(os.geteuid(), None) is Role.OPERATOR
+    assert identity.local_role(0, None) is Role.OPERATOR
+
+
+def test_members_of_the_group_are_users_and_others_are_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_groups", lambda uid: [7, 8])
+    assert identity.local_role(STRANGER, 8) is Role.USER
+    for group in (9, None):
+        with pytest.raises(Refused, match=f"not to uid {STRANGER}"):
+            identity.local_role(STRANGER, group)
+
+
+def test_a_user_without_a_name_has_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused):
+        identity.local_role(2**31 - 2, 0)
+
+
+def test_a_group_that_is_not_there_stops_the_start() -> None:
+    assert identity.group_id("") is None
+    assert identity.group_id("root") == 0
+    with pytest.raises(ConfigError, match=r"daemon\.group: there is no group 'no-such-group'"):
+        identity.group_id("no-such-group")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that it is no member of")
+def test_the_socket_is_given_to_the_group(tmp_path: Path) -> None:
+    settings = config.parse(f'[daemon]\nstate_dir = "{tmp_path}"\nsocket = "{tmp_path}/s"\ngroup = "daemon"', "x")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        assert entrance.on_unix(listener, settings).local
+    status = (tmp_path / "s").stat()
+    assert (status.st_gid, status.st_mode & 0o777) == (identity.group_id("daemon"), 0o660)

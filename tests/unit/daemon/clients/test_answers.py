@@ -1,0 +1,42 @@
+"""Late, repeated and reordered answers are never counted twice; `benchmarks/answers.py` does it a million times."""
+
+import asyncio
+
+import pytest
+from answers import shuffle
+
+from autosched.core.events import StepEnded
+from autosched.daemon.clients.session import ClientSession
+from autosched.model import Outcome
+from autosched.protocol import AddRecord, Done, EndStep
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_answer_counts_once(seed: int) -> None:
+    told = asyncio.run(shuffle(1_500, seed))
+    assert told["violations"] == []
+    assert min(told["refused"], told["acknowledged"], told["steps"], told["records"]) > 50
+
+
+class TrustsNumbers(ClientSession):
+    """Takes a record for new, whatever its number."""
+
+    async def _add_record(self, method: AddRecord) -> Done:
+        self._ledger.of(self._job).next_trial = 0
+        return await super()._add_record(method)
+
+
+class TrustsSteps(ClientSession):
+    """Takes every end for the first one."""
+
+    async def _end_step(self, method: EndStep) -> Done:
+        await self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))
+        return Done()
+
+
+@pytest.mark.parametrize(
+    ("session", "words"), [(TrustsNumbers, "was stored 2 times"), (TrustsSteps, "acknowledged, counted 2")]
+)
+def test_a_session_that_counts_twice_is_found_out(session: type[ClientSession], words: str) -> None:
+    told = asyncio.run(shuffle(1_500, 0, session))
+    assert words in " ".join(told["violations"])

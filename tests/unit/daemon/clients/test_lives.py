@@ -1,0 +1,125 @@
+"""Client processes without a scheduler: what starts when, and who is reported lost."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autosched.core.events import ClientLost
+from autosched.daemon.clients import lives as module
+from autosched.daemon.clients.lives import Client, Clients
+from autosched.daemon.telling.progress import Ledger
+from autosched.model import JobId, JobState
+
+CORES = len(os.sched_getaffinity(0))
+JOBS = list(range(1, 3 * CORES + 3))
+DEADLINE_S = 30.0
+STAYS, ENDS = ("sh", "-c", "sleep 600"), ("true",)
+
+
+class Watched(Clients):
+    """Tells whose process it has started."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.started: asyncio.Queue[JobId] = asyncio.Queue()
+
+    def _start(self, client: Client) -> None:
+        super()._start(client)
+        self.started.put_nowait(client.job)
+
+
+class Stage:
+    """Clients whose scheduler only listens."""
+
+    def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
+        self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
+        job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False))
+        state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job))
+        runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
+        self.clients = Watched(
+            runtime=runtime, ledger=Ledger(), past=None, guard=None, folder=folder, session=None
+        )  # fmt: skip
+        self.clients.command = command
+        for job_id in JOBS:
+            self.clients.start(job_id)
+
+    async def started(self, count: int) -> list[JobId]:
+        """The next so many."""
+        async with asyncio.timeout(DEADLINE_S):
+            return [await self.clients.started.get() for _ in range(count)]
+
+    async def next_lost(self) -> ClientLost:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.lost.get()
+
+
+Story = Callable[[Stage], Coroutine[Any, Any, None]]
+Play = Callable[[Story, tuple[str, ...]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    def run(story: Story, command: tuple[str, ...]) -> None:
+        async def begin_to_end() -> None:
+            stage = Stage(tmp_path, command)
+            try:
+                await story(stage)
+            finally:
+                await stage.clients.close()
+
+        asyncio.run(begin_to_end())
+
+    return run
+
+
+def test_one_client_starts_for_each_core_and_the_next_when_one_is_gone(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        assert await stage.started(CORES) == JOBS[:CORES]
+        assert stage.clients.started.empty()
+        stage.clients.stop(1, "enough")
+        assert (await stage.next_lost()).job == 1
+        assert await stage.started(1) == [CORES + 1]
+        assert stage.clients.started.empty()
+
+    play(story, STAYS)
+
+
+def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TURN_S", 0.01)
+
+    async def story(stage: Stage) -> None:
+        assert await stage.started(len(JOBS)) == JOBS
+
+    play(story, STAYS)
+
+
+def test_each_client_gets_its_turn_and_is_lost_once(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        lost = [await stage.next_lost() for _ in JOBS]
+        assert sorted(event.job for event in lost) == JOBS
+        assert stage.lost.empty()
+
+    play(story, ENDS)
+
+
+def test_a_client_that_is_stopped_before_its_turn_never_starts(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        last = JOBS[-1]
+        stage.clients.stop(last, "its user cancelled it")
+        assert await stage.next_lost() == ClientLost(last, "its user cancelled it", progressed=False)
+        others = [job for job in JOBS if job != last]
+        begun = await stage.started(CORES)
+        for job in others:
+            stage.clients.stop(job, "it is late")
+        assert {(await stage.next_lost()).job for _ in others} == set(others)
+        assert stage.clients.started.empty()
+        assert last not in begun
+
+    play(story, STAYS)

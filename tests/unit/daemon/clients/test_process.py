@@ -1,0 +1,173 @@
+"""Child processes: they end with a reason, take everything with them, and outlive the daemon."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.daemon.clients.process import JOB_DIR, Process, birth, kill_strays, sweep
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await work()
+
+    asyncio.run(limited())
+
+
+def start(program: str, folder: Path) -> Process:
+    return Process.start([sys.executable, "-c", program], {**os.environ, JOB_DIR: str(folder)}, folder / "log")
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        ("", "exit code 0"),
+        ("print('bye'); raise SystemExit(3)", "exit code 3; its last words: bye"),
+        ("import os; os.abort()", "killed by SIGABRT"),
+        ("1 / 0", "exit code 1; its last words: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_end_is_told_with_its_reason(tmp_path: Path, program: str, how: str) -> None:
+    async def work() -> None:
+        assert await start(program, tmp_path).wait() == how
+
+    run(work)
+
+
+CHILD = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session={new_session})
+print(child.pid, flush=True)
+{then}
+"""
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().split("\n")[:-1] if log.exists() else []
+
+
+async def first_line(log: Path) -> str:
+    while True:
+        if there := lines(log):
+            return there[0]
+        await asyncio.sleep(0.01)
+
+
+def is_dead(pid: int) -> bool:
+    """A killed process that nobody waits for stays as a zombie, which is quiet."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def is_gone(pid: int) -> None:
+    while True:
+        if is_dead(pid):
+            return
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("then", ["time.sleep(1000)", ""])
+def test_its_group_dies_with_it(tmp_path: Path, then: str) -> None:
+    async def work() -> None:
+        process = start(CHILD.format(new_session=False, then=then), tmp_path)
+        child = int(await first_line(tmp_path / "log"))
+        process.kill()
+        await process.wait()
+        await is_gone(child)
+
+    run(work)
+
+
+def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
+    async def work() -> None:
+        process = start(CHILD.format(new_session=True, then=""), tmp_path)
+        child = int(await first_line(tmp_path / "log"))
+        await process.wait()
+        os.kill(child, 0)
+        assert kill_strays(tmp_path / "other") == []
+        assert kill_strays(Path(str(tmp_path)[:-1])) == [], "a name that only begins alike is another folder"
+        assert kill_strays(tmp_path.parent) == [child]
+        await is_gone(child)
+
+    run(work)
+
+
+PARENT = """
+import asyncio, os, sys
+from pathlib import Path
+from autosched.daemon.clients.process import Process
+async def main():
+    command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    process = Process.start(command, os.environ, Path(sys.argv[1]))
+    print(process.pid, flush=True)
+    await process.wait()
+asyncio.run(main())
+"""
+
+
+def test_it_outlives_its_parent_and_another_one_adopts_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(log)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+
+    async def work() -> None:
+        born = birth(child)
+        assert Process.adopt(child, f"{born}0", log) is None, "the number is another's by now"
+        adopted = Process.adopt(child, born, log)
+        assert adopted is not None
+        assert adopted.memory_bytes > 0
+        adopted.kill()
+        assert await adopted.wait() == "it ended"
+        assert adopted.memory_bytes == 0
+        assert Process.adopt(child, born, log) is None
+
+    run(work)
+
+
+def test_what_belongs_to_a_spared_folder_lives_on(tmp_path: Path) -> None:
+    spared, other = tmp_path / "1", tmp_path / "11"
+    for folder in (spared, other):
+        folder.mkdir()
+
+    async def work() -> None:
+        stays, goes = (start("import time; time.sleep(1000)", folder) for folder in (spared, other))
+        assert kill_strays(tmp_path, [spared]) == [goes.pid]
+        await goes.wait()
+        assert not is_dead(stays.pid)
+        stays.kill()
+        await stays.wait()
+
+    run(work)
+
+
+def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    async def work() -> None:
+        with pytest.raises(FileNotFoundError):
+            Process.start(["/nowhere/python"], {}, tmp_path / "log")
+
+    run(work)
+
+
+def test_of_an_ended_job_the_logs_stay(tmp_path: Path) -> None:
+    for name in ("net.onnx", "client.log", "builds/tuned.so", "logs/build-1.log", "out/net.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == [
+        "client.log",
+        "logs",
+        "logs/build-1.log",
+    ]

@@ -1,0 +1,132 @@
+"""Which clients of an earlier life of the daemon may come back."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.clients.process import Process
+from autosched.daemon.clients.survivors import NOTE, disown, find, leave_note, secret, tear_note
+from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
+
+POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
+OTHER_CORE = (POOLS[0], Pool("device:cpu", (Unit("cpu0", (2,)),)))
+PROFILE = JobLoad(tasks=(TaskLoad(task=1, resources_next=("device:cpu",), stage_next="profile"),))
+
+
+class Past:
+    """One job, whose client may have said what it can do; and what lies in its folder."""
+
+    def __init__(self, folder: Path, *, external: bool = False, attached: bool = True) -> None:
+        self.folder, self.core = folder, Scheduler()
+        self.core.handle(0.0, ResourcesDeclared(POOLS, 600.0, 60.0))
+        self.core.handle(0.0, JobSubmitted(1, JobSpec(name="net", model="0" * 64, external=external)))
+        if attached:
+            self.core.handle(0.0, ClientAttached(1, PROFILE))
+
+    def found(self, pools: tuple[Pool, ...] = POOLS) -> list[int]:
+        """Jobs whose clients may come back."""
+        found = find(self.core.state, self.folder, pools)
+        for survivor in found:
+            if survivor.process is not None:
+                assert survivor.note.token == "secret"
+                survivor.process.forget()
+        return [survivor.job for survivor in found]
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Iterator[int]:
+    """A process of which a note lies in the folder of job 1."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    async def note() -> None:
+        process = Process(child.pid, tmp_path / "log", None)
+        leave_note(tmp_path / "1", process, "secret", "", 0)
+        process.forget()
+
+    run(note)
+    yield child.pid
+    child.kill()
+    child.communicate()
+
+
+def test_a_living_client_that_has_spoken_is_found(tmp_path: Path, living: int) -> None:
+    async def work() -> None:
+        assert Past(tmp_path).found() == [1]
+        assert (tmp_path / "1" / NOTE).stat().st_mode & 0o077 == 0, "its token is secret"
+
+    run(work)
+
+
+def test_not_so_one_that_has_not(tmp_path: Path, living: int) -> None:
+    async def work() -> None:
+        assert Past(tmp_path, attached=False).found() == []
+
+    run(work)
+
+
+def test_nor_one_whose_step_has_lost_its_unit(tmp_path: Path, living: int) -> None:
+    async def work() -> None:
+        past = Past(tmp_path)
+        assert past.found(POOLS[:1]) == past.found(OTHER_CORE) == []
+        assert past.found() == [1]
+
+    run(work)
+
+
+def test_nor_one_whose_job_has_ended(tmp_path: Path, living: int) -> None:
+    async def work() -> None:
+        past = Past(tmp_path)
+        past.core.handle(1.0, JobCancelRequested(1, "ada"))
+        assert past.found() == []
+
+    run(work)
+
+
+def test_nor_a_dead_one_or_one_whose_number_is_anothers(tmp_path: Path) -> None:
+    async def work() -> None:
+        past = Past(tmp_path)
+        assert past.found() == []
+        (tmp_path / "1").mkdir()
+        for pid in (2**22 + 1, os.getpid()):
+            (tmp_path / "1" / NOTE).write_text(f'{{"pid": {pid}, "born": "another", "token": "secret"}}')
+            assert past.found() == []
+        (tmp_path / "1" / NOTE).write_text("not a note")
+        assert past.found() == []
+
+    run(work)
+
+
+def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
+    async def work() -> None:
+        past = Past(tmp_path, external=True)
+        assert past.found() == []
+        leave_note(tmp_path / "1", None, "", "", 0)
+        assert past.found() == [1]
+        past.core.handle(1.0, JobCancelRequested(1, "ada"))
+        assert past.found() == [1], "it may still hold its device"
+        tear_note(tmp_path / "1")
+        assert past.found() == []
+        assert os.listdir(tmp_path) == []
+
+    run(work)
+
+
+def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living: int) -> None:
+    """Nobody else can end those, so their units stay leased; they do not get in."""
+    leave_note(tmp_path / "2", None, "", "", 0)
+    before = secret(tmp_path)
+    disown(tmp_path)
+    assert secret(tmp_path) != before
+    assert not (tmp_path / "1" / NOTE).exists()
+    assert (tmp_path / "2" / NOTE).exists()

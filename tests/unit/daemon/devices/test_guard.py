@@ -1,0 +1,167 @@
+"""What sentinels say of a device, and which records follow from it."""
+
+import asyncio
+import random
+from typing import cast
+
+import pytest
+
+from autosched.core.state import Slot
+from autosched.daemon.devices.guard import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
+from autosched.daemon.disk.store import Store
+from autosched.daemon.telling.progress import Ledger
+from autosched.daemon.telling.stream import Stream
+from autosched.model import DeviceNote, JobId, Unit
+from autosched.protocol import TagRecords
+
+INTERVAL_S = 30.0
+
+
+class Story:
+    """A device on which each step makes one record, and runs the sentinel when it is told to."""
+
+    def __init__(self) -> None:
+        self.watch = DeviceWatch(INTERVAL_S)
+        self.now = 0.0
+        self.trial = -1
+
+    def step(self, core_s: float = 1e-3, memory_s: float = 5e-3, after_s: float = INTERVAL_S) -> Tagged | None:
+        self.now += after_s
+        sentinel = self.watch.begin(self.now)
+        self.trial += 1
+        self.watch.fresh.append((1, self.trial))
+        return self.watch.noted(DeviceNote(core_s, memory_s, 0.0, 1.0) if sentinel else DeviceNote(), self.now)
+
+    def learned(self) -> "Story":
+        for _ in range(LEARNED_FROM):
+            assert self.step() is None
+        return self
+
+
+def trials(tagged: Tagged | None) -> list[int]:
+    assert tagged is not None
+    return [trial for _, trial in tagged.records]
+
+
+def test_the_first_lease_and_then_each_interval_asks_for_the_sentinel() -> None:
+    story = Story()
+    assert story.watch.begin(0.0)
+    story.learned()
+    assert not story.watch.begin(story.now + INTERVAL_S / 2)
+    assert story.watch.begin(story.now + INTERVAL_S)
+
+
+def test_a_drift_tags_what_was_measured_since_the_last_good_sentinel() -> None:
+    story = Story().learned()  # records 0 to 4; the last good sentinel stood before 4
+    assert story.step(core_s=1.2e-3) is None, "one proves nothing"
+    tagged = story.step(core_s=1.2e-3, after_s=1.0)
+    assert trials(tagged) == [4, 5]
+    assert tagged is not None
+    assert tagged.reason == "the device was 20 % slower than its baseline (core)"
+    assert "drifting for 0s: the device was 20 % slower" in story.watch.health(story.now)
+
+
+def test_while_it_drifts_every_step_is_checked_and_tagged_until_it_recovers() -> None:
+    story = Story().learned()
+    story.step(memory_s=9e-3)
+    story.step(memory_s=9e-3, after_s=1.0)
+    assert trials(story.step(memory_s=9e-3, after_s=1.0)) == [6]
+    assert trials(story.step(after_s=1.0)) == [7], "it began while the device drifted"
+    assert story.step(after_s=INTERVAL_S) is None
+    assert story.watch.health(story.now).startswith("steady")
+
+
+def test_a_single_bad_sentinel_is_followed_by_another_at_once_and_forgotten() -> None:
+    story = Story().learned()
+    assert story.step(core_s=2e-3) is None
+    assert story.watch.begin(story.now + 0.1)
+    assert story.step(after_s=0.2) is None
+    assert story.step() is None
+    assert not story.watch.open
+
+
+def test_a_baseline_taken_on_a_slow_device_is_given_up_with_all_that_was_measured_on_it() -> None:
+    story = Story().learned()
+    assert story.step() is None
+    story.step(core_s=0.5e-3)
+    tagged = story.step(core_s=0.5e-3, after_s=1.0)
+    assert trials(tagged) == list(range(7))
+    assert tagged is not None
+    assert "50 % slower then" in tagged.reason
+    for _ in range(LEARNED_FROM):
+        assert story.step(core_s=0.5e-3) is None
+    assert story.watch.core.baseline_s == 0.5e-3
+
+
+def test_a_drift_that_stays_becomes_the_baseline() -> None:
+    story = Story().learned()
+    for _ in range(SETTLES_AFTER):
+        story.step(core_s=1.5e-3)
+    for _ in range(LEARNED_FROM):
+        story.step(core_s=1.5e-3)
+    assert story.step(core_s=1.5e-3) is None
+    assert story.watch.health(story.now).startswith("steady")
+
+
+@pytest.mark.parametrize("spread", [0.002, 0.02, 0.1])
+def test_noise_is_learned_and_is_no_drift(spread: float) -> None:
+    rng, story = random.Random(1), Story()
+    tagged = [story.step(1e-3 * (1 + rng.uniform(-spread, spread))) for _ in range(500)]
+    assert sum(one is not None for one in tagged) <= 5
+    assert story.watch.core.noise < max(0.035, 5 * spread)
+
+
+def test_a_slow_drift_is_seen_since_the_baseline_stays() -> None:
+    story = Story().learned()
+    assert any(story.step(core_s=1e-3 * (1 + i / 200)) is not None for i in range(30))
+
+
+def test_other_load_is_part_of_the_health_for_a_while_and_asks_for_a_sentinel() -> None:
+    story = Story().learned()
+    story.watch.noted(DeviceNote(foreign_s=0.3, watched_s=1.0), story.now)
+    assert "other programs used 30 % of a core 5s ago" in story.watch.health(story.now + 5)
+    assert story.watch.begin(story.now + 1)
+    assert "other programs" not in story.watch.health(story.now + 1_000)
+
+
+def test_a_system_on_which_load_cannot_be_seen_is_named() -> None:
+    story = Story().learned()
+    story.watch.noted(DeviceNote(foreign_s=None, watched_s=1.0), story.now)
+    assert story.watch.health(story.now).endswith("other load cannot be seen on this system")
+
+
+class Kept:
+    """A store that remembers tags."""
+
+    def __init__(self) -> None:
+        self.tags: list[tuple[JobId, tuple[int, ...], str]] = []
+
+    def tag(self, job: JobId, trials: tuple[int, ...], reason: str) -> asyncio.Future[None]:
+        self.tags.append((job, tuple(trials), reason))
+        return cast(asyncio.Future[None], None)
+
+
+def test_each_job_is_told_of_its_own_records() -> None:
+    kept, ledger, told = Kept(), Ledger(), dict[JobId, TagRecords]()
+    published: list[str] = []
+    stream = Stream(lambda: 0.0)
+    stream.attach(lambda happening: published.append(happening.name))
+    guard = Guard(cast(Store, kept), ledger, stream, told.__setitem__, INTERVAL_S)
+    slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
+    for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
+        assert guard.begin(slot, INTERVAL_S * i)
+        guard.recorded("cpu0", 1 + i % 2, i)
+        guard.noted("cpu0", DeviceNote(core_s, 1.0), INTERVAL_S * i)
+    assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
+    assert {job: tags.trials for job, tags in told.items()} == {1: (4,), 2: (5,)}
+    assert ledger.of(2).disturbed == {5}
+    assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
+
+
+def test_only_devices_with_cores_are_watched() -> None:
+    guard = Guard(cast(Store, Kept()), Ledger(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S)
+    lane, remote = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
+    assert not guard.begin(lane, 0.0)
+    assert not guard.begin(remote, 0.0)
+    assert guard.health(lane, 0.0) == ""
+    assert guard.health(remote, 0.0) == "not watched: it owns no CPU cores"

@@ -1,0 +1,221 @@
+"""Devices that are kept away: for how long, what is done to them, and who may end it."""
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from autosched.blame import Ward
+from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.devices import quarantine
+from autosched.daemon.devices.guard import LEARNED_FROM, Guard
+from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantined, run
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import TABLES
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.model import DeviceNote, Pool, Unit
+
+POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)))))
+PAUSE_S = 0.01
+LONG_S = 1e6
+
+
+class Bench:
+    """One life of a daemon without connections."""
+
+    def __init__(self, journal: Journal, pause_s: float, hook: tuple[str, ...]) -> None:
+        self.runtime = Runtime(journal, Scheduler())
+        self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
+        self.guard = Guard(cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0)
+        self.ward = Ward(pause_s)
+        hooks = {"dev0": hook} if hook else {}
+        self.quarantine = Quarantine(self.runtime, self.guard, self.ward, hooks, 10.0)
+        self.runtime.replay()
+        self.changed = asyncio.Event()
+        self.runtime.stream.attach(lambda happening: self.changed.set())
+
+    async def until(self, holds: Callable[[str], bool], unit: str = "dev0") -> str:
+        """Wait until this is so of why the unit is drained."""
+        while not holds(self.why(unit)):
+            self.changed.clear()
+            await self.changed.wait()
+        return self.why(unit)
+
+    def why(self, unit: str = "dev0") -> str:
+        return self.runtime.state.drained.get(unit, "")
+
+
+def live(
+    path: Path, *works: Callable[[Bench], Awaitable[None]], pause_s: float = PAUSE_S, hook: tuple[str, ...] = ()
+) -> None:
+    """Each in a life of its own, one after the other."""
+
+    async def one(work: Callable[[Bench], Awaitable[None]]) -> None:
+        journal = Journal(path / "db", *TABLES)
+        bench = Bench(journal, pause_s, hook)
+        journal.start()
+        loop = spawn(bench.runtime.run(), "loop")
+        try:
+            async with asyncio.timeout(20):
+                await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))
+                bench.quarantine.resume()
+                await work(bench)
+        finally:
+            loop.cancel()
+            journal.close()
+
+    for work in works:
+        asyncio.run(one(work))
+
+
+def test_a_device_without_cores_returns_after_its_pause(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        why = await bench.until(bool)
+        assert why == "quarantined: it failed; to be probed after 0s (the daemon)"
+        assert is_quarantined(bench.runtime.state, "dev0")
+        await bench.until(lambda why: not why)
+        assert bench.ward.enters("dev0", bench.runtime.clock()) == 2 * PAUSE_S, "it is on probation"
+
+    live(tmp_path, work)
+
+
+def test_its_hook_is_called_before_it_returns(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        await bench.until(bool)
+        await bench.until(lambda why: not why)
+        assert (tmp_path / "called").read_text() == "dev0\n"
+
+    live(tmp_path, work, hook=("sh", "-c", f"echo $AUTOSCHED_DEVICE >> {tmp_path}/called"))
+
+
+def test_while_its_hook_fails_it_stays_and_says_so_and_waits_longer(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        why = await bench.until(lambda why: "at last" in why)
+        assert "quarantined: it failed; at last its reboot hook ended with exit code 7: no power; to be probed" in why
+        (tmp_path / "power").touch()
+        await bench.until(lambda why: not why)
+        assert bench.ward.probed("dev0") > 2 * PAUSE_S
+
+    live(tmp_path, work, hook=("sh", "-c", f"test -e {tmp_path}/power || (echo no power >&2; exit 7)"))
+
+
+def test_a_device_with_cores_returns_when_its_sentinel_passes(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev1", "it failed")
+        await bench.until(bool, "dev1")
+        await bench.until(lambda why: not why, "dev1")
+        assert bench.guard.of("dev1").measured_at is not None
+
+    live(tmp_path, work)
+
+
+def test_a_sentinel_that_is_slow_keeps_it(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        for _ in range(LEARNED_FROM):
+            bench.guard.noted("dev1", DeviceNote(1e-9, 1e-9), bench.runtime.clock())
+        bench.quarantine.enter("dev1", "it failed")
+        why = await bench.until(lambda why: "at last its sentinel was" in why, "dev1")
+        assert "% slower (core)" in why
+
+    live(tmp_path, work)
+
+
+@pytest.mark.parametrize("program", ["print('nonsense')", "print('{}')"])
+def test_a_sentinel_that_says_nothing_keeps_it(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strange.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(quarantine, "SENTINEL", "strange")
+
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev1", "it failed")
+        await bench.until(lambda why: "its sentinel said nothing that can be read" in why, "dev1")
+
+    live(tmp_path, work)
+
+
+def test_an_operators_word_ends_it(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        await bench.until(bool)
+        await bench.runtime.post(lambda: UnitDrained("dev0", "new fan (uid 1000)", "uid 1000"))
+        await bench.quarantine._watched["dev0"]
+        assert bench.why() == "new fan (uid 1000)", "it is not given back"
+
+    live(tmp_path, work)
+
+
+def test_who_was_undrained_by_an_operator_may_be_quarantined_again(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        await bench.until(bool)
+        await bench.runtime.post(lambda: UnitReturned("dev0", "uid 1000"))
+        assert not bench.why()
+        bench.quarantine.enter("dev0", "again")
+        await bench.until(lambda why: "again" in why)
+
+    live(tmp_path, work, pause_s=LONG_S)
+
+
+def test_what_an_operator_has_drained_is_left_alone(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        await bench.runtime.post(lambda: UnitDrained("dev0", "quarantined: (the daemon) (uid 1)", "uid 1"))
+        bench.quarantine.enter("dev0", "it failed")
+        assert not bench.quarantine._watched
+        assert not is_quarantined(bench.runtime.state, "dev0")
+
+    async def later(bench: Bench) -> None:
+        assert not bench.quarantine._watched
+
+    live(tmp_path, work, later)
+
+
+def test_the_next_daemon_goes_on(tmp_path: Path) -> None:
+    async def before(bench: Bench) -> None:
+        bench.quarantine.enter("dev0", "it failed")
+        await bench.until(bool)
+
+    async def after(bench: Bench) -> None:
+        assert is_quarantined(bench.runtime.state, "dev0")
+        why = await bench.until(lambda why: "at last" in why)
+        assert why.startswith("quarantined: it failed; at last its reboot hook"), "once"
+
+    live(tmp_path, before, pause_s=LONG_S)
+    live(tmp_path, after, hook=("false",))
+
+
+# Programs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("/nowhere/at/all",), "it cannot be started"),
+        (("sh", "-c", "echo first >&2; echo last >&2; exit 3"), "it ended with exit code 3: last"),
+        (("sleep", "600"), "it took longer than 0.2 s"),
+    ],
+)
+def test_a_program_that_fails_says_why(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Unwell, match=said):
+        asyncio.run(run(words, 0.2 if words[0] == "sleep" else 20.0, {}, "it"))
+
+
+def test_what_a_program_leaves_behind_goes_with_it() -> None:
+    program = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL,\
+ stderr=subprocess.DEVNULL).pid)"
+    pid = int(asyncio.run(run((sys.executable, "-c", program), 20.0, {}, "it")))
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    assert select.select([watched], [], [], 10.0)[0]
+    os.close(watched)

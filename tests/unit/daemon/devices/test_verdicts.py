@@ -1,0 +1,293 @@
+"""What clients' records say of candidates and devices: who is told, what is kept, and whom nobody believes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from autosched.backend import Network
+from autosched.blame import MISHAPS_MAX, Ward
+from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
+from autosched.daemon.disk.database import TABLES
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
+from autosched.daemon.telling.progress import Ledger
+from autosched.errors import NotFound
+from autosched.model import (
+    Failure,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Outcome,
+    Pool,
+    Purpose,
+    Record,
+    Step,
+    TaskInfo,
+    TaskLoad,
+    Unit,
+)
+from autosched.protocol import POISON_MAX, Poisoned
+
+POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1"))))
+SPEC = JobSpec(name="net", model="0" * 64)
+NETWORK = Network(tasks=tuple(TaskInfo(task=task, name="conv", workload=f"w{task}") for task in (1, 2)))
+
+
+class Bench:
+    """One life of a daemon without connections."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal, self.runtime, self.ledger = journal, Runtime(journal, Scheduler()), Ledger()
+        self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
+        self.doubted: list[str] = []
+        self.told: list[tuple[JobId, Poisoned]] = []
+        self.quarantined: list[tuple[str, str]] = []
+        self.happened: list[Happening] = []
+        self.verdicts = Verdicts(
+            self.runtime, self.ledger, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
+            lambda job, told: self.told.append((job, told)), lambda unit, why: self.quarantined.append((unit, why)),
+            Ward(30.0),
+        )  # fmt: skip
+        self.runtime.replay()
+        self.runtime.stream.attach(self.happened.append)
+        self._trials = 0
+
+    async def job(self, spec: JobSpec = SPEC) -> JobId:
+        """A job whose client knows its network."""
+        job = self.runtime.state.last_job + 1
+        await self.runtime.post(lambda: JobSubmitted(job, spec))
+        self.ledger.of(job).plan(NETWORK, 100)
+        self.verdicts.tell_all(job)
+        return job
+
+    async def step(self, job: JobId, device: str, task: int = 1) -> Step:
+        """A step of it on this device."""
+        avoid = tuple(unit.name for unit in POOLS[1].units if unit.name != device)
+        load = TaskLoad(task=task, resources_next=("device:cpu",), stage_next="profile", avoid=avoid)
+        await self.runtime.post(lambda: ClientAttached(job, JobLoad(tasks=(load,)), ()))
+        (step,) = [step for step in self.runtime.state.steps.values() if step.job == job]
+        assert step.units == (device,)
+        return step
+
+    async def end(self, step: Step, outcome: Outcome = Outcome.DONE, error: str = "") -> None:
+        self.verdicts.ended(step, outcome, error)
+        await self.runtime.post(lambda: StepEnded(step.id, outcome))
+
+    async def says(self, step: Step, candidate: str, *, good: bool = False, **words: Any) -> None:
+        """Its client reports a measurement."""
+        self._trials += 1
+        record = Record(
+            **{
+                "task": step.task, "trial": self._trials, "candidate": candidate.encode(), "device": step.units[0],
+                "latency_s": (1e-3,) if good else (), "failure": None if good else Failure.RUN_CRASH, **words,
+            }
+        )  # fmt: skip
+        if statements := self.verdicts.recorded(step.job, record):
+            await self.journal.write(*statements)
+
+    async def measures(self, job: JobId, device: str, *candidates: str, good: bool = False, task: int = 1) -> None:
+        """A whole step."""
+        step = await self.step(job, device, task)
+        for candidate in candidates:
+            await self.says(step, candidate, good=good)
+        await self.end(step)
+
+    def poisoned(self) -> list[str]:
+        return [case.workload for case in self.verdicts.listed(500, None)]
+
+
+def live(path: Path, *works: Callable[[Bench], Awaitable[None]]) -> None:
+    """Each in a life of its own, one after the other."""
+
+    async def one(work: Callable[[Bench], Awaitable[None]]) -> None:
+        journal = Journal(path / "db", *TABLES)
+        bench = Bench(journal)
+        journal.start()
+        loop = spawn(bench.runtime.run(), "loop")
+        try:
+            async with asyncio.timeout(20):
+                await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))
+                await work(bench)
+        finally:
+            loop.cancel()
+            journal.close()
+
+    for work in works:
+        asyncio.run(one(work))
+
+
+async def poison(bench: Bench, job: JobId, name: str = "x") -> None:
+    await bench.measures(job, "dev0", name)
+    await bench.measures(job, "dev0", "sound", good=True)
+    await bench.measures(job, "dev1", name)
+
+
+def test_all_clients_with_the_same_task_are_told_of_poison(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        first, second = await bench.job(), await bench.job()
+        other = await bench.job(JobSpec(name="net", model="0" * 64, backend="gcc"))
+        await poison(bench, first)
+        assert [job for job, _ in bench.told] == [first, second]
+        ((note,),) = {told.candidates for _, told in bench.told}
+        assert (note.task, note.reason) == (1, "run crash on dev0 (job 1); run crash on dev1 (job 1)")
+        assert other not in dict(bench.told)
+        assert bench.poisoned() == ["w1"]
+        assert [one.what.workload for one in bench.happened if isinstance(one.what, CandidatePoisoned)] == ["w1"]
+
+    live(tmp_path, work)
+
+
+def test_poison_outlives_the_daemon_and_meets_later_jobs_before_they_begin(tmp_path: Path) -> None:
+    async def before(bench: Bench) -> None:
+        job = await bench.job()
+        await poison(bench, job)
+        await bench.measures(job, "dev0", "once")
+
+    async def after(bench: Bench) -> None:
+        assert bench.poisoned() == ["w1"]
+        job = await bench.job()
+        ((told, poisoned),) = bench.told
+        assert (told, len(poisoned.candidates)) == (job, 1)
+        await bench.measures(job, "dev1", "sound", good=True)
+        await bench.measures(job, "dev1", "once")
+        assert bench.poisoned() == ["w1", "w1"], "its first failure was in another job and another life"
+
+    live(tmp_path, before, after)
+
+
+def test_what_is_forgiven_is_told_and_stays_forgiven(tmp_path: Path) -> None:
+    async def before(bench: Bench) -> None:
+        await poison(bench, await bench.job())
+        (case,) = bench.verdicts.listed(500, None)
+        bench.told.clear()
+        await bench.verdicts.forgive(case.number)
+        ((_, told),) = bench.told
+        assert [note.reason for note in told.candidates] == [""]
+        with pytest.raises(NotFound, match="autosched poison list"):
+            await bench.verdicts.forgive(case.number)
+
+    async def after(bench: Bench) -> None:
+        assert bench.poisoned() == []
+
+    live(tmp_path, before, after)
+
+
+def test_a_long_list_comes_in_pieces_and_is_listed_in_pieces(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        job = await bench.job()
+        names = [str(n) for n in range(POISON_MAX + 1)]
+        for device in ("dev0", "dev1"):
+            step = await bench.step(job, device)
+            for name in names:
+                bench.verdicts.recorded(
+                    job, Record(task=1, trial=0, candidate=name.encode(), failure=Failure.RUN_CRASH, device=device)
+                )
+            await bench.says(step, "sound", good=True)
+            await bench.end(step)
+        bench.told.clear()
+        bench.verdicts.tell_all(job)
+        assert [len(told.candidates) for _, told in bench.told] == [POISON_MAX, 1]
+        last = bench.verdicts.listed(100, None)
+        assert [one.number for one in last] == list(range(POISON_MAX - 98, POISON_MAX + 2))
+        assert [one.number for one in bench.verdicts.listed(2, last[0].number)] == [POISON_MAX - 100, POISON_MAX - 99]
+
+    live(tmp_path, work)
+
+
+def test_a_device_that_fails_what_passes_elsewhere_is_named(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        job, names = await bench.job(), [str(n) for n in range(MISHAPS_MAX)]
+        await bench.measures(job, "dev0", *names)
+        assert bench.doubted == ["dev0"] * MISHAPS_MAX
+        await bench.measures(job, "dev1", *names, good=True)
+        ((device, why),) = bench.quarantined
+        assert device == "dev0"
+        assert why == "3 mishaps within 10 min, the last: run crash (job 1), which passes elsewhere"
+        assert bench.verdicts.blame.cases == {}
+
+    live(tmp_path, work)
+
+
+def test_a_device_on_which_whole_batches_fail_is_named_and_its_candidates_are_excused(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        first, second = await bench.job(), await bench.job()
+        batch = [str(n) for n in range(BATCH_LEAST)]
+        for job, task in ((first, 1), (first, 1), (first, 2)):
+            await bench.measures(job, "dev0", *batch, task=task)
+        assert bench.quarantined == [], "one task twice is one mishap"
+        assert len(bench.verdicts.blame.cases) == 2 * BATCH_LEAST
+        await bench.measures(second, "dev0", *batch)
+        ((device, why),) = bench.quarantined
+        assert (device, why.partition("last: ")[2]) == ("dev0", "all 3 candidates of job 2, task 1 failed")
+        assert bench.verdicts.blame.cases == {}
+
+    async def later(bench: Bench) -> None:
+        assert bench.verdicts.blame.cases == {}
+
+    live(tmp_path, work, later)
+
+
+@pytest.mark.parametrize("good_between", [True, False])
+def test_steps_that_fail_as_a_whole_speak_against_a_device_that_does_nothing_well(
+    good_between: bool, tmp_path: Path
+) -> None:
+    async def work(bench: Bench) -> None:
+        for _ in range(MISHAPS_MAX):
+            job = await bench.job()
+            step = await bench.step(job, "dev0")
+            await bench.end(step, Outcome.FAILED, "the device hung")
+            if good_between:
+                await bench.measures(job, "dev0", "sound", good=True)
+        assert [device for device, _ in bench.quarantined] == ([] if good_between else ["dev0"])
+
+    live(tmp_path, work)
+
+
+def test_a_few_bad_candidates_in_a_step_are_the_candidates_own(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        for _ in range(2 * MISHAPS_MAX):
+            await bench.measures(await bench.job(), "dev0", *(str(n) for n in range(BATCH_LEAST - 1)))
+        assert bench.quarantined == []
+
+    live(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"device": "dev1"},
+        {"device": "host/0"},
+        {"device": "nowhere"},
+        {"task": 2},
+        {"purpose": Purpose.DEFAULT},
+        {"failure": Failure.BUILD_CRASH},
+        {"failure": Failure.POISONED},
+    ],
+)
+def test_what_a_client_cannot_know_or_no_device_has_to_do_with_counts_for_nothing(
+    words: dict[str, Any], tmp_path: Path
+) -> None:
+    async def work(bench: Bench) -> None:
+        step = await bench.step(await bench.job(), "dev0")
+        await bench.says(step, "x", **words)
+        assert bench.verdicts.blame.cases == {}
+        assert bench.doubted == []
+
+    live(tmp_path, work)
+
+
+def test_steps_that_were_lost_leave_nothing_behind(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        job = await bench.job()
+        for _ in range(3):
+            await bench.says(await bench.step(job, "dev0"), "x", good=True)
+        assert len(bench.verdicts._tallies) == 1
+
+    live(tmp_path, work)

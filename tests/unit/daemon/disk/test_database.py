@@ -1,0 +1,299 @@
+"""Damage of the database is found, said, and survived; copies are made, checked and put back; old forms go on."""
+
+import asyncio
+import re
+import sqlite3
+from pathlib import Path
+from random import Random
+
+import pytest
+from bit_flips import fill, flip, killed_copy
+
+from autosched.daemon.disk import backups, database, keeper, repair, schema
+from autosched.daemon.disk.acknowledged import Acknowledged
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.recovery import recover
+from autosched.daemon.disk.store import Store
+from autosched.errors import ConfigError, Damaged, NotFound
+from autosched.protocol import Artifact
+
+RECORDS = 12
+
+
+def filled(folder: Path) -> Path:
+    """A state folder with something in each table."""
+    folder.mkdir(exist_ok=True)
+    fill(database.database(folder), jobs=2, records=RECORDS)
+    return folder
+
+
+def sql(folder: Path, *statements: str) -> list[tuple[object, ...]]:
+    """As somebody with SQLite at hand would."""
+    db = sqlite3.connect(database.database(folder), isolation_level=None)
+    schema.add_functions(db)
+    try:
+        return [db.execute(statement).fetchall() for statement in statements][-1]
+    finally:
+        db.close()
+
+
+def started(folder: Path, *, accept_data_loss: bool = False) -> int:
+    """Start as the daemon does; how many events were replayed."""
+
+    async def start() -> int:
+        repair.see_to(folder, accept_data_loss=accept_data_loss)
+        journal = Journal(database.database(folder), *database.TABLES)
+        try:
+            return recover(journal, database.snapshots(folder)).replayed
+        finally:
+            journal.close()
+
+    return asyncio.run(start())
+
+
+def test_what_was_written_is_found_sound(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    found = backups.verify(database.database(folder))
+    assert found.rows["records"] == 2 * RECORDS
+    assert all(found.rows[table] for table in ("journal", "networks", "marks", "artifacts", "spans", "stage_times"))
+    assert started(folder) == found.rows["journal"]
+    filled(folder)  # and it goes on
+    assert backups.verify(database.database(folder)).rows["journal"] > found.rows["journal"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE journal SET now = now + 1 WHERE seq = 5", "the checksum of row 5 of the journal"),
+        ("DELETE FROM journal WHERE seq = 5", "row 5 of the journal is missing"),
+        ("UPDATE records SET best_s = 1e-9 WHERE job = 1 AND ordinal = 3", "row of records with job 1, ordinal 3"),
+        ("UPDATE records SET body = CAST(body || x'00' AS BLOB) WHERE ordinal = 4", "records with job 1, ordinal 4"),
+        ("UPDATE spans SET body = x'00' WHERE step = 1", "the row of spans with step 1"),
+        ("UPDATE artifacts SET sha256 = 'f' || substr(sha256, 2)", "the row of artifacts with job 1, name net.so"),
+        ("UPDATE networks SET trials = 65 WHERE job = 2", "the row of networks with job 2"),
+        ("UPDATE marks SET disturbed = '' WHERE trial = 1", "the row of marks with job 1, trial 1"),
+        ("UPDATE stage_times SET count = count + 1", "the row of stage_times with workload w"),
+        ("UPDATE header SET count = count + 1 WHERE name = 'records'", f"records has {2 * RECORDS} rows, and 25"),
+    ],
+)
+def test_a_changed_row_is_named_and_stops_the_start(tmp_path: Path, statement: str, message: str) -> None:
+    folder = filled(tmp_path)
+    sql(folder, statement)
+    with pytest.raises(Damaged, match=message) as refused:
+        started(folder)
+    assert "autosched db restore" in str(refused.value)
+    if "journal" in message:
+        assert re.search(r"lost: \d+ events from row 5 on, with the submissions of 1 jobs", str(refused.value))
+    assert "--accept-data-loss" in str(refused.value)
+    assert refused.value.exit_code == 8
+
+
+def test_rows_that_vanish_are_missed(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    sql(folder, "DROP TRIGGER delete_spans", "DELETE FROM spans WHERE step = 1")
+    with pytest.raises(Damaged, match=r"spans has \d+ rows, and \d+ were written"):
+        started(folder)
+
+
+def test_commits_that_vanish_from_the_log_are_missed(tmp_path: Path) -> None:
+    """A flipped bit in the write-ahead log: SQLite drops all that follows and finds nothing wrong."""
+    folder = filled(tmp_path / "one")
+    copy = tmp_path / "copy"
+    log = killed_copy(database.database(folder), copy, also=10)
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 16
+    log.write_bytes(content)
+    db = sqlite3.connect(f"file:{database.database(copy)}?mode=ro", uri=True)
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()
+    with pytest.raises(Damaged, match=r"commits that were acknowledged are gone, with the events \d+ to \d+"):
+        started(copy)
+    kept = started(copy, accept_data_loss=True)
+    assert 0 < kept < Acknowledged(database.database(folder)).read().seq + 10  # type: ignore[union-attr]
+    assert started(copy) == kept
+
+
+def test_a_database_that_is_gone_is_missed(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    database.database(folder).unlink()
+    with pytest.raises(Damaged, match="is gone"):
+        started(folder)
+    assert started(folder, accept_data_loss=True) == 0
+    assert started(folder) == 0
+
+
+def test_flipped_bits_are_found(tmp_path: Path) -> None:
+    """A few of the many that `benchmarks/bit_flips.py` tries."""
+    folder = filled(tmp_path / "state")
+    log = killed_copy(database.database(folder), tmp_path / "killed", also=10)
+    for file in (database.database(folder), log):
+        told = flip(file, flips=25, rng=Random(4))
+        assert told.found + told.harmless == 25, "some were missed"
+        assert told.found > 5
+
+
+# Going on -------------------------------------------------------------------------------------------------------------
+
+
+def test_data_loss_is_accepted_up_to_the_first_damaged_event(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    events = backups.verify(database.database(folder)).rows["journal"]
+    second = sql(folder, "SELECT seq FROM journal WHERE instr(event, CAST('JobSubmitted' AS BLOB)) ORDER BY seq")[1][0]
+    assert isinstance(second, int)
+    sql(folder, f"UPDATE journal SET now = now + 1 WHERE seq = {second}")
+    (folder / "jobs").mkdir()
+    (folder / "jobs" / "secret").write_bytes(b"x" * 32)
+    assert started(folder, accept_data_loss=True) == second - 1 < events
+    found = backups.verify(database.database(folder))
+    assert found.rows["journal"] == second - 1
+    assert found.rows["records"] == RECORDS, "those of a job that is not known any more would be taken for another's"
+    assert not (folder / "jobs" / "secret").exists(), "numbers of steps and jobs come again: nobody from before gets in"
+    (copy,) = folder.glob("damaged-*/autosched.db")
+    assert backups.look(copy).damage
+    assert started(folder) == second - 1
+
+
+@pytest.mark.parametrize("statement", ["UPDATE records SET trial = trial + 1 WHERE job = 1 AND ordinal = 5"])
+def test_a_damaged_record_takes_those_after_it_along(tmp_path: Path, statement: str) -> None:
+    folder = filled(tmp_path)
+    events = backups.verify(database.database(folder)).rows["journal"]
+    sql(folder, statement)
+    assert started(folder, accept_data_loss=True) == events
+    ordinals = sql(folder, "SELECT job, count(*) FROM records GROUP BY job ORDER BY job")
+    assert ordinals == [(1, 5), (2, RECORDS)]
+
+
+def test_what_cannot_be_read_at_all_is_given_up_and_kept(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    database.database(folder).write_bytes(b"not a database" * 1_000)
+    with pytest.raises(Damaged, match="not a usable database"):
+        started(folder)
+    assert started(folder, accept_data_loss=True) == 0
+    (copy,) = folder.glob("damaged-*/autosched.db")
+    assert copy.read_bytes().startswith(b"not a database")
+
+
+def test_an_event_that_breaks_the_scheduler_is_the_end_of_what_is_taken_over(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    last = backups.verify(database.database(folder)).rows["journal"]
+    body = sql(folder, f"SELECT event FROM journal WHERE seq = {last}")
+    sql(
+        folder,
+        f"INSERT INTO journal SELECT {last + 1}, 0.0, event, journal_crc({last + 1}, 0.0, event, NULL), NULL"
+        f" FROM journal WHERE seq = {last}",  # time goes back
+    )
+    assert body
+    with pytest.raises(Damaged, match="breaks the scheduler"):
+        started(folder)
+    assert started(folder, accept_data_loss=True) == last
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "state")
+    before = backups.verify(database.database(folder)).rows
+
+    async def beside() -> Path:
+        journal = Journal(database.database(folder), *database.TABLES)
+        list(journal.replay())
+        journal.start()
+        made = backups.make(folder)
+        await Store(journal).add_artifact(2, Artifact("later.so", "c" * 64, 1))
+        journal.close()
+        return made
+
+    made = asyncio.run(beside())
+    assert backups.verify(made).rows == before
+    assert backups.newest(folder) == made
+    keeper.make_snapshot(folder)
+    sql(folder, "UPDATE journal SET now = 0 WHERE seq = 2")
+    former = backups.restore(folder, made)
+    assert former is not None
+    assert backups.look(former).damage
+    assert started(folder) == before["journal"]
+    assert not list(database.snapshots(folder).glob("*.snapshot"))
+
+
+def test_a_damaged_backup_is_not_put_back(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "state")
+    made = backups.make(folder, tmp_path / "copy.db")
+    with pytest.raises(ConfigError, match="exists"):
+        backups.make(folder, made)
+    db = sqlite3.connect(made, isolation_level=None)
+    db.execute("UPDATE spans SET body = x'01'")
+    db.close()
+    content = database.database(folder).read_bytes()
+    with pytest.raises(Damaged, match="spans"):
+        backups.restore(folder, made)
+    with pytest.raises(NotFound, match="no backup"):
+        backups.restore(folder, tmp_path / "nowhere")
+    assert database.database(folder).read_bytes() == content
+
+
+def test_a_damaged_database_is_not_backed_up_and_pushes_no_good_copy_out(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "state")
+    first, second = backups.make(folder, keep=2), backups.make(folder, keep=2)
+    sql(folder, "UPDATE spans SET body = x'01'")
+    with pytest.raises(Damaged):
+        backups.make(folder, keep=1)
+    assert backups.all_of(folder) == [second, first]
+    assert len(list(database.backups(folder).iterdir())) == 2
+
+
+def test_old_copies_make_room(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "state")
+    made = [backups.make(folder, keep=2) for _ in range(3)]
+    assert backups.all_of(folder) == made[:0:-1]
+
+
+# Earlier forms --------------------------------------------------------------------------------------------------------
+
+
+def as_of_format_2(folder: Path) -> None:
+    """Take away what came with format 3."""
+    sql(
+        folder,
+        *(
+            f"DROP TRIGGER {change}_{table}"
+            for table in backups.verify(database.database(folder)).rows
+            for change in ("insert", "delete")
+        ),
+        "DROP TABLE header",
+        "DROP TABLE audit",
+        *(f"ALTER TABLE {t} DROP COLUMN crc" for t in ("networks", "marks", "artifacts", "spans", "stage_times")),
+        "UPDATE records SET crc = crc32(body)",
+        "PRAGMA user_version = 2",
+    )
+    Acknowledged(database.database(folder)).forget()
+
+
+def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    rows = backups.verify(database.database(folder)).rows
+    as_of_format_2(folder)
+    old = backups.look(database.database(folder))
+    assert (old.format, old.damage) == (2, ())
+    assert started(folder) == rows["journal"]
+    found = backups.verify(database.database(folder))
+    assert (found.format, found.rows) == (schema.VERSION, rows | {"audit": 0})
+    (kept,) = backups.all_of(folder)
+    assert backups.look(kept).format == 2
+    filled(folder)
+    backups.verify(database.database(folder))
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_an_upgrade_does_not_make_damaged_rows_sound(tmp_path: Path, accept: bool) -> None:
+    folder = filled(tmp_path)
+    as_of_format_2(folder)
+    sql(folder, "UPDATE records SET body = x'00' WHERE job = 2 AND ordinal = 7")
+    if not accept:
+        with pytest.raises(Damaged, match="records with job 2, ordinal 7"):
+            started(folder)
+        assert backups.look(database.database(folder)).format == 2
+    else:
+        started(folder, accept_data_loss=True)
+        found = backups.verify(database.database(folder))
+        assert (found.format, found.rows["records"]) == (schema.VERSION, RECORDS + 7)

@@ -1,0 +1,104 @@
+"""Snapshots and backups are made when it is time, by a process beside the daemon; a failure is said."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from bit_flips import fill
+
+from autosched.config import BackupConfig
+from autosched.daemon.disk import backups, database, keeper
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.keeper import Keeper
+from autosched.daemon.disk.store import Store
+from autosched.daemon.telling.stream import Stream
+from autosched.protocol import Artifact
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fill(database.database(tmp_path), jobs=1, records=4)
+    return tmp_path
+
+
+async def writing(journal: Journal) -> None:
+    list(journal.replay())
+    journal.start()
+    await Store(journal).add_artifact(1, Artifact("net.so", "a" * 64, 1))
+
+
+def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0, besides: Path | None = None) -> str:
+    """Let the keeper work until there is what is waited for; what worries it then."""
+
+    def there(journal: Journal) -> bool:
+        return bool(journal.worry if until == "worry" else set(folder.glob(until)) - {besides})
+
+    async def run() -> str:
+        journal = Journal(database.database(folder), *database.TABLES)
+        await writing(journal)
+        work = asyncio.ensure_future(Keeper(journal, Stream(lambda: 0.0), folder, settings, replayed).run())
+        async with asyncio.timeout(60):
+            while True:
+                if there(journal):
+                    break
+                await asyncio.sleep(0.02)
+        work.cancel()
+        await asyncio.wait([work])
+        journal.close()
+        return journal.worry
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "LOOK_S", 0.01)
+
+
+def test_a_snapshot_is_made_when_much_was_written(folder: Path) -> None:
+    assert kept(folder, BackupConfig(interval_s=0), "snapshots/*.snapshot", replayed=keeper.SNAPSHOT_EVERY) == ""
+    assert not database.backups(folder).exists()
+
+
+def test_a_backup_is_made_when_the_last_one_is_old(folder: Path) -> None:
+    first = backups.make(folder)
+    os.utime(first, (0, 0))
+    assert kept(folder, BackupConfig(keep=2), "backups/*.db", besides=first) == ""
+    assert len(backups.all_of(folder)) == 2
+
+
+def due(folder: Path, settings: BackupConfig, uptime_s: float, *, written: bool = False) -> bool:
+    async def ask() -> bool:
+        journal = Journal(database.database(folder), *database.TABLES)
+        if written:
+            await writing(journal)
+        told = Keeper(journal, Stream(lambda: 0.0), folder, settings, 0)._backup_is_due(uptime_s)
+        journal.close()
+        return told
+
+    return asyncio.run(ask())
+
+
+def test_when_a_backup_is_due(folder: Path) -> None:
+    hourly = BackupConfig()
+    assert not due(folder, hourly, 10.0), "there is hardly anything in it"
+    assert due(folder, hourly, 3_601.0)
+    assert not due(folder, BackupConfig(interval_s=0), 3_601.0)
+    made = backups.make(folder)
+    assert not due(folder, hourly, 3_601.0, written=True), "the last one is young"
+    backups.make(folder, keep=1)
+    assert not made.exists()
+    newest = backups.newest(folder)
+    assert newest is not None
+    os.utime(newest, (0, 0))
+    assert due(folder, hourly, 10.0, written=True)
+    backups.make(folder)
+    os.utime(backups.newest(folder) or newest, (0, 0))
+    assert not due(folder, hourly, 3_601.0), "nothing was written since"
+
+
+def test_what_goes_wrong_is_said_and_not_tried_again_at_once(folder: Path) -> None:
+    database.snapshots(folder).write_text("in its way")
+    worry = kept(folder, BackupConfig(interval_s=0), "worry", replayed=keeper.SNAPSHOT_EVERY)
+    assert "no snapshot could be made" in worry

@@ -1,0 +1,196 @@
+"""Records, networks, artifacts and spans: what goes in comes out, in order and in pages that fit a frame."""
+
+import asyncio
+import sqlite3
+import zlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from autosched.backend import Network, Skipped
+from autosched.core.events import ClientLost
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import PAGE_SPANS, TABLES, Found, Store, span_rows
+from autosched.errors import Damaged
+from autosched.model import Failure, Purpose, Record, TaskInfo, encode
+from autosched.protocol import FRAME_BYTES, Artifact, Span
+
+NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),), skipped=(Skipped("reshape", "no arithmetic"),))
+
+
+def with_store(path: Path, work: Callable[[Journal, Store], Awaitable[None]]) -> None:
+    async def run() -> None:
+        journal = Journal(path, *TABLES)
+        list(journal.replay())
+        journal.start()
+        try:
+            async with asyncio.timeout(20):
+                await work(journal, Store(journal))
+        finally:
+            journal.close()
+
+    asyncio.run(run())
+
+
+def record(trial: int, candidate: bytes = b"c", failure: Failure | None = None) -> Record:
+    latency_s = () if failure else (0.003, 0.001, 0.002)
+    return Record(task=1, trial=trial, candidate=candidate, latency_s=latency_s, failure=failure)
+
+
+async def all_records(store: Store, job: int) -> list[Record]:
+    found: list[Record] = []
+    more = True
+    while more:
+        page = await store.records(job, len(found))
+        assert len(encode(page)) < FRAME_BYTES - 1_000
+        found += page.records
+        more = page.more
+    return found
+
+
+def test_records_come_back_as_they_were_in_their_order(tmp_path: Path) -> None:
+    mine = [record(trial, failure=Failure.BUILD_ERROR if trial % 7 == 0 else None) for trial in range(100)]
+
+    async def work(journal: Journal, store: Store) -> None:
+        for ordinal, one in enumerate(mine):
+            store.add_record(4, ordinal, one)
+        store.add_record(5, 0, record(0))
+        await store.flush()
+        assert await all_records(store, 4) == mine
+        assert await all_records(store, 5) == [record(0)]
+        assert await all_records(store, 6) == []
+        assert (await store.records(4, 2**64)).records == ()
+
+    with_store(tmp_path / "db", work)
+
+
+def test_pages_of_the_largest_records_fit_a_frame(tmp_path: Path) -> None:
+    mine = [record(trial, bytes(199_000)) for trial in range(7)]
+
+    async def work(journal: Journal, store: Store) -> None:
+        for ordinal, one in enumerate(mine):
+            store.add_record(1, ordinal, one)
+        await store.flush()
+        assert await all_records(store, 1) == mine
+
+    with_store(tmp_path / "db", work)
+
+
+def test_a_damaged_record_is_not_handed_out(tmp_path: Path) -> None:
+    async def write(journal: Journal, store: Store) -> None:
+        await store.add_record(1, 0, record(0, b"candidate"))
+
+    async def read(journal: Journal, store: Store) -> None:
+        with pytest.raises(Damaged, match="record 0 of job 1"):
+            await store.records(1, 0)
+
+    with_store(tmp_path / "db", write)
+    database = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    database.execute("UPDATE records SET body = CAST(body || x'00' AS BLOB)")
+    database.close()
+    with_store(tmp_path / "db", read)
+
+
+def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
+    async def work(journal: Journal, store: Store) -> None:
+        store.plan(2, NETWORK, 64)
+        store.add_record(2, 0, record(0))
+        store.add_record(2, 1, record(1, failure=Failure.RUN_CRASH))
+        await store.flush()
+
+    with_store(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", *TABLES)
+    store = Store(journal)
+    assert list(store.networks()) == [(2, NETWORK, 64)]
+    assert list(store.found()) == [Found(2, 1, 0, 0.002, None), Found(2, 1, 1, None, "run crash")]
+    journal.close()
+
+
+def test_a_later_result_file_replaces_one_of_the_same_name(tmp_path: Path) -> None:
+    async def work(journal: Journal, store: Store) -> None:
+        await store.add_artifact(1, Artifact("net.so", "a" * 64, 5))
+        await store.add_artifact(1, Artifact("net.so", "b" * 64, 6))
+        await store.add_artifact(1, Artifact("evaluation.json", "c" * 64, 7))
+        assert await store.artifacts(1) == (Artifact("evaluation.json", "c" * 64, 7), Artifact("net.so", "b" * 64, 6))
+        assert await store.artifacts(2) == ()
+
+    with_store(tmp_path / "db", work)
+
+
+def test_the_steps_of_a_time_are_found(tmp_path: Path) -> None:
+    steps = [n for n in range(1, 300) if n % 7]
+    spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, float(n), n + 1.0, "done") for n in steps]
+
+    async def work(journal: Journal, store: Store) -> None:
+        assert await store.step_before(5.0) == 0
+        await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
+        assert [await store.step_before(moment) for moment in (0.0, 2.5, 100.5, 1e9)] == [0, 1, 99, 299]
+
+    with_store(tmp_path / "db", work)
+
+
+def test_spans_are_paged_by_step(tmp_path: Path) -> None:
+    spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, 1.0, 2.0, "done") for n in range(1, PAGE_SPANS + 11)]
+
+    async def work(journal: Journal, store: Store) -> None:
+        await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
+        first, more = await store.spans(0)
+        assert (first, more) == (spans[:PAGE_SPANS], True)
+        assert await store.spans(PAGE_SPANS) == (spans[PAGE_SPANS:], False)
+        assert await store.spans(2**70) == ([], False)
+        assert (await store.spans(-5))[0] == first
+
+    with_store(tmp_path / "db", work)
+
+
+def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
+    final = replace(record(2), purpose=Purpose.DEFAULT)
+
+    async def work(journal: Journal, store: Store) -> None:
+        for ordinal, one in enumerate((record(0), record(1), final)):
+            store.add_record(4, ordinal, one)
+        store.add_record(5, 0, record(1))
+        await store.flush()
+        body = await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1")
+        store.tag(4, [1, 2], "other load")
+        store.tag(4, [1], "drift")
+        await store.flush()
+        tagged = [record(0), replace(record(1), disturbed="other load"), replace(final, disturbed="other load")]
+        assert await all_records(store, 4) == tagged
+        assert await all_records(store, 5) == [record(1)]
+        assert await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1") == body
+
+    with_store(tmp_path / "db", work)
+    journal = Journal(tmp_path / "db", *TABLES)
+    found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in Store(journal).found() if one.job == 4]
+    journal.close()
+    assert found == [
+        (0, Purpose.TRIAL, False, 0.002),
+        (1, Purpose.TRIAL, True, 0.001),
+        (2, Purpose.DEFAULT, True, 0.001),
+    ]
+
+
+def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
+    body = encode({"task": 1, "trial": 0, "candidate": b"c", "latency_s": (0.5,), "failure": None, "detail": "",
+                   "device": "cpu0", "build_s": 1.0, "profile_s": 2.0})  # fmt: skip
+    db = sqlite3.connect(tmp_path / "db")
+    db.execute(
+        "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
+        " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT"
+    )
+    db.execute("PRAGMA user_version = 2")
+    db.execute("INSERT INTO records VALUES (4, 0, 1, 0, 0.5, NULL, ?, ?)", (zlib.crc32(body), body))
+    db.commit()
+    db.close()
+
+    async def work(journal: Journal, store: Store) -> None:
+        (one,) = await all_records(store, 4)
+        assert (one.purpose, one.disturbed, one.best_s) == (Purpose.TRIAL, "", 0.5)
+        store.tag(4, [0], "drift")
+        await store.flush()
+        assert [r.disturbed for r in await all_records(store, 4)] == ["drift"]
+
+    with_store(tmp_path / "db", work)

@@ -1,0 +1,153 @@
+"""Progress is counted the same from arriving records and from the store."""
+
+import asyncio
+
+import pytest
+
+from autosched.backend import Network
+from autosched.daemon.disk.store import Found
+from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
+from autosched.model import Purpose, TaskInfo
+
+NETWORK = Network(
+    tasks=(TaskInfo(task=1, name="conv", workload="a", weight=3), TaskInfo(task=2, name="dense", workload="b"))
+)
+
+
+def planned() -> JobProgress:
+    progress = JobProgress()
+    progress.plan(NETWORK, 10)
+    return progress
+
+
+def test_the_estimate_needs_a_valid_record_of_each_task() -> None:
+    progress = planned()
+    assert progress.estimate_s is None
+    progress.add(Found(1, 1, 0, 0.004, None))
+    progress.add(Found(1, 2, 1, None, "build error"))
+    assert progress.estimate_s is None
+    progress.add(Found(1, 2, 2, 0.010, None))
+    progress.add(Found(1, 1, 3, 0.002, None))
+    progress.add(Found(1, 1, 4, 0.003, None))
+    assert progress.estimate_s == pytest.approx(3 * 0.002 + 0.010)
+    assert progress.first_estimate_s == pytest.approx(3 * 0.004 + 0.010)
+
+
+def test_of_tasks_that_compete_only_the_best_counts() -> None:
+    progress = JobProgress()
+    infos = [TaskInfo(task=n, name="conv", workload=str(n), weight=3, groups={"g": 3}) for n in (1, 2)]
+    progress.plan(Network(tasks=tuple(infos)), 10)
+    for task, trial, latency_s, estimate_s in ((1, 0, 0.004, 0.012), (2, 1, 0.006, 0.012), (2, 2, 0.001, 0.003)):
+        progress.add(Found(1, task, trial, latency_s, None))
+        assert progress.estimate_s == pytest.approx(estimate_s)
+    assert progress.first_estimate_s == pytest.approx(0.012)
+
+
+def test_failures_are_counted_by_reason_and_by_task() -> None:
+    progress = planned()
+    for trial, failure in enumerate(["build error", "run crash", None, "build error"]):
+        progress.add(Found(1, 1, trial, None if failure else 0.1, failure))
+    assert (progress.trials, progress.failed, dict(progress.failures)) == (4, 3, {"build error": 2, "run crash": 1})
+    assert (progress.tasks[1].trials, progress.tasks[1].failed, progress.tasks[2].trials) == (4, 3, 0)
+    assert progress.next_trial == 4
+
+
+def test_a_second_plan_of_the_same_network_keeps_what_was_counted() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None))
+    progress.plan(NETWORK, 20)
+    assert (progress.tasks[1].best_s, progress.trials_total) == (0.004, 20)
+
+
+def test_a_network_without_tasks_has_no_estimate() -> None:
+    progress = JobProgress()
+    progress.plan(Network(tasks=()), 0)
+    assert progress.estimate_s is None
+
+
+def test_the_rest_takes_as_long_as_the_trials_so_far_did() -> None:
+    progress = planned()
+    progress.began_at = 100.0
+    for trial in range(5):
+        assert trial >= 4 or progress.eta_s(110.0) is None
+        progress.add(Found(1, 1, trial, 0.1, None))
+        progress.recent.append(101.0 + trial)
+    assert progress.eta_s(110.0) == pytest.approx(5 * 10.0 / 5)
+
+
+def test_the_rate_is_that_of_the_last_trials() -> None:
+    progress = JobProgress(trials_total=2 * RECENT_TRIALS, began_at=0.0)
+    for trial in range(RECENT_TRIALS + 10):
+        progress.add(Found(1, 1, trial, 0.1, None))
+        progress.recent.append(1_000.0 + trial)
+    assert progress.eta_s(1_010.0 + RECENT_TRIALS) == pytest.approx(RECENT_TRIALS - 10)
+
+
+def test_news_wake_who_waits_for_them() -> None:
+    async def work() -> None:
+        ledger = Ledger()
+        version = ledger.of(1).version
+        waiting = asyncio.ensure_future(ledger.wait(1, version, 20.0))
+        await asyncio.sleep(0)
+        ledger.changed(2)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        ledger.changed(1)
+        await waiting
+        assert ledger.of(1).version != version
+        await ledger.wait(1, version, 20.0)  # news from before: no waiting
+
+    asyncio.run(work())
+
+
+def test_waiting_for_news_ends_in_time() -> None:
+    async def work() -> None:
+        ledger = Ledger()
+        await ledger.wait(1, ledger.of(1).version, 0.01)
+
+    asyncio.run(work())
+
+
+def test_versions_do_not_repeat_in_another_life() -> None:
+    first, second = Ledger(), Ledger()
+    for _ in range(3):
+        first.changed(1)
+    second.changed(1)
+    assert first.of(1).version != second.of(1).version
+
+
+def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None, disturbed=True))
+    progress.add(Found(1, 1, 1, 0.003, None, Purpose.AGAIN))
+    task = progress.tasks[1]
+    assert (progress.trials, progress.records, task.trials, task.best_s) == (1, 2, 1, 0.003)
+    assert progress.disturbed == {0}
+    progress.add(Found(1, 1, 2, 0.0035, None, Purpose.FINAL))
+    assert task.best_s == 0.003, "not before the last of the finals, the default"
+    progress.add(Found(1, 1, 3, 0.009, None, Purpose.DEFAULT))
+    assert (task.best_s, task.default_s) == (0.0035, 0.009)
+    for trial, purpose in ((4, Purpose.FINAL), (5, Purpose.DEFAULT)):  # held again
+        progress.add(Found(1, 1, trial, 0.005, None, purpose))
+    assert (task.best_s, task.default_s) == (0.005, 0.005)
+    assert (progress.trials, progress.next_trial) == (1, 6)
+
+
+def test_finals_that_all_fail_leave_the_best_as_it_was() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None))
+    for trial, purpose in ((1, Purpose.FINAL), (2, Purpose.DEFAULT)):
+        progress.add(Found(1, 1, trial, None, "run crash", purpose))
+    assert progress.tasks[1].best_s == 0.004
+    assert progress.failed == 0, "they were no trials"
+
+
+def test_finals_that_turn_out_disturbed_are_decided_by_the_fastest_repeats() -> None:
+    progress = planned()
+    progress.add(Found(1, 1, 0, 0.004, None, Purpose.FINAL, fastest_s=0.001))
+    progress.add(Found(1, 1, 1, 0.003, None, Purpose.DEFAULT, fastest_s=0.002))
+    task = progress.tasks[1]
+    assert (task.best_s, task.default_s) == (0.003, 0.003)
+    progress.tag([0, 1])
+    assert (task.best_s, task.default_s) == (0.001, 0.002)
+    assert progress.disturbed == {0, 1}

@@ -1,0 +1,54 @@
+"""Whether the loop turns, and where it was when it did not."""
+
+import asyncio
+import time
+
+from autosched.daemon.telling.pulse import Pulse, loop_tasks
+
+
+def hold_up() -> None:
+    time.sleep(0.6)
+
+
+def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
+    async def live() -> tuple[Pulse, list[tuple[float, str]]]:
+        beats, turned = list[tuple[float, str]](), asyncio.Event()
+
+        def beat(lag_s: float, where: str) -> None:
+            beats.append((lag_s, where))
+            if where:
+                turned.set()
+
+        pulse = Pulse(beat)
+        pulse.start()
+        asyncio.get_running_loop().call_later(0.15, hold_up)
+        async with asyncio.timeout(20):
+            await turned.wait()
+        pulse.stop()
+        return pulse, beats
+
+    pulse, beats = asyncio.run(live())
+    stall = next(stall for stall in pulse.stalls if "hold_up" in stall.where)
+    assert stall.where.startswith("hold_up telling/test_pulse.py:")
+    assert stall.seconds >= 0.3
+    assert max(beats)[0] >= 0.3
+    assert pulse.lag_p99_ms() >= 0
+
+
+def test_what_goes_on_is_told_with_the_calls_it_waits_in() -> None:
+    async def inner() -> None:
+        await asyncio.Event().wait()
+
+    async def outer() -> None:
+        await inner()
+
+    async def live() -> None:
+        task = asyncio.ensure_future(outer())
+        task.set_name("the one")
+        await asyncio.sleep(0)
+        (found,) = (one for one in loop_tasks() if one.name == "the one")
+        assert [place.split()[0].rpartition(".")[2] for place in found.stack[:2]] == ["outer", "inner"]
+        assert found.stack[-1].startswith("Event.wait asyncio/locks.py:")
+        task.cancel()
+
+    asyncio.run(live())

@@ -1,0 +1,144 @@
+"""The one stream: who wants what gets it, in order, and nobody can hold up the others by not reading."""
+
+import asyncio
+import logging
+
+import pytest
+
+from autosched.core.actions import EndJob, StartStep
+from autosched.core.events import ClientLost, DeadlineReached, JobSubmitted, UnitDrained
+from autosched.daemon.telling.happenings import Dropped, Happening, Recorded, Said, StepEnded, What
+from autosched.daemon.telling.stream import EVERYTHING, Filter, Stream
+from autosched.errors import RequestError
+from autosched.model import JobFailure, JobSpec, JobState, Step
+
+STEP = Step(id=7, job=3, task=1, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
+ENDED = StepEnded(7, 3, 1, "build", ("host/0",), "done", 0.5, 2.0, 1.9)
+
+
+def happening(what: What) -> Happening:
+    return Happening(1.5, 1_700_000_000.25, what)
+
+
+def test_a_happening_is_a_line_of_words() -> None:
+    lost = happening(ClientLost(3, "exit code 1\nand more"))
+    assert lost.text() == r'ClientLost job=3 reason="exit code 1\nand more" progressed=False'
+    assert lost.line().endswith(".250 " + lost.text())
+    assert happening(EndJob(3, JobState.DONE)).text() == "EndJob job=3 state=done"
+    assert happening(EndJob(3, JobState.FAILED, JobFailure("x", "no luck"))).text() == (
+        'EndJob job=3 state=failed failure="no luck"'
+    )
+    assert happening(StartStep(STEP)).text() == "StartStep step=7 job=3 task=1 stage=build units=host/0"
+    assert happening(ENDED).text() == (
+        "StepEnded step=7 job=3 task=1 stage=build units=host/0 outcome=done waited_s=0.5 held_s=2 worked_s=1.9"
+    )
+    assert happening(Said(logging.INFO, "there", "some words")).text() == "some words"
+
+
+def test_a_happening_is_a_json_object() -> None:
+    submitted = JobSubmitted(4, JobSpec(name="net", model="0" * 64, options={"secret": "x"}))
+    assert happening(submitted).json() == (
+        b'{"what":"JobSubmitted","at":1.5,"time":1700000000.25,"job":4,"name":"net","backend":"autotvm","target":"auto",'
+        b'"device":"cpu"}'
+    )
+
+
+def test_who_is_concerned_is_known_of_each_kind() -> None:
+    assert [happening(what).job for what in (ENDED, StartStep(STEP), ClientLost(5, "x"))] == [3, 3, 5]
+    assert [happening(what).units for what in (ENDED, StartStep(STEP), UnitDrained("cpu0", "fan", "me"))] == [
+        ("host/0",),
+        ("host/0",),
+        ("cpu0",),
+    ]
+    assert happening(DeadlineReached()).job is None
+
+
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        ("", ["ClientLost", "StepEnded", "UnitDrained"]),
+        ("job=3", ["StepEnded"]),
+        ("job=3,5", ["ClientLost", "StepEnded"]),
+        ("unit=cpu0", ["UnitDrained"]),
+        ("unit=host/0 job=5", []),
+        ("what=Recorded,ClientLost", ["ClientLost", "Recorded"]),
+        ("level=debug", ["ClientLost", "StepEnded", "UnitDrained", "Recorded"]),
+        ("level=warning", []),
+    ],
+)
+def test_a_filter_lets_through_what_is_wanted(words: str, passed: list[str]) -> None:
+    everything: list[What] = [
+        ClientLost(5, "x"),
+        ENDED,
+        UnitDrained("cpu0", "fan", "me"),
+        Recorded(6, 1, 0, "trial", "cpu1", 0.1),
+    ]
+    wants = Filter.parse(words).wants
+    assert [one.name for one in map(happening, everything) if wants(one)] == passed
+
+
+@pytest.mark.parametrize("words", ["job", "job=x", "job=", "colour=red", "level=loud", "monitor"])
+def test_what_is_no_filter_is_refused_with_an_example(words: str) -> None:
+    with pytest.raises(RequestError, match="write for example: job=12,14"):
+        Filter.parse(words)
+
+
+def test_a_reader_gets_what_comes_and_learns_what_it_missed() -> None:
+    async def read() -> list[What]:
+        stream = Stream(lambda: 2.5)
+        with stream.subscribe(waiting_max=2) as reader:
+            for job in range(1, 6):
+                stream.publish(ClientLost(job, "x"))
+            got = [(await anext(reader)).what for _ in range(3)]
+            stream.publish(ClientLost(6, "x"))
+            got.append((await anext(reader)).what)
+            assert reader.dropped == 3
+        stream.publish(ClientLost(7, "x"))
+        got.extend([happening.what async for happening in reader])
+        return got
+
+    assert asyncio.run(read()) == [ClientLost(1, "x"), ClientLost(2, "x"), Dropped(3), ClientLost(6, "x")]
+
+
+def test_what_was_missed_stands_where_it_is_missing() -> None:
+    async def read() -> list[What]:
+        stream = Stream(lambda: 2.5)
+        reader = stream.subscribe(waiting_max=2)
+        for job in (1, 2, 3, 4):
+            stream.publish(ClientLost(job, "x"))
+        return [happening.what for happening in reader.take() + reader.take()]
+
+    assert asyncio.run(read()) == [ClientLost(1, "x"), ClientLost(2, "x"), Dropped(2)]
+
+
+def test_a_reader_that_waits_is_woken() -> None:
+    async def read() -> What:
+        stream = Stream(lambda: 2.5)
+        async with asyncio.timeout(10):
+            with stream.subscribe(Filter.parse("job=2")) as reader:
+                first = asyncio.ensure_future(anext(reader))
+                await asyncio.sleep(0)
+                stream.publish(ClientLost(1, "x"))
+                stream.publish(ClientLost(2, "x"))
+                return (await first).what
+
+    assert asyncio.run(read()) == ClientLost(2, "x")
+
+
+def test_what_fails_is_told_nothing_more_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    stream, seen = Stream(lambda: 2.5), list[Happening]()
+
+    def broken(_: Happening) -> None:
+        raise ZeroDivisionError
+
+    stream.attach(broken)
+    stream.attach(seen.append)
+    stream.publish(ClientLost(1, "x"))
+    stream.publish(ClientLost(2, "x"), at=1.0)
+    assert [(one.at, one.job) for one in seen] == [(2.5, 1), (1.0, 2)]
+    assert caplog.text.count("is told nothing more") == 1
+
+
+def test_everything_is_everything() -> None:
+    assert EVERYTHING.wants(happening(DeadlineReached()))
+    assert not Filter().wants(happening(DeadlineReached()))

@@ -1,0 +1,50 @@
+"""What the daemon counts about itself."""
+
+from autosched.core.actions import EndJob
+from autosched.daemon.telling import tally as tallies
+from autosched.daemon.telling.happenings import Happening, Recorded, RecordsTagged, StepEnded, StepStarted, What
+from autosched.daemon.telling.tally import Histogram, Tally
+from autosched.model import JobState
+
+
+def told(*everything: What) -> Tally:
+    tally = Tally()
+    for what in everything:
+        tally.take(Happening(0.0, 0.0, what))
+    return tally
+
+
+def ended(stage: str, outcome: str, held_s: float) -> StepEnded:
+    return StepEnded(1, 1, 1, stage, ("cpu0",), outcome, 0.0, held_s)
+
+
+def test_a_histogram_counts_what_is_at_most_so_large() -> None:
+    histogram = Histogram((1.0, 10.0))
+    for value in (0.5, 1.0, 5.0, 50.0):
+        histogram.add(value)
+    assert histogram.cumulative() == [("1.0", 2), ("10.0", 3), ("+Inf", 4)]
+    assert histogram.sum == 56.5
+
+
+def test_everything_is_counted_by_what_it_is() -> None:
+    tally = told(
+        StepStarted(1, 1, 1, "build", ("host/0",), 0.2),
+        ended("build", "done", 2.0),
+        ended("build", "failed", 90.0),
+        Recorded(1, 1, 0, "trial", "cpu0", 0.1),
+        Recorded(1, 1, 1, "trial", "cpu0", None, "build error"),
+        Recorded(1, 1, 2, "final", "cpu0", 0.1),
+        RecordsTagged(1, 3, "hot"),
+        EndJob(1, JobState.DONE),
+    )
+    assert tally.steps == {("build", "done"): 1, ("build", "failed"): 1}
+    assert (tally.step_s["build"].sum, tally.wait_s["build"].sum) == (2.0, 0.2)
+    assert tally.trials == {"ok": 1, "build error": 1}
+    assert (tally.retakes, tally.disturbed, tally.jobs_ended) == (1, 3, {"done": 1})
+    assert tally.happenings["Recorded"] == 3
+
+
+def test_clients_cannot_invent_labels_without_end() -> None:
+    tally = told(*(ended(f"stage {number}", "done", 1.0) for number in range(1_000)))
+    assert len(tally.step_s) == tallies.STAGES_MAX + 1
+    assert sum(tally.steps.values()) == 1_000

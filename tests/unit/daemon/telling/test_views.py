@@ -1,0 +1,121 @@
+"""What people see of jobs and units, in words."""
+
+import pytest
+
+from autosched.backend import Network, Skipped
+from autosched.core.events import ClientAttached, ClientLost, Event, JobCancelRequested, JobSubmitted, ResourcesDeclared
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.disk.store import Found
+from autosched.daemon.telling.progress import JobProgress
+from autosched.daemon.telling.timeline import Timeline
+from autosched.daemon.telling.views import job_view, reason, unit_views
+from autosched.model import JobFailure, JobId, JobLoad, JobSpec, Pool, TaskInfo, TaskLoad, Unit
+
+SPEC = JobSpec(name="net", model="0" * 64, trials=10)
+POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
+NETWORK = Network(tasks=(TaskInfo(task=1, name="conv2d_3", workload="w", weight=2),), skipped=(Skipped("pad", "none"),))
+
+
+def load(task: int, pool: str, stage: str) -> JobLoad:
+    return JobLoad(tasks=(TaskLoad(task=task, resources_next=(pool,), stage_next=stage),))
+
+
+def happened(*events: Event) -> Scheduler:
+    scheduler = Scheduler()
+    for now, event in enumerate((ResourcesDeclared(POOLS, 100.0, 60.0), *events)):
+        scheduler.handle(float(now), event)
+    return scheduler
+
+
+def attached(job: JobId, *loads: JobLoad) -> list[Event]:
+    return [ClientAttached(job, JobLoad(tasks=tuple(task for one in loads for task in one.tasks)))]
+
+
+def progress() -> JobProgress:
+    made = JobProgress()
+    made.plan(NETWORK, 10)
+    return made
+
+
+BUILD, PROFILE, IMPORT = load(1, "host", "build"), load(1, "device:cpu", "profile"), load(0, "host", "import")
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([], "its client starts"),
+        (attached(1), "its client has nothing to run"),
+        (attached(1, BUILD), "building conv2d_3 on host/0"),
+        (attached(1, PROFILE), "measuring conv2d_3 on cpu0"),
+        (attached(1, IMPORT), "importing the network on host/0"),
+        (attached(1, load(7, "host", "dance")), "dance of task 7 on host/0"),
+        ([*attached(1, BUILD), JobCancelRequested(1, "me")], "cancelled by me (still stopping)"),
+        ([*attached(1, BUILD), JobCancelRequested(1, "me"), ClientLost(1, "x")], "cancelled by me"),
+        ([ClientAttached(1, JobLoad(complete=True))], "done"),
+        ([ClientAttached(1, JobLoad(failure=JobFailure("model_rejected", "no LSTM")))], "no LSTM"),
+    ],
+)
+def test_a_job_says_what_it_does(events: list[Event], words: str) -> None:
+    state = happened(JobSubmitted(1, SPEC), *events).state
+    assert reason(state, state.jobs[1], progress()) == words
+
+
+def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
+    state = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE)).state
+    assert reason(state, state.jobs[2], progress()) == "waits for device:cpu, held by job 1"
+
+
+def test_a_job_with_many_steps_names_the_first() -> None:
+    pools = (Pool("host", tuple(Unit(f"host/{n}") for n in range(4))),)
+    scheduler = Scheduler()
+    events = [ResourcesDeclared(pools, 9.0, 9.0), JobSubmitted(1, SPEC)]
+    for event in [*events, *attached(1, *(load(task, "host", "build") for task in (1, 2, 3)))]:
+        scheduler.handle(0.0, event)
+    words = reason(scheduler.state, scheduler.state.jobs[1], progress())
+    assert words == "building conv2d_3 on host/0; building task 2 on host/1; 1 more"
+
+
+def test_a_job_in_full_has_tasks_and_what_was_left_out() -> None:
+    state = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state
+    made = progress()
+    made.add(Found(1, 1, 0, 0.5, None))
+    made.add(Found(1, 1, 1, None, "run crash"))
+    view = job_view(state, state.jobs[1], made, 9.0, whole=True)
+    assert (view.trials, view.trials_total, view.failed, view.failures) == (2, 10, 1, {"run crash": 1})
+    assert view.estimate_s == pytest.approx(1.0)
+    (task,) = view.tasks
+    assert (task.task, task.name, task.stage, task.trials, task.best_s) == (1, "conv2d_3", "build", 2, 0.5)
+    assert view.skipped == (("pad", "none"),)
+    assert view.spec == SPEC
+    short = job_view(state, state.jobs[1], made, 9.0, whole=False)
+    assert (short.tasks, short.skipped, short.spec, short.trials) == ((), (), None, 2)
+
+
+def test_the_budget_is_the_specs_until_the_network_is_planned() -> None:
+    state = happened(JobSubmitted(1, SPEC)).state
+    assert job_view(state, state.jobs[1], JobProgress(), 9.0, whole=False).trials_total == 10
+
+
+def test_units_say_who_holds_them_for_how_long() -> None:
+    scheduler = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE))
+    timeline = Timeline()
+    timeline.open(scheduler.state.steps[1], 3.0)
+    lane, device = unit_views(scheduler.state, timeline, 13.0)
+    assert (lane.unit, lane.pools, lane.cores, lane.state, lane.job) == ("host/0", ("host",), (0,), "free", None)
+    assert (device.unit, device.state, device.job, device.task, device.stage) == ("cpu0", "busy", 1, 1, "profile")
+    assert (device.held_s, device.left_s, device.waiting) == (10.0, 90.0, 1)
+    assert device.busy_ratio == pytest.approx(10 / 13)
+    views = unit_views(scheduler.state, timeline, 13.0, lambda slot, now: f"{slot.unit.name} at {now:g}")
+    assert [view.health for view in views] == ["host/0 at 13", "cpu0 at 13"]
+    scheduler.handle(14.0, JobCancelRequested(1, "me"))
+    assert unit_views(scheduler.state, timeline, 14.0)[1].state == "stopping"
+
+
+def test_a_job_says_how_long_its_steps_may_go_on_and_what_was_wished_for() -> None:
+    spec = JobSpec(name="net", model="0" * 64, priority=5, deadline_s=90.0)
+    state = happened(JobSubmitted(1, spec), *attached(1, BUILD)).state
+    view = job_view(state, state.jobs[1], progress(), now=10.0, whole=True)
+    (task,) = view.tasks
+    (step,) = state.steps.values()
+    assert task.left_s == pytest.approx(step.deadline_at - 10.0)
+    assert (view.priority, view.deadline_at) == (5, 91.0)
