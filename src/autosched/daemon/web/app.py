@@ -4,7 +4,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ from autosched.daemon.web.visitors import Visitors
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.protocol import CancelJob, DrainUnit, Method, ReturnUnit
 
-STATIC = Path(str(files("autosched.daemon.web").joinpath("static")))
+STATIC = Path(__file__).with_name("static")
 WHO: web.RequestKey[Who] = web.RequestKey("who", Who)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self';"

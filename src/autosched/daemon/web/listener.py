@@ -6,10 +6,10 @@ visitor waits in the kernel's queue.
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from autosched.config import Config, check_protected
@@ -65,8 +65,8 @@ class Listener:
         loop.add_reader(self._sock, come)
 
     async def _serve(self, shown: Shown) -> None:
-        app = await asyncio.to_thread(importlib.import_module, "autosched.daemon.web.app")
-        self._site = await app.serve(self._sock, self.tls, shown)
+        serve = await asyncio.to_thread(_loaded)
+        self._site = await serve(self._sock, self.tls, shown)
 
     def release(self) -> None:
         """Give the address back."""
@@ -79,6 +79,13 @@ class Listener:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self._site.close()
+
+
+def _loaded() -> Callable[[socket.socket, ssl.SSLContext | None, Shown], Awaitable[Site]]:
+    """In a thread, since it takes so long."""
+    from autosched.daemon.web.app import serve
+
+    return serve
 
 
 def _bind(config: Config) -> socket.socket:
