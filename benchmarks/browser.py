@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import shutil
 import subprocess
@@ -27,12 +28,17 @@ def installed() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name)) is not None), None)
 
 
+class PageGone(Exception):
+    """The page that was asked has made room for another one."""
+
+
 class Page:
     """One tab."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
+        self._loads = 0
         self.complaints: list[str] = []
         """Errors and warnings of its console: broken scripts, and what the content security policy forbade."""
 
@@ -44,12 +50,15 @@ class Page:
             while True:
                 said = await self._socket.receive_json()
                 if said.get("id") == number:
+                    if "navigated" in said.get("error", {}).get("message", ""):
+                        raise PageGone
                     assert "error" not in said, said
                     return dict(said["result"])
                 self._listen(said)
 
     def _listen(self, said: dict[str, Any]) -> None:
         params = said.get("params", {})
+        self._loads += said.get("method") == "Page.loadEventFired"
         if said.get("method") == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.complaints.append(str(details.get("exception", details).get("description", details["text"])))
@@ -57,7 +66,7 @@ class Page:
             self.complaints.append(str(params["entry"]["text"]))
 
     async def open(self, url: str, *, width: int = 1440, height: int = 900, dark: bool = False) -> None:
-        """Go there."""
+        """Go there, and wait until it is there: what is asked of a page that is going is an error."""
         for domain in ("Page", "Runtime", "Log"):
             await self.do(f"{domain}.enable")
         await self.do(
@@ -65,7 +74,11 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.do("Emulation.setEmulatedMedia", features=[scheme])
+        before = self._loads
         await self.do("Page.navigate", url=url)
+        async with asyncio.timeout(ANSWER_S):
+            while self._loads == before:
+                self._listen(await self._socket.receive_json())
 
     async def ask(self, script: str) -> Any:
         """What an expression comes to in the page; promises are awaited."""
@@ -74,9 +87,12 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, script: str) -> None:
-        """Wait until an expression is true."""
+        """Wait until an expression is true, in whatever page is there by then."""
         async with asyncio.timeout(ANSWER_S):
-            while not await self.ask(script):  # noqa: ASYNC110 - the page is elsewhere
+            while True:
+                with contextlib.suppress(PageGone):
+                    if await self.ask(script):
+                        return
                 await asyncio.sleep(0.02)
 
     async def picture(self, path: Path, *, whole: bool = False) -> None:

@@ -2,10 +2,12 @@
 asked as Prometheus will."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -101,7 +103,8 @@ def test_its_command_starts_a_daemon_that_prometheus_may_ask(tmp_path: Path) -> 
     settings = tmp_path / "autosched.toml"
     settings.write_text(re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text))
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(["sh", str(HERE / "start.sh"), str(settings), str(state)], stderr=log)
+        here = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        process = subprocess.Popen(["sh", str(HERE / "start.sh"), str(settings), str(state)], stderr=log, env=here)
     try:
         page = page_of(process, state)
         key = (state / "shown/viewer.key").read_text().strip()
