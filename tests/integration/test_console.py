@@ -210,12 +210,30 @@ def test_every_answer_ends_with_a_dot_and_every_mistake_says_what_to_type(tmp_pa
                 "monitor colour=red": "ERR request 'colour=red' is no filter; write for example: job=12,14",
                 "auth a b": "ERR refused the key 'a' is not known here, or its secret is wrong",
                 "audit many": "ERR request 'many' is no whole number",
+                "audit -5": "ERR request Expected `int` >= 1 - at `$.limit`; type help",
+                "set job 1 priority 101": "ERR request Expected `int` <= 100 - at `$.priority`; type help",
                 'why "x': "ERR request no closing quotation: close the quote",
                 "jobs colour=red": "ERR request 'colour=red' is no filter. Write for example: jobs state=waiting",
                 "help xyzzy": "ERR request there is no command 'xyzzy'; type help",
             }.items():  # fmt: skip
                 (said,) = await typist.ask(text)
                 assert said.startswith(words), (text, said)
+
+    run(work)
+
+
+def test_several_jobs_are_not_taken_for_the_last_of_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path), console(tmp_path) as typist:
+            daemon = await user(tmp_path)
+            for _ in range(2):
+                await daemon.submit(spec())
+            for text in ("set job 1-2 priority 5", "set job all deadline 2h"):
+                (said,) = await typist.ask(text)
+                assert " names 2 jobs, and this command takes one." in said
+            assert await typist.ask("set job @net priority 5") == ["OK was 0"]
+            assert await typist.ask("set job 2 priority 6") == ["OK was 5"]
+            daemon.close()
 
     run(work)
 

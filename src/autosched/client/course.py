@@ -40,11 +40,11 @@ FINALS_MAX = 2
 """Finals that were disturbed, or failed, are held once more."""
 NETWORK_STAGES = ("import", "compile", "evaluate")
 NETWORK_TIMEOUT_S = 1800.0
+"""Importing and compiling a large model, or timing a slow one, takes minutes."""
 CANDIDATE_TIMEOUT_S = 20.0
 """A step with many candidates may take so long for each of them: as long as backends let a slow one build and run."""
 BATCH_USUAL, DAY_S = 30, 86_400.0
 """Up to so many what the daemon gives any step is enough; and nobody may ask for more than a day."""
-"""Importing and compiling a large model, or timing a slow one, takes minutes."""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autosched.config import Config
+from autosched.daemon.runtime import spawn
 from autosched.errors import Refused
 from autosched.protocol import Done, Reload, Reloaded, SettingChange
 
@@ -50,10 +51,8 @@ class Settings:
             return Reloaded(str(self._file), changes)
         before = self._before or self.now  # a second one before the first is confirmed is undone with it
         await self._make(merged(self.now, wanted))
-        if method.timeout_s is None:
-            self._forget()
-        else:
-            self._forget()
+        self._forget()
+        if method.timeout_s is not None:
             self._before = before
             self._undo = asyncio.get_running_loop().call_later(method.timeout_s, self._revert)
         return Reloaded(str(self._file), changes, method.timeout_s)
@@ -84,7 +83,7 @@ class Settings:
         before, self._undo, self._before = self._before, None, None
         if before is not None:
             log.warning("the settings are as they were: nobody confirmed the reload")
-            self._reverting = asyncio.ensure_future(self._make(before))
+            spawn(self._make(before), "undoing a reload")
 
 
 def differences(now: Config, wanted: Config) -> Iterator[SettingChange]:

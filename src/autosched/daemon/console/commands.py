@@ -53,9 +53,9 @@ async def _jobs_of(ask: Ask, words: Sequence[str]) -> list[int]:
     return select(words, lambda: up_to(newest), lambda: newest)
 
 
-async def _job_of(ask: Ask, line: Line) -> int:
+async def _job_of(ask: Ask, word: str) -> int:
     newest = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
-    return select_one(_one(line, "one job"), lambda: up_to(newest), lambda: newest)
+    return select_one(word, lambda: up_to(newest), lambda: newest)
 
 
 # What is there --------------------------------------------------------------------------------------------------------
@@ -77,15 +77,13 @@ async def _jobs(ask: Ask, line: Line) -> Said:
         key, equals, value = word.partition("=")
         if not equals or key not in ("state", "name", "device", "backend", "target"):
             raise RequestError(f"{word!r} is no filter. Write for example: jobs state=waiting  or  jobs name=resnet50")
-        found = tuple(
-            job for job in found if value in (getattr(job, key), job.doing if key == "state" else value + "-")
-        )
+        found = tuple(job for job in found if value == getattr(job, key) or (key == "state" and value == job.doing))
     words = "there are none" if not found else ""
     return Said(words, tables.table(tables.JOBS, found) if found else [], "jobs", found)
 
 
 async def _job(ask: Ask, line: Line) -> Said:
-    view = await _call(ask, p.GetJob(job=await _job_of(ask, line)), p.JobView)
+    view = await _call(ask, p.GetJob(job=await _job_of(ask, _one(line, "one job"))), p.JobView)
     return Said("", [*tables.facts(view), *(tables.task_table(view) if view.tasks else ())], "job", view)
 
 
@@ -103,7 +101,7 @@ async def _why(ask: Ask, line: Line) -> Said:
     for unit in (await _call(ask, p.ListDevices(), p.UnitList)).units:
         if line.words == (unit.unit,):
             return Said("", tables.unit_facts(unit), "unit", unit)
-    why = await _call(ask, p.ExplainJob(job=await _job_of(ask, line)), p.Explanation)
+    why = await _call(ask, p.ExplainJob(job=await _job_of(ask, _one(line, "one job"))), p.Explanation)
     return Said("", why.lines, "explanation", why)
 
 
@@ -179,11 +177,11 @@ async def _release(ask: Ask, line: Line) -> Said:
 async def _set(ask: Ask, line: Line) -> Said:
     match line.words:
         case ["job", which, "priority", value]:
-            job = (await _jobs_of(ask, [which]))[-1]
+            job = await _job_of(ask, which)
             was = await _call(ask, p.SetJob(job=job, priority=number(value)), p.Wishes)
             return Said(f"was {was.priority}", (), "was", was)
         case ["job", which, "deadline", value]:
-            job = (await _jobs_of(ask, [which]))[-1]
+            job = await _job_of(ask, which)
             view = await _call(ask, p.GetJob(job=job), p.JobView)
             until_s = 0.0 if value == "none" else seconds(value)
             was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.Wishes)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 import msgspec
+from msgspec import Struct
 
 from autosched import units
 from autosched.address import UNIX
@@ -28,6 +29,7 @@ from autosched.daemon.sessions import Services, UserSession
 from autosched.daemon.telling.happenings import Dropped, Happening
 from autosched.daemon.telling.stream import Filter
 from autosched.errors import AutoschedError, Busy, Refused, RequestError
+from autosched.protocol import Method
 from autosched.roles import Role, at_most
 from autosched.version import __version__
 
@@ -200,7 +202,7 @@ class Visitor:
                     return await self.answer("OK", _help((name,)))
                 try:
                     async with asyncio.timeout(ANSWER_S):
-                        said = await COMMANDS[name].run(self._session().handle, line)
+                        said = await COMMANDS[name].run(self._ask, line)
                 except TimeoutError:
                     raise Busy(f"no answer within {ANSWER_S:g} s; why may stand in: slowlog, info storage") from None
                 await self._say(line, said)
@@ -227,6 +229,15 @@ class Visitor:
             gone, self.who = self.who, None
             raise Refused(f"the {gone.name} was withdrawn; who are you now? Type: auth KEY SECRET")
         return UserSession(self._services, self.who)
+
+    async def _ask(self, method: Method) -> Struct:
+        """As over the wire, bounds of its parameters included: making a method checks none. Raises RequestError."""
+        session = self._session()
+        try:
+            method = msgspec.convert(msgspec.to_builtins(method), type(method))
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{error}; {USAGE}") from None
+        return await session.handle(method)
 
     async def _auth(self, line: Line) -> None:
         """Rise to the role of a key, which is shown as `autosched key new` prints it, or as id and secret."""
