@@ -141,6 +141,11 @@ class Runtime:
         """Seconds of the scheduler: they go on where the journal ends, and stand still while no daemon runs."""
         return self._epoch_s + self._loop.time() - self._began_at
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong at present with the policy and with the disk, in words."""
+        return tuple(text for text in (self.replaced, self.journal.stalled, self.journal.worry) if text)
+
     def decision_p99_us(self) -> float:
         """How long all but one in a hundred of the last decisions took at most, microseconds."""
         ordered = sorted(self._decided)

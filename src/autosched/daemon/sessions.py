@@ -246,8 +246,6 @@ class UserSession:
 
     def _info(self) -> DaemonInfo:
         services, state = self._services, self._runtime.state
-        journal = self._runtime.journal
-        troubles = [text for text in (self._runtime.replaced, journal.stalled, journal.worry) if text]
         return DaemonInfo(
             version=__version__,
             pid=os.getpid(),
@@ -260,7 +258,7 @@ class UserSession:
             jobs_total=len(state.jobs),
             steps_started=state.last_step,
             rss_bytes=resident_bytes("self"),
-            warnings=(*services.warnings, *troubles),
+            warnings=(*services.warnings, *self._runtime.troubles),
             goal=state.goal.value,
             calibration=calibration(state),
             paused=state.paused,

@@ -47,17 +47,6 @@ class SimClient:
         rounds = self._phases[0][task][done:]
         return tuple(self._as_expected(work) for n, steps in enumerate(rounds) for work in steps[0 if n else step :])
 
-    def phases_left(self) -> tuple[tuple[tuple[Work, ...], ...], ...]:
-        """All that the job still has to do: phase after phase, chains of steps that may go on side by side."""
-        if not self._phases:
-            return ()
-        now = tuple(chain for task in self._place if (chain := self.future(task)))
-        later = (
-            tuple(tuple(self._as_expected(work) for steps in rounds for work in steps) for rounds in phase.values())
-            for phase in self._phases[1:]
-        )
-        return (now, *later)
-
     def load(self) -> JobLoad:
         """What a client says when it attaches."""
         return self._report(self._place)

@@ -9,7 +9,7 @@ NAMES = frozenset(
     {
         "JobSubmitted", "JobAltered", "EndJob", "ClientLost", "JobCancelRequested", "Paused", "PolicyChosen",
         "ReplacePolicy", "UnitDrained", "UnitReturned", "DeviceDrifts", "DeviceSteady", "DeviceDisturbed", "RevokeStep",
-        "RecordsTagged", "Kept", "LoopStalled", "Said",
+        "RecordsTagged", "CandidatePoisoned", "Kept", "LoopStalled", "Said",
     }
 )  # fmt: skip
 """Not who gave which command: that is for operators."""

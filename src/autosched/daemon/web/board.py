@@ -291,7 +291,6 @@ class Board:
     def _lab(self) -> Lab:
         runtime, services = self._runtime, self._shown.services
         state, known = runtime.state, runtime.state.estimates.calibration()
-        troubles = (text for text in (runtime.replaced, runtime.journal.stalled, runtime.journal.worry) if text)
         return Lab(
             version=__version__,
             policy=runtime.scheduler.policy.name,
@@ -302,7 +301,7 @@ class Board:
             starting=len(state.starting),
             uptime_s=round(runtime.clock() - runtime.timeline.began_at, 1),
             rss_bytes=resident_bytes("self"),
-            warnings=(*services.warnings, *troubles),
+            warnings=(*services.warnings, *runtime.troubles),
             queues={name: queue.waiting for name, queue in state.queues.items()},
             mape=known.mape,
             coverage_p90=known.coverage_p90,
