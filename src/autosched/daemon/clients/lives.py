@@ -350,9 +350,9 @@ class Clients:
             client.coming = None
         elif client.link is not link:
             return  # it has another one
-        log.info("client of job %d: its connection ended: %s", client.job, why)
         if client.process is None and client.why:  # it was ended
             return self._kill(client, client.why)
+        log.log(logging.DEBUG if client.why else logging.INFO, "client of job %d: it is cut off: %s", client.job, why)
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
         grace_s = survivors.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
@@ -366,8 +366,8 @@ class Clients:
 
     def _may_run(self, client: Client) -> bool:
         """Whether it is at its steps perhaps, where nobody here sees it or can end it."""
-        there = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
-        return not there and survivors.any_in_time(self._runtime.state, client.job, self._runtime.clock())
+        here = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
+        return not here and survivors.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 
     def _returning(self, client: Client, link: Link, session: ClientSession) -> Handler:
         async def handle(method: Method) -> Struct:

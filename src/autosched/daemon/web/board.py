@@ -212,6 +212,7 @@ class Board:
             "idle": self._new_spells(),
             "told": told[-TOLD_PER_PULSE:],
             "missed": missed,
+            "running": list(self._runtime.state.steps) if missed else (),
         }
         self._cards = cards
         return msgspec.json.encode({name: value for name, value in body.items() if value})

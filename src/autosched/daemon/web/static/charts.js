@@ -1,6 +1,6 @@
 // Stepped curves with uPlot, drawn anew when colours change.
 import { colour, make } from "./dom.js";
-import { duration, latency } from "./format.js";
+import { latency, short } from "./format.js";
 
 const INKS = ["build", "profile", "update", "select", "compile", "evaluate", "import", "other"];
 
@@ -37,7 +37,7 @@ export class Curves {
   options(some, axis) {
     const dim = colour("dim"), line = colour("line"), y = this.y;
     const plain = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "11px system-ui, sans-serif" };
-    const write = axis === "trials" ? (v) => String(Math.round(v)) : (v) => duration(v);
+    const write = axis === "trials" ? (v) => String(Math.round(v)) : short;
     return {
       ...this.size(), padding: [8, 12, 0, 0],
       scales: { x: { time: false }, y: { range: (u, low, high) => [0, high * 1.06] } },

@@ -31,7 +31,11 @@ function take(body) {
   if (lab.idle.length > IDLE_KEPT) lab.idle.splice(0, lab.idle.length - IDLE_KEPT);
   for (const words of body.told ?? []) lab.told.push(words);
   if (lab.told.length > TOLD_KEPT) lab.told.splice(0, lab.told.length - TOLD_KEPT);
-  lab.missed += body.missed ?? 0;
+  if (body.missed) {
+    lab.missed += body.missed;
+    const running = new Set(body.running ?? []);
+    for (const step of lab.steps.values()) if (step[6] === null && !running.has(step[0])) step[6] = body.now; // its end was among them
+  }
 }
 
 function addStep(step) {
