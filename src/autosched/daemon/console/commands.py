@@ -1,7 +1,7 @@
 """The console's commands: what each asks of the daemon, and what it answers."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -300,4 +300,4 @@ COMMANDS: dict[str, Command] = {
     "confirm": Command("confirm", "keep what `reload timeout` changed", _confirm),
     "shutdown": Command("shutdown drain [TIME] | now", "stop the daemon, after running steps or at once", _shutdown),
 }  # fmt: skip
-OPTIONS: dict[str, Any] = {name: command.options for name, command in COMMANDS.items()}
+OPTIONS = {name: command.options for name, command in COMMANDS.items()}

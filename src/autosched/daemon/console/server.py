@@ -37,8 +37,12 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 4_096
 CONNECTIONS_MAX = 32
-STRANGER_S, IDLE_S, ANSWER_S, WRITE_S = 60.0, 3_600.0, 30.0, 30.0
-"""So long a connection may be silent before it has a role, and after; an answer may take; its reader may not read."""
+STRANGER_S, IDLE_S = 60.0, 3_600.0
+"""So long a connection may be silent before it has a role, and after."""
+ANSWER_S = 30.0
+"""So long the daemon may take for an answer."""
+WRITE_S = 30.0
+"""So long a visitor may leave what was written unread."""
 BUFFER_BYTES_MAX = 64 * 1024
 USAGE = "type help"
 
@@ -292,7 +296,8 @@ def _help(words: tuple[str, ...]) -> list[str]:
     if words:
         if words[0] not in there:
             raise RequestError(f"there is no command {words[0][:40]!r}; {USAGE}")
-        return [" ".join(there[words[0]][:1]), f"  {there[words[0]][1]}"]
+        usage, text = there[words[0]]
+        return [usage, f"  {text}"]
     lines = [
         f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in there.values()
     ]

@@ -82,6 +82,9 @@ class Subscription:
         self._waiting: deque[Happening] = deque()
         self._room = waiting_max
         self._missed = 0
+        """Since the last that was kept or told as missing."""
+        self._last_missed: Happening
+        """Only there once something was missed."""
         self._news = asyncio.Event()
         self.dropped = 0
         """How many found no room so far."""
