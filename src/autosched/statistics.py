@@ -1,6 +1,6 @@
-"""Median of repeated latencies with a confidence interval that assumes nothing of their distribution."""
+"""What samples say, with nothing assumed of their distribution: median with confidence interval, and the rare."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import comb
 from statistics import median
 
@@ -29,6 +29,12 @@ def interval(samples_s: Sequence[float], confidence: float = CONFIDENCE) -> tupl
             break
         first = dropped
     return ordered[first], ordered[count - 1 - first]
+
+
+def p99(samples: Iterable[float]) -> float:
+    """What all but one in a hundred do not exceed; 0 of none."""
+    ordered = sorted(samples)
+    return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
 
 
 def clearly_faster(left: Timing, right: Timing) -> bool:

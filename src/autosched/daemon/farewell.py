@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 from autosched.core.events import Event, Paused
-from autosched.daemon.runtime import Runtime
+from autosched.daemon.runtime import BY, Runtime
 from autosched.daemon.telling.stream import Filter
 
 WHY = "the daemon finishes what runs and stops"
@@ -29,4 +29,4 @@ async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[s
 
 async def welcome_back(runtime: Runtime) -> None:
     """A pause that was made to stop is over when the daemon starts again."""
-    await runtime.post(lambda: Paused("the daemon") if runtime.state.paused == WHY else None)
+    await runtime.post(lambda: Paused(BY) if runtime.state.paused == WHY else None)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
@@ -30,8 +31,12 @@ from autosched.daemon.telling.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
 from autosched.protocol import Span
+from autosched.statistics import p99
 
 log = logging.getLogger(__name__)
+
+BY = "the daemon"
+"""Who did what nobody asked for."""
 
 HISTORY = 40
 """Events that are logged when an invariant breaks."""
@@ -148,8 +153,7 @@ class Runtime:
 
     def decision_p99_us(self) -> float:
         """How long all but one in a hundred of the last decisions took at most, microseconds."""
-        ordered = sorted(self._decided)
-        return 1e6 * ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
+        return 1e6 * p99(self._decided)
 
     # Events in --------------------------------------------------------------------------------------------------------
 
@@ -217,8 +221,7 @@ class Runtime:
             self._go_on()
         for action in entry.actions:
             if isinstance(action, ReplacePolicy):
-                chosen = PolicyChosen(action.instead, self.state.goal, "the daemon", action.reason)
-                self._take(_Entry(lambda chosen=chosen: chosen))  # type: ignore[misc]
+                self._take(_Entry(partial(PolicyChosen, action.instead, self.state.goal, BY, action.reason)))
 
     def _happen(self, entry: _Entry, event: Event) -> None:
         entry.now = now = max(self.clock(), self.state.now)
@@ -328,7 +331,7 @@ class Runtime:
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)
             log.warning("how policy %r broke:", policy, exc_info=error)  # that it did is told below
             self.stream.publish(broken)
-            self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, "the daemon", broken.reason))
+            self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, BY, broken.reason))
         else:
             if said is not None:
                 self.tell(lambda: said if self.scheduler.policy.name == policy else None)

@@ -22,12 +22,11 @@ from autosched.blame import Ward
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.guard import Guard
-from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.model import DeviceNote, UnitName
 
 log = logging.getLogger(__name__)
 
-BY = "the daemon"
 _MARK = f"({BY})"
 """At the end of the reason. That of an operator's drain ends with his own name."""
 SENTINEL = "autosched.client.quiet"

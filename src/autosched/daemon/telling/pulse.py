@@ -14,6 +14,7 @@ from datetime import datetime
 from types import FrameType
 
 from autosched.protocol import LoopTask, Stall
+from autosched.statistics import p99
 
 BEAT_S = 0.1
 SLOW_S = 0.05
@@ -52,8 +53,7 @@ class Pulse:
 
     def lag_p99_ms(self) -> float:
         """How late the loop is in one of a hundred of the last beats, milliseconds."""
-        ordered = sorted(self._lags)
-        return 1e3 * ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
+        return 1e3 * p99(self._lags)
 
     def _beat(self) -> None:
         now = time.monotonic()
