@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.daemon.clients.process import JOB_DIR, kill_strays
+from autosched.daemon.clients.survivors import clear
 from autosched.daemon.disk.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.model import JobId, JobSpec, JobState
@@ -135,8 +136,9 @@ class Lab:
         return "\n".join((self.folder / "daemon.log").read_text(errors="replace").splitlines()[-30:])
 
     def clean(self) -> None:
-        """Leave no process behind."""
+        """Leave no process behind, and nothing in the temporary folder."""
         kill_strays(self.folder / "jobs")
+        clear(self.folder / "jobs")
 
     # Clients ----------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import pytest
 
 from autosched.cli.app import run
 from autosched.daemon.clients.process import kill_strays
+from autosched.daemon.clients.survivors import clear
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
@@ -169,6 +170,7 @@ def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
         if made._process is not None and made._process.poll() is None:
             made.end(signal.SIGKILL)
         kill_strays(folder / "jobs")
+        clear(folder / "jobs")
 
 
 def ended(view: JobView) -> bool:

@@ -30,7 +30,7 @@ from autosched.daemon.budget import Budget
 from autosched.daemon.clients.lives import Client, Clients
 from autosched.daemon.clients.process import kill_strays
 from autosched.daemon.clients.session import ClientSession, Parts
-from autosched.daemon.clients.survivors import find
+from autosched.daemon.clients.survivors import clear, find
 from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.quarantine import Quarantine
@@ -260,6 +260,7 @@ class Daemon:
         survivors = find(self._runtime.state, jobs, pools)
         if strays := kill_strays(jobs, [jobs / str(one.job) for one in survivors if one.process is not None]):
             log.warning("killed what clients of an earlier life left behind: %s", strays)
+        clear(jobs, survivors)
         self._clients.adopt(survivors)
 
     async def _loop(self) -> None:

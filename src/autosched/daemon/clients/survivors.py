@@ -7,7 +7,8 @@ looks for those that had said what they can do; every other process of an earlie
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -87,6 +88,15 @@ def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
         if process is not None or job.spec.external:
             found.append(Survivor(job.id, note, process))
     return found
+
+
+def clear(folder: Path, found: Sequence[Survivor] = ()) -> None:
+    """Take away what local clients of an earlier life have left behind, but for those found alive."""
+    alive = {str(survivor.job) for survivor in found}
+    for path in folder.glob(f"*/{NOTE}"):
+        if path.parent.name not in alive and (note := _note(path.parent)) is not None and note.temporary:
+            shutil.rmtree(note.temporary, ignore_errors=True)
+            tear_note(path.parent)
 
 
 def any_in_time(state: State, job: JobId, now: float) -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +100,19 @@ def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
         await is_gone(child)
 
     run(work)
+
+
+def test_a_process_that_is_only_just_beginning_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the kernel puts a program in the place of another, it shows no environment."""
+    young: list[SimpleNamespace] = []
+    monkeypatch.setattr(os, "scandir", lambda _: young)  # nothing else is looked at first, for it would have begun then
+
+    for _ in range(30):
+        with subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(20)"], env={JOB_DIR: str(tmp_path)}
+        ) as process:
+            young[:] = [SimpleNamespace(name=str(process.pid))]
+            assert kill_strays(tmp_path) == [process.pid]
 
 
 PARENT = """

@@ -12,7 +12,7 @@ import pytest
 from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.clients.process import Process
-from autosched.daemon.clients.survivors import NOTE, disown, find, leave_note, secret, tear_note
+from autosched.daemon.clients.survivors import NOTE, clear, disown, find, leave_note, secret, tear_note
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -130,3 +130,22 @@ def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living
     assert secret(tmp_path) != before
     assert not (tmp_path / "1" / NOTE).exists()
     assert (tmp_path / "2" / NOTE).exists()
+
+
+def test_what_the_dead_left_in_the_temporary_folder_goes(tmp_path: Path, living: int) -> None:
+    async def work() -> None:
+        process = Process(living, tmp_path / "log", None)
+        for job in ("1", "2"):
+            (tmp_path / "scratch" / job).mkdir(parents=True)
+            leave_note(tmp_path / job, process, "secret", str(tmp_path / "scratch" / job), 0)
+        leave_note(tmp_path / "3", None, "", "", 0)
+        process.forget()
+        found = find(Past(tmp_path).core.state, tmp_path, POOLS)
+        clear(tmp_path, found)
+        for survivor in found:
+            assert survivor.process is not None
+            survivor.process.forget()
+
+    run(work)
+    assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["1"]
+    assert sorted(path.parent.name for path in tmp_path.glob(f"*/{NOTE}")) == ["1", "3"], "3 is an external one's"
