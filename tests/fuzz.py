@@ -37,6 +37,7 @@ from autosched import config
 from autosched.daemon import ground
 from autosched.daemon.access.door import Visitor
 from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.hall import Guest
 from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
@@ -387,7 +388,9 @@ class Siege:
         ours, theirs = socket.socketpair()
         entrance = Entrance(ours, local=True)
         ours.setblocking(False)
-        spawn(self._served._door.attend(Visitor(entrance, ours, "", self._room)), "attacked")
+        door, guest = self._served._door, Guest(ours, "", self._room)
+        door.hall.enter(guest, None)
+        spawn(door.attend(Visitor(entrance, guest)), "attacked")
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Attacker(DAEMON_METHODS, _obedient), sock=theirs)
         with suppress(AutoschedError):

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from autosched import keys
 from autosched.blocking import Caller
 from autosched.cli.app import run as command_line
-from autosched.daemon.access import door, identity, keyring
+from autosched.daemon.access import door, hall, identity, keyring
 from autosched.daemon.access.door import Visitor
 from autosched.daemon.access.entrance import Entrance
 from autosched.daemon.access.failures import FAILURES_MAX
+from autosched.daemon.access.hall import STRANGERS_OF_HOST_MAX, Guest
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.keys import Key
@@ -265,7 +266,7 @@ def test_a_certificate_that_cannot_be_used_is_named_with_the_way_to_make_one(tmp
 def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "STRANGERS_MAX", 4)
+    monkeypatch.setattr(hall, "STRANGERS_MAX", 4)
     monkeypatch.setattr(door, "HELLO_S", 0.5)
 
     async def work() -> None:
@@ -287,26 +288,24 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
 def test_another_machine_may_not_fill_the_hall_nor_go_on_guessing(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
-            hall = served._door
+            place, room = served._door.hall, asyncio.Semaphore(100)
             ours, theirs = socket.socketpair()
-            room = asyncio.Semaphore(100)
-
-            def visitor() -> Visitor:
-                one = Visitor(Entrance(ours), ours, "10.0.0.9", room)
-                return one
-
-            assert hall._turned_away(visitor()) == ""
-            hall._strangers["10.0.0.9"] = door.STRANGERS_OF_HOST_MAX
-            assert "of this host have not said hello" in hall._turned_away(visitor())
-            hall._strangers["10.0.0.9"] -= 1
-            assert hall._turned_away(visitor()) == ""
+            strangers = [Guest(ours.dup(), "10.0.0.9", room) for _ in range(STRANGERS_OF_HOST_MAX)]
+            assert all(place.enter(one, None) for one in strangers)
+            assert "of this host have not said who they are" in place.turned_away("10.0.0.9")
+            assert place.turned_away("10.0.0.10") == ""
+            place.know(strangers[0])
+            assert place.turned_away("10.0.0.9") == ""
+            for one in strangers:
+                one.sock.close()
+                place.leave(one)
             for _ in range(FAILURES_MAX):
-                known = visitor()
-                known.link = Link({})
-                await hall._failed(known)
-            assert hall._turned_away(visitor()) == "too many wrong keys"
-            await hall.attend(visitor())  # cut without a word
-            assert theirs.recv(1) == b""
+                failing = Visitor(Entrance(ours), Guest(ours, "10.0.0.9", room))
+                failing.link = Link({})
+                await served._door._failed(failing)
+            assert place.turned_away("10.0.0.9") == "too many wrong keys"
+            assert not place.enter(Guest(ours, "10.0.0.9", room), lambda why: b"a word")
+            assert theirs.recv(1) == b""  # cut without one
             theirs.close()
 
     run(work)

@@ -1,26 +1,20 @@
-"""Accepts connections, finds out who they are, and keeps out whoever may not come in.
-
-A listener takes no more connections while too many of its visitors have not said who they are: a storm of reconnects
-waits in the kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the
-network never keeps local users out.
-"""
+"""Finds out who has connected, and keeps out whoever may not come in."""
 
 import asyncio
 import contextlib
 import hmac
 import logging
 import os
-import socket
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from autosched.config import Config, loopback
+from autosched.config import Config
 from autosched.daemon.access import identity, keyring
 from autosched.daemon.access.entrance import Entrance
 from autosched.daemon.access.failures import Failures
+from autosched.daemon.access.hall import Guest, Hall
 from autosched.daemon.access.identity import Who
 from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.runtime import spawn
@@ -41,22 +35,16 @@ from autosched.protocol import (
 )
 from autosched.roles import Role, may_host
 from autosched.version import __version__
+from autosched.wire import Peer
 
 log = logging.getLogger(__name__)
 
 HELLO_S = 5.0
 """Whoever has not said by then who he is has to leave."""
-STRANGERS_MAX = 64
-"""Connections of one listener that have not said hello; more are not accepted yet."""
-STRANGERS_OF_HOST_MAX = 8
-"""The same from one other machine; more are cut."""
 FAILED_S = 1.0
 """So long a proof that is wrong waits for its answer."""
 KEYS_S = 2.0
 """So often the folder with the keys is looked at."""
-ACCEPT_AGAIN_S = 0.2
-BACKLOG = 4_096
-"""Connections that wait in the kernel; a restart of the daemon brings all clients at once."""
 
 Admit = Callable[[Link, Hello, Who], None]
 """Lets somebody in: gives the link its methods and handler. Raises what Hello is answered with."""
@@ -67,11 +55,7 @@ class Visitor:
     """One connection, from its first byte to its last."""
 
     entrance: Entrance
-    sock: socket.socket
-    host: str
-    """Of another machine; empty for this one, whose users share an address."""
-    room: asyncio.Semaphore
-    """Of those who have not said who they are."""
+    guest: Guest
     link: Link = field(init=False)
     who: Who | None = None
     key: Key | None = None
@@ -86,8 +70,8 @@ class Door:
         self._group = identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
         self.failures = Failures()
+        self.hall = Hall(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
         self._visitors: dict[Visitor, None] = {}
-        self._strangers: Counter[str] = Counter()  # by host
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
         self.changed: Callable[[str], None] = lambda words: None
@@ -96,7 +80,7 @@ class Door:
     @property
     def open(self) -> int:
         """Connections that stand."""
-        return len(self._visitors)
+        return len(self.hall)
 
     async def _watch_keys(self) -> None:
         """For ever."""
@@ -116,8 +100,6 @@ class Door:
 
     def listen(self, entrance: Entrance) -> None:
         """Let visitors of this listener in, until `shut`."""
-        entrance.listener.setblocking(False)
-        entrance.listener.listen(BACKLOG)
         self._work.append(spawn(self._accept(entrance), "the door"))
         if len(self._work) == 1:
             self._work.append(spawn(self._watch_keys(), "the keys"))
@@ -128,70 +110,32 @@ class Door:
             work.cancel()
 
     async def _accept(self, entrance: Entrance) -> None:
-        loop = asyncio.get_running_loop()
-        room = asyncio.Semaphore(STRANGERS_MAX)
-        while True:
-            await room.acquire()
-            try:
-                sock, where = await loop.sock_accept(entrance.listener)
-            except OSError as error:  # no file descriptor is left, or the visitor is gone already
-                room.release()
-                log.warning("a connection cannot be accepted: %s", error)
-                await asyncio.sleep(ACCEPT_AGAIN_S)
-                continue
-            host = where[0] if isinstance(where, tuple) and not loopback(where[0]) else ""
-            spawn(self.attend(Visitor(entrance, sock, host, room)), "a connection")
+        async for guest in self.hall.guests(entrance.listener, _sorry if entrance.tls is None else None):
+            spawn(self.attend(Visitor(entrance, guest)), "a connection")
 
     async def attend(self, visitor: Visitor) -> None:
         """One connection until its end."""
         loop = asyncio.get_running_loop()
         link = visitor.link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1)
         link.handler = lambda method: self._ask(visitor, method)
-        refused = self._turned_away(visitor)
-        if refused and (visitor.entrance.tls is not None or visitor.host):
-            visitor.sock.close()  # no handshake for somebody who is sent away
-            visitor.room.release()
-            return
         self._visitors[visitor] = None
-        self._strangers[visitor.host] += 1
         deadline = loop.call_later(HELLO_S, self._check_hello, visitor)
         try:
             with contextlib.suppress(OSError):  # a handshake that fails
                 await loop.connect_accepted_socket(
                     lambda: link,
-                    visitor.sock,
+                    visitor.guest.sock,
                     ssl=visitor.entrance.tls,
                     ssl_handshake_timeout=HELLO_S if visitor.entrance.tls is not None else None,
                 )
             if link.closed:
                 return
-            if refused:
-                link.refuse(refused)
             log.debug("%s left: %s", link.address, await link.wait_closed())
         finally:
             deadline.cancel()
-            if visitor.who is None:
-                self._no_stranger(visitor)
+            self.hall.leave(visitor.guest)
             del self._visitors[visitor]
             self._idle()
-
-    def _no_stranger(self, visitor: Visitor) -> None:
-        """It has said who it is, or is gone."""
-        visitor.room.release()
-        self._strangers[visitor.host] -= 1
-        if not self._strangers[visitor.host]:
-            del self._strangers[visitor.host]
-
-    def _turned_away(self, visitor: Visitor) -> str:
-        """Why this visitor may not come in; empty when he may."""
-        if len(self._visitors) >= self.limits.connections_max:
-            return f"{len(self._visitors)} connections are open, which is limits.connections_max; try again later"
-        if visitor.host:
-            if self.failures.banned(visitor.host, asyncio.get_running_loop().time()):
-                return "too many wrong keys"
-            if (strangers := self._strangers[visitor.host]) >= STRANGERS_OF_HOST_MAX:
-                return f"{strangers} connections of this host have not said hello"
-        return ""
 
     def _check_hello(self, visitor: Visitor) -> None:
         if visitor.who is None:
@@ -238,7 +182,7 @@ class Door:
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
         visitor.who = who
-        self._no_stranger(visitor)
+        self.hall.know(visitor.guest)
         self._sessions += 1
         return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
 
@@ -247,8 +191,8 @@ class Door:
         if visitor.entrance.local:
             return
         log.warning("%s was refused", visitor.link.address)
-        if visitor.host:
-            self.failures.note(visitor.host, asyncio.get_running_loop().time())
+        if visitor.guest.host:
+            self.failures.note(visitor.guest.host, asyncio.get_running_loop().time())
         await asyncio.sleep(FAILED_S)
 
     async def _whoever(self, visitor: Visitor, hello: Hello) -> Who:
@@ -260,7 +204,7 @@ class Door:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
             return Who(f"key {key.id}", key.role, where, key.id)
         if visitor.entrance.local:
-            uid = identity.peer_uid(visitor.sock)
+            uid = identity.peer_uid(visitor.guest.sock)
             return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
         if visitor.entrance.tls is None and hello.role == "client":
             return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
@@ -270,7 +214,7 @@ class Door:
                 "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"
                 " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names"
             )
-        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.sock)
+        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.guest.sock)
         if uid_there is None:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
         return Who(f"uid {uid_there}", identity.local_role(uid_there, None), where)
@@ -283,3 +227,7 @@ class Door:
         for link in links:
             link.close("the daemon stops")
         await asyncio.gather(*(link.wait_closed() for link in links))
+
+
+def _sorry(why: str) -> bytes:
+    return Peer({}).closing(WireError(why))
