@@ -155,16 +155,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(chosen).expanduser().absolute() if chosen else self.socket.with_name("console.sock")
 
     def console_listen(self) -> tuple[str, int] | None:
-        """Host and port of the console; None: there is none over TCP. Raises ConfigError: it is for this machine."""
-        if not self.console.listen:
-            return None
-        host, port = self._address("console.listen", self.console.listen)
-        if not loopback(host):
-            raise ConfigError(
-                f"console.listen is {self.console.listen!r}, which other machines can reach; its lines are not"
-                " encrypted. Listen on 127.0.0.1 and come through SSH: ssh -L 7434:127.0.0.1:PORT HOST"
-            )
-        return host, port
+        """Host and port of the console; None: there is none over TCP. Raises ConfigError as `listen` does."""
+        return self._address("console.listen", self.console.listen) if self.console.listen else None
 
     def listen(self) -> tuple[str, int]:
         """Host and port of the TCP listener. Raises ConfigError when others could reach it without TLS."""
@@ -237,15 +229,15 @@ def parse(text: str, where: str) -> Config:
             line_at = _line_of(text, ["device", str(index), "name"])
             raise ConfigError(f"{where}:{line_at}: device.name: {device.name!r} is taken; choose another name")
         names.add(device.name)
-    for table, check in (("daemon", config.listen), ("http", config.http_listen)):
+    for table, check in (
+        ("daemon", config.listen),
+        ("http", config.http_listen),
+        ("console", config.console_listen),
+    ):
         try:
             check()
         except ConfigError as error:
             raise ConfigError(f"{where}:{_line_of(text, [table, 'listen'])}: {error}") from None
-    try:
-        config.console_listen()
-    except ConfigError as error:
-        raise ConfigError(f"{where}:{_line_of(text, ['console', 'listen'])}: {error}") from None
     try:
         check_policy(config.scheduler)
     except ConfigError as error:

@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import ssl
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,13 +13,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched.daemon.access import keyring
+from autosched import config, keys
+from autosched.daemon.access import hall, keyring
+from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.console import server
 from autosched.daemon.ground import WHEREABOUTS
+from autosched.daemon.main import Daemon as Served
+from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.roles import Role
 from integration.served import BUILD, PROFILE, attached, run, serving, spec, user
 
+TLS_FILES = Path(__file__).parents[1] / "tls"
+TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
 LAB = '[[device]]\nname = "pi4-1"\nkind = "cpu"\n'
 
 
@@ -263,7 +273,10 @@ def test_a_line_that_never_ends_and_too_many_visitors(tmp_path: Path, monkeypatc
         async with serving(tmp_path), console(tmp_path) as one, console(tmp_path) as two:
             there = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][0].removeprefix("unix:")
             third = Typist(*await asyncio.open_unix_connection(there))
-            assert await third.line() == "ERR busy 2 consoles are open; close one"
+            assert (
+                await third.line()
+                == "ERR busy 2 connections are open, which is what the console has room for; try again later"
+            )
             third.close()
             one.type("x" * 10_000)
             assert (await one.answer())[0].startswith("ERR request a line of more than 4096 bytes")
@@ -281,5 +294,143 @@ def test_a_shell_is_client_enough(tmp_path: Path) -> None:
             shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=asyncio.subprocess.PIPE)
             said, _ = await shell.communicate()
             assert said.decode().splitlines()[1:] == ["OK there are none", ".", "OK goodbye", "."]
+
+    run(work)
+
+
+# Beyond this machine --------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Served, int]]:
+    """A daemon whose console other machines reach, and its port; this machine counts as another one."""
+    monkeypatch.setattr(hall, "loopback", lambda host: False)
+    monkeypatch.setattr(server, "FAILED_S", 0.0)
+    async with serving(folder, f'{TLS}[console]\nlisten = "0.0.0.0:0"\n') as served:
+        (address,) = json.loads((folder / WHEREABOUTS).read_text())["console"][1:]
+        assert address.startswith("tls://0.0.0.0:")
+        yield served, int(address.rpartition(":")[2])
+
+
+async def encrypted(port: int) -> Typist:
+    trusted = ssl.create_default_context(cafile=str(TLS_FILES / "tls.crt"))
+    trusted.check_hostname = False
+    return Typist(*await asyncio.open_connection("127.0.0.1", port, ssl=trusted))
+
+
+def test_others_come_with_tls_and_a_key_and_are_nobody_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
+
+    async def work() -> None:
+        async with everywhere(tmp_path, monkeypatch) as (_, port):
+            typist = await encrypted(port)
+            assert "role=none" in await typist.line()
+            assert (await typist.ask("jobs"))[0].startswith("ERR refused who are you?")
+            assert await typist.ask(f"auth {key.id} {key.secret.hex()}") == ["OK role=operator"]
+            assert await typist.ask("jobs") == ["OK there are none"]
+            typist.close()
+            plain = Typist(*await asyncio.open_connection("127.0.0.1", port))
+            plain.type("jobs\n")
+            assert await plain.line() in ("", "\x15\x03\x03")  # an alert of TLS at most
+            plain.close()
+
+    run(work)
+
+
+def test_openssl_is_client_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+
+    async def work() -> None:
+        async with everywhere(tmp_path, monkeypatch) as (_, port):
+            words = f"s_client -quiet -verify_return_error -CAfile {TLS_FILES}/tls.crt -connect 127.0.0.1:{port}"
+            shell = await asyncio.create_subprocess_exec(
+                "openssl", *words.split(), stdin=PIPE, stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
+            )
+            said, _ = await shell.communicate(f"auth {key.id} {key.secret.hex()}\njobs\nquit\n".encode())
+            lines = ["OK role=viewer", ".", "OK there are none", ".", "OK goodbye", "."]
+            assert said.decode().splitlines()[1:] == lines
+
+    run(work)
+
+
+def test_autosched_console_shows_the_key_to_nobody_but_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+    (tmp_path / "other.crt").write_text("no certificate")
+
+    async def work() -> None:
+        async with everywhere(tmp_path, monkeypatch) as (_, port):
+
+            async def typed(*words: str) -> tuple[str, str]:
+                shell = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "autosched", "console", *words,
+                    env=os.environ | {keys.VARIABLE: key.line()}, stdin=PIPE, stdout=PIPE, stderr=PIPE,
+                )  # fmt: skip
+                out, err = await shell.communicate(b"jobs")
+                return out.decode(), err.decode()
+
+            there, trusted = f"tls://127.0.0.1:{port}", str(TLS_FILES / "tls.crt")
+            plain, bare, wrong, right = await asyncio.gather(
+                typed(f"unix:{tmp_path}/console.sock"),
+                typed(there),
+                typed(there, "--certificate", str(tmp_path / "other.crt")),
+                typed(there, "--certificate", trusted),
+            )
+            goodbye = ["OK there are none", ".", "OK goodbye", "."]
+            assert plain[0].splitlines()[1:] == goodbye
+            assert "--certificate FILE" in bare[1]
+            assert "is no certificate that can be read" in wrong[1]
+            assert right[0].splitlines()[1:] == ["OK role=viewer", ".", *goodbye]
+
+    run(work)
+
+
+def test_a_console_that_others_can_reach_needs_tls_and_a_key(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, f'{TLS}[console]\nlisten = "0.0.0.0:0"\n'):
+            raise AssertionError("it started")
+
+    with pytest.raises(ConfigError, match=r"test:2: console\.listen is '0\.0\.0\.0:0', .* that needs TLS and keys"):
+        config.parse('[console]\nlisten = "0.0.0.0:0"\n', "test")
+    with pytest.raises(ConfigError, match=r"the console is at 0\.0\.0\.0, .* no key is in"):
+        run(work)
+
+
+def test_who_guesses_keys_from_elsewhere_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring.make(tmp_path / "keys", Role.VIEWER)
+
+    async def work() -> None:
+        async with everywhere(tmp_path, monkeypatch) as (_, port):
+            typist = await encrypted(port)
+            await typist.line()
+            for _ in range(FAILURES_MAX):
+                assert (await typist.ask("auth a b"))[0].startswith("ERR refused the key 'a' is not known")
+            assert await typist.line() == ""
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await encrypted(port)
+
+    run(work)
+
+
+def test_silent_strangers_from_elsewhere_are_cut_and_keep_no_local_user_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "STRANGER_S", 0.2)
+    monkeypatch.setattr(server, "HELLO_S", 0.2)
+    monkeypatch.setattr(hall, "STRANGERS_MAX", 2)
+    keyring.make(tmp_path / "keys", Role.VIEWER)
+
+    async def work() -> None:
+        async with everywhere(tmp_path, monkeypatch) as (_, port):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]  # not even a handshake
+            async with console(tmp_path) as typist:
+                assert await typist.ask("jobs") == ["OK there are none"]
+            for reader, writer in silent:
+                assert await reader.read() == b""
+                writer.close()
+            typist = await encrypted(port)
+            assert "role=none" in await typist.line()
+            assert await typist.line() == ""  # and it said nothing, either
 
     run(work)

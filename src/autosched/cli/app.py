@@ -36,6 +36,7 @@ COMMANDS = {
     "free": "operator:free",
     "poison": "poison:poison",
     "top": "top:top",
+    "console": "console:console",
     "policy": "policy:policy",
     "status": "listings:status",
     "info": "listings:info",

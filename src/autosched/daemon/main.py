@@ -152,7 +152,7 @@ class Daemon:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
             ground.spare_the_collector(held)
-            console = await open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._door)
+            console = open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._door)
             self._listen(entrances, journal, console)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")

@@ -88,11 +88,13 @@ def on_tcp(listener: socket.socket, config: Config) -> Entrance:
     return Entrance(listener)
 
 
-def tls_for_others(config: Config, host: str) -> ssl.SSLContext | None:
-    """How the page is protected at this address; None where only this machine comes. Raises ConfigError."""
+def tls_for_others(config: Config, listener: socket.socket, what: str) -> ssl.SSLContext | None:
+    """How `what` is protected at its address; None where only this machine comes. Raises ConfigError."""
+    host = listener.getsockname()[0]
     if loopback(host):
         return None
-    _ask_for_keys(config, f"the page is at {host}", host)
+    check_protected(config.daemon, host, f"{what} is at {host}")
+    _ask_for_keys(config, f"{what} is at {host}", host)
     return _tls(config)[0]
 
 

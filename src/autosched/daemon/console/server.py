@@ -9,18 +9,20 @@ import contextlib
 import hmac
 import logging
 import socket
-from collections.abc import Iterable, Sequence
+import ssl
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from difflib import get_close_matches
 
 import msgspec
 from msgspec import Struct
 
 from autosched import units
-from autosched.address import UNIX
+from autosched.address import TCP, UNIX
 from autosched.config import Config, ConsoleConfig
 from autosched.daemon import ground
 from autosched.daemon.access import entrance, identity
-from autosched.daemon.access.door import FAILED_S, Door
+from autosched.daemon.access.door import FAILED_S, HELLO_S, Door
+from autosched.daemon.access.hall import Guest, Hall
 from autosched.daemon.access.identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
 from autosched.daemon.console.words import Line, commands
@@ -37,14 +39,18 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 4_096
 CONNECTIONS_MAX = 32
+"""Of one listener, so that the network's keep nobody away from the unix socket."""
 STRANGER_S, IDLE_S = 60.0, 3_600.0
 """So long a connection may be silent before it has a role, and after."""
 ANSWER_S = 30.0
 """So long the daemon may take for an answer."""
 WRITE_S = 30.0
-"""So long a visitor may leave what was written unread."""
+"""So long a visitor may leave what was written unread;"""
+CLOSE_S = 5.0
+"""and so long when he has been told to go."""
 BUFFER_BYTES_MAX = 64 * 1024
 USAGE = "type help"
+WHAT = "the console"
 
 
 class Console:
@@ -52,41 +58,50 @@ class Console:
 
     def __init__(self, config: ConsoleConfig, group: int | None, services: Services, door: Door) -> None:
         self._config, self._group, self._services, self._door = config, group, services, door
-        self._servers: list[asyncio.Server] = []
-        self._visitors: dict[asyncio.Task[None], None] = {}
+        self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self._work: dict[asyncio.Task[None], None] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it is: unix:PATH, HOST:PORT."""
-        names = [server.sockets[0].getsockname() for server in self._servers]
-        return tuple(f"{UNIX}{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}" for name in names)
+        """Where it is: unix:PATH, HOST:PORT, tls://HOST:PORT."""
+        return tuple(_address(listener, tls is not None) for listener, tls in self._listeners)
 
-    async def listen(self, listener: socket.socket) -> None:
+    def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Serve it until `close`."""
-        listener.setblocking(False)
-        start = asyncio.start_unix_server if listener.family == socket.AF_UNIX else asyncio.start_server
-        self._servers.append(await start(self._visit, sock=listener, limit=LINE_BYTES_MAX))
+        self._listeners.append((listener, tls))
+        hall = Hall(self._door.failures, lambda: CONNECTIONS_MAX, "what the console has room for")
+        self._do(self._accept(listener, tls, hall), "the console's door")
 
     async def close(self) -> None:
         """Everybody has to leave."""
-        for server in self._servers:
-            server.close()
-        for task in list(self._visitors):
+        for task in list(self._work):
             task.cancel()
-        await asyncio.gather(*self._visitors, return_exceptions=True)
+        await asyncio.gather(*self._work, return_exceptions=True)
 
-    def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = spawn(self._attend(reader, writer), "a console")
-        self._visitors[task] = None
-        task.add_done_callback(lambda done: self._visitors.pop(done, None))
+    def _do(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = spawn(work, name)
+        self._work[task] = None
+        task.add_done_callback(lambda done: self._work.pop(done, None))
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visitor = Visitor(reader, writer, self._services, self._door)
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, hall: Hall) -> None:
+        async for guest in hall.guests(listener, _sorry if tls is None else None):
+            self._do(self._attend(guest, tls, hall), "a console")
+
+    async def _attend(self, guest: Guest, tls: ssl.SSLContext | None, hall: Hall) -> None:
+        """One connection until its end."""
         try:
-            if len(self._visitors) > CONNECTIONS_MAX:
-                await visitor.answer(f"ERR busy {CONNECTIONS_MAX} consoles are open; close one")
-                return
-            visitor.who = await self._whoever(writer.get_extra_info("socket"))
+            with contextlib.suppress(OSError):  # a handshake that fails
+                reader, writer = await _opened(guest.sock, tls)
+                visitor = Visitor(reader, writer, self._services, self._door, guest.host)
+                visitor.known = lambda: hall.know(guest)
+                await self._serve(visitor, None if tls is not None else guest.sock)
+        finally:
+            hall.leave(guest)
+
+    async def _serve(self, visitor: "Visitor", local: socket.socket | None) -> None:
+        try:
+            if local is not None and (who := await self._whoever(local)) is not None:
+                visitor.rise(who)
             await visitor.serve()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # it is gone, or does not read
@@ -94,7 +109,7 @@ class Console:
             with contextlib.suppress(OSError, TimeoutError):
                 await visitor.answer(f"ERR request a line of more than {LINE_BYTES_MAX} bytes; {USAGE}")
         finally:
-            writer.close()
+            await visitor.part()
 
     async def _whoever(self, sock: socket.socket) -> Who | None:
         """As the kernel says, and no more than this socket allows; None: nobody, until a key is shown."""
@@ -112,13 +127,13 @@ class Console:
             return None
 
 
-async def open_console(
+def open_console(
     config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack, services: Services, door: Door
 ) -> Console:
     """Listen where the settings say, and on what systemd has passed instead. `held` closes it. Raises ConfigError."""
     group = identity.group_id(config.daemon.group)
     console = Console(config.console, group, services, door)
-    listeners = [held.enter_context(listener) for listener in passed]
+    listeners: list[socket.socket] = [held.enter_context(listener) for listener in passed]
     kinds = {listener.family == socket.AF_UNIX for listener in listeners}
     if True not in kinds:
         path = config.console_socket
@@ -128,20 +143,62 @@ async def open_console(
             entrance.share(path, group, config)
     if False not in kinds and (where := config.console_listen()) is not None:
         listeners.append(held.enter_context(ground.bind_tcp("console.listen", *where)))
-    for listener in listeners:
-        await console.listen(listener)
+    protected = [
+        (listener, None if listener.family == socket.AF_UNIX else entrance.tls_for_others(config, listener, WHAT))
+        for listener in listeners
+    ]
+    for listener, tls in protected:
+        console.listen(listener, tls)
     return console
+
+
+async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that was accepted, after its handshake. Raises OSError when there is none in time."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HELLO_S if tls is not None else None
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def _address(listener: socket.socket, tls: bool) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"{UNIX}{listener.getsockname()}"
+    return ground.tcp_address(listener, tls=tls).removeprefix(TCP)
+
+
+def _sorry(why: str) -> bytes:
+    return f"ERR busy {why}\n.\n".encode()
 
 
 class Visitor:
     """One connection."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, services: Services, door: Door
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, services: Services, door: Door, host: str
     ) -> None:
-        self._reader, self._writer, self._services, self._door = reader, writer, services, door
+        """`host`: the other machine, empty for this one."""
+        self._reader, self._writer, self._services, self._door, self._host = reader, writer, services, door, host
         self.who: Who | None = None
+        self.known: Callable[[], None] = lambda: None
+        """Told when it is known who this is."""
         writer.transport.set_write_buffer_limits(BUFFER_BYTES_MAX)
+
+    def rise(self, who: Who) -> None:
+        """It is known who this is."""
+        self.who = who
+        self.known()
+
+    async def part(self) -> None:
+        """End the connection, after what was written if it is read."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
 
     async def answer(self, first: str, lines: Iterable[str] = ()) -> None:
         """Write an answer. Raises TimeoutError when nobody reads it."""
@@ -163,8 +220,14 @@ class Visitor:
         while True:
             async with asyncio.timeout(STRANGER_S if self.who is None else IDLE_S):
                 text = await self._line()
-            if text is None or not await self._obey(text):
+            if text is None or not await self._obey(text) or self._guesses:
                 return
+
+    @property
+    def _guesses(self) -> bool:
+        """Whether his machine has shown too many wrong keys."""
+        failures, now = self._door.failures, asyncio.get_running_loop().time()
+        return self.who is None and bool(self._host) and failures.banned(self._host, now)
 
     async def _line(self) -> str | None:
         """The next line; None: there are no more."""
@@ -251,11 +314,13 @@ class Visitor:
         known = key.secret.hex() if key is not None else "-" * 64
         if not hmac.compare_digest(known.encode(), secret.encode(errors="replace")) or key is None:
             log.warning("a wrong key was shown at the console")
+            if self._host:
+                self._door.failures.note(self._host, asyncio.get_running_loop().time())
             await asyncio.sleep(FAILED_S)
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:
             raise Refused(f"the key {key.id} is for clients; they do not come here")
-        self.who = Who(f"key {key.id}", key.role, "the console", key.id)
+        self.rise(Who(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key.id))
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:

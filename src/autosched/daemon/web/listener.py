@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from autosched.config import Config, check_protected
+from autosched.config import Config
+from autosched.daemon import ground
 from autosched.daemon.access import entrance
 from autosched.daemon.runtime import spawn
 from autosched.daemon.web.shown import Shown
@@ -21,6 +22,8 @@ from autosched.errors import ConfigError
 log = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
+NOWHERE = ("127.0.0.1", 0)
+"""Asked for by nobody: who wants no page makes no listener."""
 
 
 class Site(Protocol):
@@ -36,12 +39,10 @@ class Listener:
     def __init__(self, config: Config, passed: Sequence[socket.socket] = ()) -> None:
         """Listen, on what systemd has opened if it has; the caller closes. Raises ConfigError when the port is taken,
         or when it had to be protected and is not."""
-        self._sock = passed[0] if passed else _bind(config)
+        self._sock = passed[0] if passed else ground.bind_tcp("http.listen", *config.http_listen() or NOWHERE)
         self._sock.setblocking(False)
-        host = self._sock.getsockname()[0]
         try:
-            check_protected(config.daemon, host, f"the page is at {host}")
-            self.tls = entrance.tls_for_others(config, host)
+            self.tls = entrance.tls_for_others(config, self._sock, "the page")
         except ConfigError:
             self._sock.close()
             raise
@@ -86,20 +87,3 @@ def _loaded() -> Callable[[socket.socket, ssl.SSLContext | None, Shown], Awaitab
     from autosched.daemon.web.app import serve
 
     return serve
-
-
-def _bind(config: Config) -> socket.socket:
-    address = config.http_listen()
-    assert address is not None, "nothing is to be served"
-    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind(address)
-        sock.listen(128)
-    except OSError as error:
-        sock.close()
-        raise ConfigError(
-            f"http.listen: {config.http.listen} cannot be used ({error.strerror}); choose another port, 0 for any,"
-            ' or "" to serve no page'
-        ) from None
-    return sock
