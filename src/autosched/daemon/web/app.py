@@ -16,6 +16,7 @@ from autosched.daemon.web import health, metrics
 from autosched.daemon.web.board import Board
 from autosched.daemon.web.feed import Feed
 from autosched.daemon.web.jobs import JobPages
+from autosched.daemon.web.porch import REQUEST_S, Porch
 from autosched.daemon.web.shown import Shown
 from autosched.daemon.web.visitors import Visitors
 from autosched.errors import AutoschedError, NotFound, Refused
@@ -38,6 +39,9 @@ OPEN = ("/healthz", "/readyz", "/login", "/static/style.css", "/static/favicon.s
 """What needs no key."""
 BODY_BYTES_MAX = 64 * 1024
 OLDER_MAX = 200
+FEED = "/api/feed"
+ANSWER_S = 30.0
+"""So long an answer may take, and what was sent with the question may be on its way."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 COMMANDS: dict[str, type[Method]] = {"cancel": CancelJob, "drain": DrainUnit, "undrain": ReturnUnit}
 """What can be done from the page; who may, and the audit trail, are the same as over the wire."""
@@ -54,9 +58,12 @@ class Site:
         self._board = Board(shown)
         self.feed = Feed(self._board)
         self._jobs = JobPages(shown)
-        self.runner: web.AppRunner | None = None
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, shutdown_timeout=0.5, keepalive_timeout=REQUEST_S
+        )
+        self.porch: Porch | None = None
 
-    def application(self) -> web.Application:
+    def _application(self) -> web.Application:
         """With all routes."""
         app = web.Application(middlewares=[self._middle], client_max_size=BODY_BYTES_MAX)
         get = app.router.add_get
@@ -73,16 +80,24 @@ class Site:
         get("/api/jobs", self._older)
         get(r"/api/jobs/{job:\d+}", self._jobs.job)
         get(r"/api/jobs/{job:\d+}/curves", self._jobs.curves)
-        get("/api/feed", self.feed.attend, allow_head=False)
+        get(FEED, self.feed.attend, allow_head=False)
         app.router.add_post("/api/do/{command}", self._do)
         app.router.add_static("/static/", STATIC)
         return app
 
+    async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Let visitors in, until `close`."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self.porch = Porch(self._shown.door.failures, self._runner.server)
+        self.porch.open(listener, tls)
+
     async def close(self) -> None:
         """Let everybody go."""
+        if self.porch is not None:
+            self.porch.shut()
         self.feed.close()
-        if self.runner is not None:
-            await self.runner.cleanup()
+        await self._runner.cleanup()
 
     # Before every answer ----------------------------------------------------------------------------------------------
 
@@ -94,7 +109,13 @@ class Site:
                 _check_origin(request)
             if request.path not in OPEN:
                 request[WHO] = await self._visitors.who(request)
-            response = await handler(request)
+                self._know(request)
+            async with asyncio.timeout(None if request.path == FEED else ANSWER_S):
+                response = await handler(request)
+        except TimeoutError:
+            refusal = web.HTTPServiceUnavailable(text=f"no answer within {ANSWER_S:g} s\n", headers=HEADERS)
+            refusal.force_close()
+            raise refusal from None
         except web.HTTPException as refusal:
             refusal.headers.update(HEADERS)
             raise
@@ -107,6 +128,10 @@ class Site:
             static = request.path.startswith("/static/")
             response.headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
         return response
+
+    def _know(self, request: web.Request) -> None:
+        if self.porch is not None:
+            self.porch.know(request.protocol)
 
     # Health and metrics -----------------------------------------------------------------------------------------------
 
@@ -125,6 +150,7 @@ class Site:
     async def _login(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
         who = await self._visitors.with_key(request, str(form.get("key", "")))
+        self._know(request)
         response = web.Response(status=303, headers={"Location": "/"})
         self._visitors.remember(response, who)
         return response
@@ -186,8 +212,5 @@ def _verdict(trouble: str) -> web.Response:
 async def serve(sock: socket.socket, tls: ssl.SSLContext | None, shown: Shown) -> Site:
     """Begin to serve on a listening socket."""
     site = Site(shown, tls=tls is not None)
-    site.runner = web.AppRunner(site.application(), handle_signals=False, access_log=None, shutdown_timeout=0.5)
-    await site.runner.setup()
-    await web.SockSite(site.runner, sock, ssl_context=tls).start()
-    await asyncio.sleep(0)
+    await site.serve(sock, tls)
     return site

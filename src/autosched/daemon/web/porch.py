@@ -1,0 +1,130 @@
+"""Accepts the browsers' connections: as many as the hall has room for, each with deadlines for what aiohttp has none.
+
+aiohttp closes a connection on which no whole request arrives in time. Here it is broken also when its visitor has not
+shown who he is within some seconds, and when an answer lies unread.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp.web_protocol import RequestHandler
+
+from autosched.daemon.access.door import HELLO_S
+from autosched.daemon.access.failures import Failures
+from autosched.daemon.access.hall import Guest, Hall
+from autosched.daemon.runtime import spawn
+
+CONNECTIONS_MAX = 256
+STRANGER_S = 10.0
+"""So long may stay who has not shown that he may look; health is asked for in less."""
+REQUEST_S = 15.0
+"""So long a request may be on its way, and a connection idle."""
+UNREAD_S = 30.0
+"""So long an answer may lie unread."""
+SORRY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Visit(asyncio.Protocol):
+    """One connection: hands everything to aiohttp's side of it, and looks at the clock."""
+
+    def __init__(self, inner: RequestHandler) -> None:
+        self._inner = inner
+        self._loop = asyncio.get_running_loop()
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self.over = self._loop.create_future()
+
+    def _allow(self, what: str, seconds: float) -> None:
+        """Break the connection unless this is done by then."""
+        self._alarms[what] = self._loop.call_later(seconds, self._transport.abort)
+
+    def _done(self, what: str) -> None:
+        if (alarm := self._alarms.pop(what, None)) is not None:
+            alarm.cancel()
+
+    def known(self) -> None:
+        """Its visitor has shown who he is."""
+        self._done("who")
+
+    # asyncio.Protocol -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has its own, unrelated class
+        self._transport.set_write_buffer_limits(0)  # so that whatever is left unread is noticed, a last answer too
+        self._allow("who", STRANGER_S)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived."""
+        self._inner.data_received(data)
+
+    def eof_received(self) -> None:
+        """The browser sends no more."""
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """Something is left unread."""
+        self._allow("read", UNREAD_S)
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._done("read")
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        self.over.set_result(None)
+        self._inner.connection_lost(exc)
+
+
+class Porch:
+    """All connections of the page's listener."""
+
+    def __init__(self, failures: Failures, made: Callable[[], RequestHandler]) -> None:
+        """`made` makes aiohttp's side of a connection."""
+        self._made = made
+        self.hall = Hall(failures, lambda: CONNECTIONS_MAX, "what the page has room for")
+        self._there: dict[RequestHandler, tuple[Visit, Guest]] = {}
+        self._accepting: asyncio.Task[None] | None = None
+
+    def open(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Let visitors in, until `shut`."""
+        self._accepting = spawn(self._accept(listener, tls), "the page's door")
+
+    def shut(self) -> None:
+        """Let nobody in any more."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+
+    def know(self, handler: RequestHandler) -> None:
+        """The visitor of this connection has shown who he is."""
+        if (there := self._there.get(handler)) is not None:
+            visit, guest = there
+            visit.known()
+            self.hall.know(guest)
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        async for guest in self.hall.guests(listener, (lambda why: SORRY) if tls is None else None):
+            spawn(self._attend(guest, tls), "a browser")
+
+    async def _attend(self, guest: Guest, tls: ssl.SSLContext | None) -> None:
+        """One connection until its end."""
+        inner = self._made()
+        visit = Visit(inner)
+        self._there[inner] = visit, guest
+        try:
+            with contextlib.suppress(OSError):  # a handshake that fails
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: visit, guest.sock, ssl=tls, ssl_handshake_timeout=HELLO_S if tls is not None else None
+                )
+                await visit.over
+        finally:
+            del self._there[inner]
+            self.hall.leave(guest)

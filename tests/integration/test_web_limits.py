@@ -1,0 +1,158 @@
+"""Nobody who connects to the page's port can hold it up: raw sockets that say nothing, too little, or do not read."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from autosched.daemon.access import hall, keyring
+from autosched.daemon.main import Daemon as Served
+from autosched.daemon.web import app, porch
+from autosched.daemon.web.app import Site
+from autosched.roles import Role
+from integration.served import run, serving
+
+TLS_FILES = Path(__file__).parents[1] / "tls"
+TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
+HOST = b"Host: localhost\r\n"
+SOON_S = 0.3
+"""A deadline that tests wait for."""
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def port(served: Served) -> int:
+    assert served._page is not None
+    return int(served._page.url.rstrip("/").rpartition(":")[2])
+
+
+@asynccontextmanager
+async def connected(served: Served, said: bytes = b"") -> AsyncIterator[Connection]:
+    """A connection on which so much was said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(served))
+    writer.write(said)
+    yield reader, writer
+    writer.close()
+
+
+def guests(served: Served) -> int:
+    assert served._page is not None
+    site = served._page._site
+    return len(site.porch.hall) if isinstance(site, Site) and site.porch is not None else 0
+
+
+async def answered(served: Served, path: str = "/healthz") -> int:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port(served)}{path}") as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET / HTTP/1.1\r\nHo", b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"],
+    ids=["nothing", "half a request", "only health"],
+)
+def test_who_does_not_show_who_he_is_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(porch, "STRANGER_S", SOON_S)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, connected(served, said) as (reader, _):
+            heard = await _until_cut(reader)
+            assert heard == b"" or heard.startswith(b"HTTP/1.1 200")
+
+    run(work)
+
+
+def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porch, "STRANGER_S", SOON_S)
+    monkeypatch.setattr(hall, "STRANGERS_MAX", 2)
+    ask = b"GET /api/past HTTP/1.1\r\n" + HOST + b"\r\n"
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, connected(served, ask) as (reader, writer):
+            await reader.readuntil(b"}")
+            async with connected(served) as (silent, _), connected(served), connected(served):
+                assert await answered(served) == 200  # as soon as the silent ones have been cut
+                assert await _until_cut(silent) == b""
+            writer.write(ask)
+            assert b"200 OK" in await reader.readuntil(b"}")
+
+    run(work)
+
+
+def test_more_connections_than_there_is_room_for_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porch, "CONNECTIONS_MAX", 2)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, connected(served), connected(served) as (_, second):
+            assert await answered(served) == 503
+            second.close()
+            while guests(served) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert await answered(served) == 200
+
+    run(work)
+
+
+def test_what_is_sent_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "ANSWER_S", SOON_S)
+    post = b"POST /login HTTP/1.1\r\nContent-Length: 99\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, connected(served, post + HOST + b"\r\nkey=") as (reader, _):
+            assert b"503 Service Unavailable" in await reader.readuntil(b"\r\n")
+
+    run(work)
+
+
+def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porch, "UNREAD_S", SOON_S)
+    ask = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\n" + HOST + b"\r\n"
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            stuck = socket.socket()
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            stuck.connect(("127.0.0.1", port(served)))
+            stuck.sendall(ask * 100)  # answered with 5 MB, more than the kernel keeps
+            while not guests(served):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            while guests(served):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            stuck.close()
+
+    run(work)
+
+
+def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porch, "HELLO_S", SOON_S)
+    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+    trusted = ssl.create_default_context(cafile=str(TLS_FILES / "tls.crt"))
+    trusted.check_hostname = False
+
+    async def work() -> None:
+        async with serving(tmp_path, f'{TLS}[http]\nlisten = "0.0.0.0:0"\n') as served:
+            async with connected(served) as (silent, _):
+                assert await _until_cut(silent) == b""
+            headers = {"Authorization": f"Bearer {key.line()}"}
+            async with (
+                aiohttp.ClientSession(headers=headers) as session,
+                session.get(f"https://127.0.0.1:{port(served)}/metrics", ssl=trusted) as answer,
+            ):
+                assert "autosched_uptime_seconds" in await answer.text()
+
+    run(work)
+
+
+async def _until_cut(reader: asyncio.StreamReader) -> bytes:
+    heard = b""
+    try:
+        while chunk := await reader.read(4_096):
+            heard += chunk
+    except ConnectionError:
+        pass
+    return heard
