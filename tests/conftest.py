@@ -1,9 +1,15 @@
+import os
+import shutil
+import tempfile
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with something else is no failure.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+TEMPORARY = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -12,3 +18,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the scenario transcripts anew; commit the difference only if you can explain it",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The tester's own settings do not matter, and what killed processes leave behind goes with a folder."""
+    for name in [name for name in os.environ if name.startswith("AUTOSCHED_")]:
+        del os.environ[name]
+    if not hasattr(config, "workerinput"):  # else it has the folder of the process that started it
+        os.environ.setdefault(
+            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
+        )  # of tmp_path, whose sockets' paths are long
+        config.stash[TEMPORARY] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-")
+        tempfile.tempdir = None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if TEMPORARY in config.stash:
+        shutil.rmtree(config.stash[TEMPORARY], ignore_errors=True)

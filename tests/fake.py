@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from autosched.link import Link
 from autosched.protocol import HELLO, PROTOCOL, USER_METHODS, Hello, Method, Welcome
+from deadlines import DEADLINE_S
 
 Answer = Callable[[Method], Awaitable[Struct]]
 
@@ -43,10 +44,10 @@ def fake_daemon(folder: Path, answer: Answer, *, mute: bool = False) -> Iterator
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert up.wait(10)
+    assert up.wait(DEADLINE_S)
     try:
         yield f"unix:{socket}"
     finally:
         down.set()
-        thread.join(10)
+        thread.join(DEADLINE_S)
         assert not thread.is_alive()

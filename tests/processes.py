@@ -5,6 +5,8 @@ import time
 
 import psutil
 
+from deadlines import DEADLINE_S
+
 
 def is_dead(pid: int) -> bool:
     """Gone, or a zombie that only waits for its parent."""
@@ -14,7 +16,7 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def dies(pid: int, within_s: float = 20.0) -> bool:
+def dies(pid: int, within_s: float = DEADLINE_S) -> bool:
     """Whether it is dead before the deadline: a signal takes a moment to arrive."""
     deadline = time.monotonic() + within_s
     while not is_dead(pid):

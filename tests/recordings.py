@@ -8,6 +8,7 @@ from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import TABLES, span_rows
 from autosched.protocol import Span
 from autosched.sim.world import World
+from deadlines import DEADLINE_S
 
 
 def record(world: World, path: Path) -> None:
@@ -25,7 +26,7 @@ def write(path: Path, events: list[tuple[float, Event]], spans: list[Span]) -> N
         list(journal.replay())
         journal.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 for now, event in events:
                     span = by_step.pop(event.step, None) if isinstance(event, StepEnded) else None
                     await journal.append(now, event, also=span_rows([span] if span is not None else []))

@@ -21,6 +21,7 @@ from autosched import zoo
 from autosched.backend import Built, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
+from deadlines import DEADLINE_S
 from nets import conv_net, model, small_net
 from processes import is_dead
 
@@ -86,7 +87,6 @@ def tune(session: TvmSession, network: Network, rounds: int) -> list[Record]:
 
 
 @pytest.mark.fetch
-@pytest.mark.timeout(240)
 def test_a_trained_network_becomes_faster_and_stays_right(tmp_path: Path) -> None:
     entry = zoo.catalogue()["rnet"]
     session = start(zoo.fetch("rnet", tmp_path), tmp_path, shapes=entry.shapes)
@@ -122,7 +122,7 @@ def _children_left() -> list[psutil.Process]:
     """Processes of this test that a worker could be; the fork server itself stays."""
     servers = {p.pid for p in psutil.Process().children()}
     found = [p for p in psutil.Process().children(recursive=True) if p.pid not in servers]
-    _, alive = psutil.wait_procs(found, timeout=10)
+    _, alive = psutil.wait_procs(found, timeout=DEADLINE_S)
     return [p for p in alive if not is_dead(p.pid)]
 
 
@@ -199,7 +199,7 @@ def test_a_wrong_kernel_does_not_spoil_the_comparison(session: TvmSession, task:
     assert right.artifact is not None
     source, wrong = tmp_path / "wrong.c", tmp_path / "wrong.so"
     source.write_text("int __tvm_ffi_main(void *a, const void *b, int c, void *d) { return 0; }")
-    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", wrong, source], check=True, timeout=60)
+    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", wrong, source], check=True, timeout=DEADLINE_S)
     first, second = tuner.compare([Built(b"wrong", wrong), right], device("profile"))
     assert (first.failure, second.failure) == (Failure.WRONG_RESULT, None)
 
@@ -239,7 +239,7 @@ def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
         "#include <signal.h>\n#include <unistd.h>\n"
         f"int __tvm_ffi_main(void *self, const void *args, int count, void *result) {{ {body} }}\n"
     )
-    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", library, source], check=True, timeout=DEADLINE_S)
     tuner = session.tuner(task, 11)
     good = tuner.build(tuner.select(1, lane("select")), lane("build"))
     bad, fine = tuner.profile([Built(b"bad", library), *good], device("profile"))
@@ -286,7 +286,7 @@ def test_a_worker_killed_from_outside_costs_one_candidate(session: TvmSession, t
     os.kill(pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(timeout=10)
+        psutil.Process(pid).wait(timeout=DEADLINE_S)
     built = tuner.build(candidates, lane("build"))
     assert built[-1].failure is None
 

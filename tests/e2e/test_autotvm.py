@@ -45,7 +45,6 @@ def templates(records: list[Record]) -> set[str]:
     return {one[0].get("template", "") if one else "" for one in remembered}
 
 
-@pytest.mark.timeout(240)
 def test_templates_where_there_are_some_and_another_backend_where_there_are_none(tmp_path: Path) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
     job = JobSpec(name="net", model="0" * 64, options=QUICK)

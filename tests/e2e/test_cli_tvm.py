@@ -20,7 +20,7 @@ from autosched.cli.app import run
 from autosched.errors import RequestError
 from nets import conv_net, model, small_net
 
-pytestmark = [pytest.mark.tvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from integration.lab import Lab, lab
 from nets import small_net
 
 pytest.importorskip("tvm")
-pytestmark = [pytest.mark.tvm, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.tvm
 
 CORES = sorted(os.sched_getaffinity(0))
 HOST, DEVICE = CORES[0], CORES[-1]

@@ -12,7 +12,7 @@ from autosched.model import JobSpec, Record, TaskInfo
 from nets import small_net
 
 pytest.importorskip("tvm")
-pytestmark = [pytest.mark.tvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.tvm
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {

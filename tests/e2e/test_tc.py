@@ -52,7 +52,6 @@ def tune(session: TvmSession, rounds: int, known: list[Record]) -> list[Record]:
     return records
 
 
-@pytest.mark.timeout(240)
 def test_both_backends_records_make_one_network(tmp_path: Path) -> None:
     onnx.save(conv_net(), tmp_path / "net.onnx")
     quick = {"population_size": 12, "init_min_unmeasured": 4, "genetic_num_iters": 1}

@@ -17,8 +17,8 @@ from autosched.daemon.clients.survivors import clear
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
+from deadlines import DEADLINE_S
 
-DEADLINE_S = 60.0
 Said = tuple[int, str, str]
 MODEL = b"any bytes: the mock backend reads no model"
 
@@ -163,8 +163,8 @@ def command_line(
 def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
     """A running lab; the daemon is killed at the end, and then all clients, which would wait for the next one."""
     made = Lab(folder)
-    made.start(settings)
     try:
+        made.start(settings)
         yield made
     finally:
         if made._process is not None and made._process.poll() is None:

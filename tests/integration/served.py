@@ -42,17 +42,17 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
+from deadlines import DEADLINE_S
 
 MODEL = b"any bytes: no test here reads a model"
 SHA256 = hashlib.sha256(MODEL).hexdigest()
-TEST_S = 30.0
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     """Run a test on the loop that the daemon uses, with a deadline; the daemon's narrowed affinity is undone."""
 
     async def limited() -> None:
-        async with asyncio.timeout(TEST_S):
+        async with asyncio.timeout(DEADLINE_S):
             await work()
 
     cores = os.sched_getaffinity(0)

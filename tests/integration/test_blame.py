@@ -13,7 +13,8 @@ import pytest
 from autosched.model import Failure, Purpose, Record
 from autosched.protocol import Done, ForgivePoison, ListPoison, ListSpans, PoisonList, SpanList, UnitView
 from autosched.remote import Daemon
-from integration.lab import DEADLINE_S, Lab, command_line, lab
+from deadlines import DEADLINE_S
+from integration.lab import Lab, command_line, lab
 
 TWO_DEVICES = '[[device]]\nname = "dev0"\nkind = "cpu"\n[[device]]\nname = "dev1"\nkind = "cpu"\n'
 POISON = {"tasks": 2, "trials": 40, "poison_ratio": 0.15}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, Said, command_line, lab
 
 CPU_S_MAX = 0.15
@@ -275,13 +276,20 @@ def autosched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command in this folder, to its end."""
     command = [sys.executable, "-m", "autosched", *words]
     return subprocess.run(
-        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which commands start a daemon of their own, which ends with the test."""
+    yield tmp_path
+    autosched(tmp_path, "stop")
 
 
 @contextmanager
 def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[str]]:
-    """A `tune` with a daemon of its own, after it has said this; the daemon is stopped at the end."""
+    """A `tune` with a daemon of its own, after it has said this."""
     (folder / "net.onnx").write_bytes(MODEL)
     command = [sys.executable, "-m", "autosched", "tune", "net.onnx", "--backend", "mock", *words]
     with subprocess.Popen(
@@ -289,12 +297,14 @@ def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[st
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who tests in the background ignores it
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        line = ""
-        while said not in line:
-            line = process.stderr.readline()
-            assert line, "it ended by itself"
-        yield process
-    assert autosched(folder, "stop").returncode == 0
+        try:
+            line = ""
+            while said not in line:
+                line = process.stderr.readline()
+                assert line, "it ended by itself"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
@@ -308,7 +318,7 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
     runs = [
         subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, "AUTOSCHED_HOST": there.address}, capture_output=True,
-            text=True, timeout=30, check=True,
+            text=True, timeout=DEADLINE_S, check=True,
         ).stderr.strip()
         for _ in range(3)
     ]  # fmt: skip
@@ -316,48 +326,49 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
     assert min(float(text.split()[0]) for text in runs) < CPU_S_MAX * 5
 
 
-def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(MODEL)
-    silent = autosched(tmp_path, "jobs")
+def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(alone: Path) -> None:
+    (alone / "net.onnx").write_bytes(MODEL)
+    silent = autosched(alone, "jobs")
     assert (silent.returncode, silent.stdout) == (3, "")
     assert "no daemon runs here" in silent.stderr
     assert "autosched serve" in silent.stderr
     chosen = ("--policy", "sequential", "--goal", "makespan")
-    tuned = autosched(tmp_path, "tune", "net.onnx", "--backend", "mock", "--trials", "8", *chosen)
+    tuned = autosched(alone, "tune", "net.onnx", "--backend", "mock", "--trials", "8", *chosen)
     assert tuned.returncode == 0, tuned.stderr
     assert "starting a private one" in tuned.stderr
-    assert " policy sequential, goal makespan\n" in autosched(tmp_path, "policy").stdout
-    daemon = json.loads(autosched(tmp_path, "status", "-o", "json").stdout)["daemon"]
+    assert " policy sequential, goal makespan\n" in autosched(alone, "policy").stdout
+    daemon = json.loads(autosched(alone, "status", "-o", "json").stdout)["daemon"]
     assert daemon["on_demand"]
     os.kill(daemon["pid"], signal.SIGKILL)
-    dead = autosched(tmp_path, "jobs")
+    dead = autosched(alone, "jobs")
     while dead.returncode == 0:  # the kill is under way
-        dead = autosched(tmp_path, "jobs")
+        dead = autosched(alone, "jobs")
     assert dead.returncode == 3
-    again = autosched(tmp_path, "attach", "1")
+    again = autosched(alone, "attach", "1")
     assert again.returncode == 0, again.stderr
-    assert autosched(tmp_path, "stop").returncode == 0
+    assert autosched(alone, "stop").returncode == 0
+    assert autosched(alone, "jobs").returncode == 3
 
 
-def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(tmp_path: Path) -> None:
-    with tuning(tmp_path, "--trials", "240", "--option", "build_s=0.2", said="/240 trials") as process:
-        told = autosched(tmp_path, "status", "-o", "json").stdout
+def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(alone: Path) -> None:
+    with tuning(alone, "--trials", "240", "--option", "build_s=0.2", said="/240 trials") as process:
+        told = autosched(alone, "status", "-o", "json").stdout
         os.kill(json.loads(told)["daemon"]["pid"], signal.SIGKILL)
         assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait(60) == 0, said
+        assert process.wait(DEADLINE_S) == 0, said
     assert "Trying to reach it again" in said
     assert "done, 240/240 trials" in said
-    assert (tmp_path / "net-tuned/report.html").exists()
+    assert (alone / "net-tuned/report.html").exists()
 
 
-def test_interrupting_detaches_and_the_job_goes_on(tmp_path: Path) -> None:
-    with tuning(tmp_path, "--trials", "8", "--option", "hang_stage=build", said="job 1 net: running") as process:
+def test_interrupting_detaches_and_the_job_goes_on(alone: Path) -> None:
+    with tuning(alone, "--trials", "8", "--option", "hang_stage=build", said="job 1 net: running") as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait(30) == 130
+        assert process.wait(DEADLINE_S) == 130
         assert "autosched attach 1" in said
         assert "autosched cancel 1" in said
-        assert json.loads(autosched(tmp_path, "job", "1", "-o", "json").stdout)["job"]["state"] == "running"
-        assert autosched(tmp_path, "cancel", "1").returncode == 0
+        assert json.loads(autosched(alone, "job", "1", "-o", "json").stdout)["job"]["state"] == "running"
+        assert autosched(alone, "cancel", "1").returncode == 0

@@ -22,6 +22,7 @@ from autosched.daemon.main import Daemon as Served
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.roles import Role
+from deadlines import DEADLINE_S
 from integration.served import BUILD, PROFILE, attached, run, serving, spec, user
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
@@ -37,7 +38,7 @@ class Typist:
 
     async def line(self) -> str:
         """One line that comes."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             return (await self._reader.readline()).decode().rstrip("\n")
 
     def type(self, text: str) -> None:
@@ -164,7 +165,7 @@ def test_a_pause_for_the_end_is_over_at_the_next_start(tmp_path: Path) -> None:
 
 async def until_so(holds: Callable[[], bool]) -> None:
     """Wait until it holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds():  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
 

@@ -23,10 +23,10 @@ import yaml
 from autosched import config
 from autosched.cli.app import COMMANDS
 from autosched.daemon.ground import WHEREABOUTS, Whereabouts
+from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "etc/container"
-DEADLINE_S = 30.0
 
 
 def read(name: str) -> Any:
@@ -55,7 +55,7 @@ def test_commands_of_the_image_exist() -> None:
     assert (
         set(extras) <= tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
     )
-    subprocess.run(["sh", "-n", str(HERE / "start.sh")], check=True, timeout=10)
+    subprocess.run(["sh", "-n", str(HERE / "start.sh")], check=True, timeout=DEADLINE_S)
 
 
 def test_ports_and_folders_are_those_of_the_settings() -> None:
@@ -114,9 +114,11 @@ def test_its_command_starts_a_daemon_that_prometheus_may_ask(tmp_path: Path) -> 
         with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             urllib.request.urlopen(f"{page}metrics", timeout=DEADLINE_S)
         refused.value.close()
-    finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def page_of(process: "subprocess.Popen[bytes]", state: Path) -> str:

@@ -57,10 +57,9 @@ def test_another_protocol_and_unknown_roles_are_refused_with_words(tmp_path: Pat
 
 
 def test_a_connection_without_hello_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HELLO_S", 0.05)
-
     async def work() -> None:
         async with serving(tmp_path):
+            monkeypatch.setattr(door, "HELLO_S", 0.05)
             link = await opened(tmp_path)
             assert "no hello within" in await link.wait_closed()
 

@@ -12,6 +12,7 @@ import pytest
 
 from autosched.errors import AutoschedError
 from autosched.protocol import DaemonInfo
+from deadlines import DEADLINE_S
 from integration.lab import Lab, lab
 from integration.served import Puppet, load, record, run, spec, user
 
@@ -30,7 +31,7 @@ def serve(folder: Path, settings: str) -> subprocess.CompletedProcess[str]:
     file = folder / "wrong.toml"
     file.write_text(settings)
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def info(there: Lab) -> DaemonInfo:

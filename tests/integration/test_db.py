@@ -16,6 +16,7 @@ from autosched.daemon.disk import database
 from autosched.errors import StorageFull
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
+from deadlines import DEADLINE_S
 from integration.lab import Lab, Said, command_line, lab
 
 
@@ -58,7 +59,7 @@ def test_check_backup_restore_and_the_way_out_of_damage(there: Lab, cli: Callabl
     assert code == 8
     assert json.loads(out)["check"]["damage"][0]["row"] == "seq 4"
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(there.config)]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert refused.returncode == 8
     assert "the checksum of row 4 of the journal does not match" in refused.stderr
     assert "autosched db restore" in refused.stderr
@@ -90,10 +91,10 @@ def test_a_daemon_starts_with_what_is_sound_when_told_so(there: Lab, tmp_path: P
 
 def test_a_disk_without_space_stops_new_work_only_and_passes(there: Lab, tmp_path: Path) -> None:
     """The kernel lets the daemon's files grow no further; then it does again."""
-    job = there.submit(trials=300, tasks=2, build_s=0.002, profile_s=0.002)
-    there.wait(job, "trials", 20)
     before = info(there)
     pid = before.pid
+    job = there.submit(trials=300, tasks=2, build_s=0.002, profile_s=0.002)
+    there.wait(job, "trials", 20)
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     wal = Path(f"{database.database(tmp_path)}-wal")
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))

@@ -10,6 +10,7 @@ import pytest
 
 from autosched.report import Report
 from autosched_backend_gcc import GccBackend
+from deadlines import DEADLINE_S
 from integration.lab import command_line, lab
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -37,8 +38,8 @@ def test_programs_are_tuned_beside_another_job_and_compared_with_their_default(
     left = json.loads((folder / "stencil.json").read_text())
     assert left["command"].startswith("gcc -O")
     assert left["choice"].keys() >= {"TILE_I", "TILE_J", "level"}
-    subprocess.run(left["command"], shell=True, check=True, cwd=folder, timeout=60)
-    ran = subprocess.run([folder / "stencil", "2"], capture_output=True, text=True, check=True, timeout=60)
+    subprocess.run(left["command"], shell=True, check=True, cwd=folder, timeout=DEADLINE_S)
+    ran = subprocess.run([folder / "stencil", "2"], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert ran.stdout.splitlines()[-1].startswith("output ")
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deadlines import DEADLINE_S
 from integration.lab import lab
 
 CLIENT = Path(__file__).parents[1] / "independent_client.py"
@@ -24,7 +25,7 @@ def test_it_runs_a_job_to_its_end(tmp_path: Path) -> None:
     with lab(tmp_path) as there:
         other = there.submit(trials=16, tasks=2)
         command = [sys.executable, "-I", str(CLIENT), f"{tmp_path}/api.sock"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=90)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         assert ended.returncode == 0, ended.stderr
         view = there.wait(int(ended.stdout))
         assert (view.state, view.trials, view.trials_total, view.backend) == ("done", 4, 4, "independent")

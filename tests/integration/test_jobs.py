@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autosched.model import Failure, Purpose, Record
+from deadlines import DEADLINE_S
 from integration.lab import Lab, ended, lab
 
 
@@ -96,7 +97,7 @@ def test_an_unknown_option_fails_the_job_and_names_the_known_ones(there: Lab) ->
 
 
 @pytest.mark.parametrize("stage", ["import", "build", "profile", "evaluate"])
-def test_a_job_is_cancelled_within_a_second_whatever_it_does(there: Lab, stage: str) -> None:
+def test_a_job_is_cancelled_soon_whatever_it_does(there: Lab, stage: str) -> None:
     job = there.submit(trials=8, tasks=1, hang_stage=stage)
     view = there.wait(job, until="trials", trials=0)
     while stage not in running_stages(there):
@@ -105,7 +106,7 @@ def test_a_job_is_cancelled_within_a_second_whatever_it_does(there: Lab, stage: 
     there.cancel(job)
     view = there.wait(job)
     while there.clients(job):
-        assert time.monotonic() - started < 5.0, "the client lives on"
+        assert time.monotonic() - started < DEADLINE_S, "the client lives on"
     assert view.state == "cancelled"
 
 
@@ -126,11 +127,14 @@ def running_stages(there: Lab) -> set[str]:
 
 
 def test_a_step_past_its_deadline_is_killed_and_the_job_says_so(tmp_path: Path) -> None:
-    with lab(tmp_path, "[scheduler]\nstep_timeout_s = 0.5\n") as there:
-        view = there.wait(there.submit(trials=8, tasks=1, hang_stage="build"))
-        assert (view.state, view.trials, view.failed_steps) == ("failed", 0, 3)
-        assert view.failure is not None
+    with lab(tmp_path) as there:
+        for step_timeout_s in (0.5, 5.0, 15.0):  # on a busy machine no step at all may be done in the first of these
+            view = there.wait(there.submit(trials=8, tasks=1, hang_stage="build", step_timeout_s=step_timeout_s))
+            assert view.failure is not None
+            if "build: build was killed" in view.failure.message:
+                break
         assert "build: build was killed" in view.failure.message
+        assert (view.state, view.trials, view.failed_steps) == ("failed", 0, 3)
 
 
 def test_a_frozen_client_is_replaced(there: Lab) -> None:
@@ -153,16 +157,16 @@ def test_clients_leave_nothing_in_the_temporary_folder(tmp_path: Path, monkeypat
         job = there.submit(trials=8, tasks=1, hang_stage="build")
         started = time.monotonic()
         while not list(scratch.glob("autosched-job-*")):
-            assert time.monotonic() - started < 30, "its client never began"
+            assert time.monotonic() - started < DEADLINE_S, "its client never began"
         there.cancel(job)
         while list(scratch.iterdir()):
-            assert time.monotonic() - started < 30, list(scratch.iterdir())
+            assert time.monotonic() - started < DEADLINE_S, list(scratch.iterdir())
 
 
 def test_an_ended_job_leaves_only_its_logs(there: Lab) -> None:
     job = there.submit(trials=4, tasks=1)
     assert there.wait(job).state == "done"
-    folder, deadline = there.folder / "jobs" / str(job), time.monotonic() + 20
+    folder, deadline = there.folder / "jobs" / str(job), time.monotonic() + DEADLINE_S
     while sorted(path.name for path in folder.iterdir()) != ["client.log"]:
         assert time.monotonic() < deadline, sorted(folder.rglob("*"))
         threading.Event().wait(0.02)

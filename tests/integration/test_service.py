@@ -16,9 +16,9 @@ import pytest
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
+from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, command_line, lab
 
-DEADLINE_S = 30.0
 HAND_OVER = """
 import os, sys
 *fds, names = sys.argv[1].split(",")
@@ -136,11 +136,12 @@ def test_the_agents_command_hosts_a_job(
     known = {"/opt/autosched/bin/python": sys.executable, "${AUTOSCHED_HOST}": there.address, "%i": job}
     for what, instead in (known | {"%S": str(tmp_path)}).items():
         line = line.replace(what, instead)
-    agent = subprocess.Popen(line.split(), env={**os.environ, "AUTOSCHED_TOKEN": token}, start_new_session=True)
-    try:
-        assert there.wait(int(job)).state == "done"
-        assert agent.wait(DEADLINE_S) == 0  # systemd does not start it again
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(agent.pid, signal.SIGKILL)
+    environment = {**os.environ, "AUTOSCHED_TOKEN": token}
+    with subprocess.Popen(line.split(), env=environment, start_new_session=True) as agent:
+        try:
+            assert there.wait(int(job)).state == "done"
+            assert agent.wait(DEADLINE_S) == 0  # systemd does not start it again
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(agent.pid, signal.SIGKILL)
     assert (tmp_path / f"autosched-agent/{job}").is_dir()

@@ -13,9 +13,8 @@ from autosched.model import JobState
 from autosched.remote import Daemon
 from autosched.top import app as view
 from autosched.top.app import Top
+from deadlines import DEADLINE_S
 from integration.served import BUILD, PROFILE, attached, run, serving, user
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(autouse=True)

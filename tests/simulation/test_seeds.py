@@ -23,6 +23,7 @@ from autosched.sim.__main__ import main
 from autosched.sim.faults import CHOICE, TURNS, check, finish
 from autosched.sim.scenario import Faults, Scenario, random_scenario
 from autosched.sim.world import Entry, World
+from deadlines import DEADLINE_S
 
 CHUNK = 50
 
@@ -195,7 +196,7 @@ def test_decisions_do_not_depend_on_the_hash_seed() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=DEADLINE_S,
         ).stdout
 
     first = digest("0")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")])
 FILE_LINES_MAX = 450
@@ -91,7 +93,7 @@ def test_the_core_iterates_no_set() -> None:
 def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
     """TVM can crash, hang and leak: only child processes that run a backend may load it."""
     program = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip() == "[]"
 
@@ -134,7 +136,7 @@ backend.load("mock")
 backend.load("ansor")
 import autosched.tvm.session
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert answer.returncode == 0, answer.stderr
 
 

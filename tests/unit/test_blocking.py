@@ -8,6 +8,7 @@ from msgspec import Struct
 from autosched.blocking import Caller
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
+from deadlines import DEADLINE_S
 from fake import fake_daemon
 
 
@@ -36,7 +37,7 @@ def test_a_daemon_that_hangs_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
-        server.settimeout(5)
+        server.settimeout(DEADLINE_S)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             server.accept()[0].close()

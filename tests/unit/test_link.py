@@ -31,6 +31,7 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
+from deadlines import DEADLINE_S
 
 HI = Hello(protocol=(1, 0), software="test")
 
@@ -64,7 +65,7 @@ async def serving(path: Path, handler: Any, serves: Any = USER_METHODS, **words:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await work()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

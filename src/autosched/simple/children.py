@@ -48,7 +48,9 @@ class Children:
             return list(answers(order))[1]
         child = self._child(order, 1, lease, lease.timeout_s, time.monotonic() + lease.timeout_s)
         with closing(child):
-            return next(child)
+            for answer in child:
+                return answer
+        raise StepFailed("the time of the step was over")
 
     def each(self, order: Order, items: Sequence[Item], lease: Lease, timeout_s: float) -> Iterator[Answer]:
         """An answer for each item as it comes. A child that dies or exceeds `timeout_s` costs the item it was at.
@@ -77,6 +79,8 @@ class Children:
             try:
                 lines = Lines(pipe.fileno())
                 if (answer := self._next(lines, process, START_S, until)).code:
+                    if time.monotonic() >= until:
+                        return
                     raise StepFailed(f"{order.backend} cannot be imported in a process of its own: {answer.error}")
                 for _ in range(wanted):
                     answer = self._next(lines, process, timeout_s, until)
@@ -108,10 +112,9 @@ class Children:
             finally:
                 os.close(outer)
             self._running.setdefault(id(lease), (lease, set()))[1].add(process.pid)
-        with suppress(BrokenPipeError):  # it died at once, and reading its answers will say so
-            assert process.stdin is not None
-            process.stdin.write(msgspec.json.encode(order))
-            process.stdin.close()
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as pipe:  # it died at once, and reading its answers will say so
+            pipe.write(msgspec.json.encode(order))
         return process
 
     @staticmethod

@@ -77,8 +77,8 @@ class Worker:
 
     @property
     def usable(self) -> bool:
-        """False once it has died or was killed."""
-        return not self._killed and self._process.is_alive()
+        """False once it has died or was killed. Between two calls: a line that has something to say then is cut."""
+        return not self._killed and not self._line.poll() and self._process.is_alive()
 
     def call(self, function: str, *args: Any, timeout_s: float, processor_s: float | None = None) -> Any:
         """The result of the function "module:name"; its arguments must be small. Raises a WorkerError.

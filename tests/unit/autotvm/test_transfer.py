@@ -13,6 +13,7 @@ from autosched_backend_autotvm.tuners.chance import RandomTuner
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.learning import Learning, LearningTuner
 from autosched_backend_autotvm.tuners.points import Points
+from deadlines import DEADLINE_S
 
 SHORT = Learning(chains=32, plan=Plan(iterations=60))
 
@@ -112,7 +113,7 @@ def test_tasks_ask_and_tell_at_the_same_time() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert not failed
     version, lessons = knowledge.others("t", "nobody")
     assert version == 1 + 3 * 3

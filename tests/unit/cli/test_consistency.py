@@ -46,6 +46,7 @@ from autosched.protocol import (
     UnitView,
     Wishes,
 )
+from deadlines import DEADLINE_S
 from fake import fake_daemon
 from samples import job_view
 
@@ -298,7 +299,12 @@ def test_bash_gets_the_commands() -> None:
     program = "from autosched.cli import main; main()"
     environment = {"_AUTOSCHED_COMPLETE": "bash_complete", "COMP_WORDS": "autosched de", "COMP_CWORD": "1"}
     answer = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert answer.stdout.splitlines() == ["plain,devices", "plain,demo"]
 
@@ -322,5 +328,7 @@ from autosched.cli.app import run
 run(["--host", "unix:/nonexistent/api.sock", "jobs"])
 print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy") if name in sys.modules])
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert answer.stdout.strip() == "[]"

@@ -14,6 +14,7 @@ from autosched import config
 from autosched.cli import systemd
 from autosched.cli.app import run
 from autosched.daemon import service
+from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
 UNITS = sorted(name for name in systemd.PLACES if not name.endswith(".conf"))
@@ -38,7 +39,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def analyze(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["systemd-analyze", *map(str, words)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(["systemd-analyze", *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 @needs_systemd

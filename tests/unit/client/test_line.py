@@ -27,11 +27,11 @@ from autosched.protocol import (
     Return,
     Welcome,
 )
+from deadlines import DEADLINE_S
 
 JOB = 7
 STANDING = Return(steps=(3,), load=JobLoad())
 END = EndStep(step=3, outcome=Outcome.DONE, load=JobLoad())
-TEST_S = 20.0
 
 
 def record(trial: int, size: int = 1) -> AddRecord:
@@ -87,7 +87,7 @@ Story = Callable[[Daemon, Line], Awaitable[None]]
 
 def play(folder: Path, story: Story) -> None:
     async def work() -> None:
-        async with asyncio.timeout(TEST_S):
+        async with asyncio.timeout(DEADLINE_S):
             daemon = Daemon(folder)
             await daemon.start()
             line = Line(f"unix:{daemon.path}", JOB, "token")

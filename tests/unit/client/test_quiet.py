@@ -45,7 +45,7 @@ def test_busy_time_of_the_devices_cores_alone_counts(tmp_path: Path) -> None:
     foreign_s, watched_s = load.seen()
     assert foreign_s is not None
     assert 25 * TICK_S - 0.2 <= foreign_s <= 25 * TICK_S  # less what this process, which may run there, has used
-    assert watched_s == pytest.approx(1.0, abs=0.5)
+    assert 1.0 <= watched_s < 60.0
 
 
 def test_a_system_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
@@ -61,12 +61,11 @@ def test_a_system_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
 @pytest.fixture
 def spinner() -> Iterator[subprocess.Popen[bytes]]:
     """Our own child, busy on the core."""
-    child = subprocess.Popen([sys.executable, "-c", SPIN, str(CORE)], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    yield child
-    child.kill()
-    child.communicate()
+    with subprocess.Popen([sys.executable, "-c", SPIN, str(CORE)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+        child.kill()
 
 
 def spent_s(pid: int) -> float:

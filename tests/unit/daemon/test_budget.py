@@ -35,18 +35,18 @@ def test_what_does_not_return_is_stopped(work: Callable[[], None]) -> None:
     started = time.monotonic()
     with pytest.raises(PolicyOverran, match=r"it did not return within 0\.06 s"), Budget(0.01):
         work()
-    assert time.monotonic() - started < 5 * 6
+    assert time.monotonic() - started < 50.0
 
 
 def test_the_calls_of_one_decision_share_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autosched.daemon.budget.WALL_FACTOR", 1000.0)  # a busy machine is not what is tried here
-    budget = Budget(0.05)
+    budget = Budget(0.2)
     for _ in range(3):
         budget.renewed()
         with budget:
-            busy(0.03)
-    with pytest.raises(PolicyOverran, match=r"a decision took it 0\.\d+ s, and 0\.05 s are allowed"), budget:
-        busy(0.03)
+            busy(0.11)
+    with pytest.raises(PolicyOverran, match=r"a decision took it 0\.\d+ s, and 0\.2 s are allowed"), budget:
+        busy(0.11)
 
 
 def test_what_the_policy_raises_is_left_as_it_is() -> None:

@@ -28,6 +28,7 @@ from autosched.daemon.telling import happenings
 from autosched.daemon.telling.happenings import Happening
 from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
+from deadlines import DEADLINE_S
 
 SPEC = JobSpec(name="net", model="0" * 64)
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -72,7 +73,7 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
         runtime.performer = seen = Seen(journal)
         loop = spawn(runtime.run(), "loop")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await happen(runtime, ResourcesDeclared(POOLS, step_timeout_s, 60.0))
                 await work(runtime, seen)
         finally:

@@ -13,6 +13,7 @@ from autosched.daemon import service
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.service import Manager, passed_listeners
 from autosched.errors import ConfigError
+from deadlines import DEADLINE_S
 
 
 class Systemd:
@@ -20,7 +21,7 @@ class Systemd:
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(10.0)
+        self.socket.settimeout(DEADLINE_S)
         self.socket.bind(str(path))
         self.environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": str(os.getpid())}
 
@@ -70,7 +71,7 @@ def test_a_socket_without_a_file_is_told_too() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
         there.bind("")  # the kernel chooses an abstract name
         address = there.getsockname().decode()
-        there.settimeout(10.0)
+        there.settimeout(DEADLINE_S)
         Manager({"NOTIFY_SOCKET": "@" + address[1:]}).tell("READY=1")
         assert there.recv(100) == b"READY=1"
 
@@ -110,7 +111,7 @@ def test_a_reload_says_when_it_began_and_when_it_is_over(systemd: Systemd) -> No
         assert begun[0] == "RELOADING=1"
         assert begun[1].removeprefix("MONOTONIC_USEC=").isdecimal()
         assert systemd.hears_nothing_more()
-    systemd.socket.settimeout(10.0)
+    systemd.socket.settimeout(DEADLINE_S)
     assert systemd.hears() == ["READY=1"]
 
 

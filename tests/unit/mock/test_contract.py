@@ -6,7 +6,7 @@ from autosched_backend_mock import MockBackend
 
 class TestMock(BackendContract):
     backend = MockBackend
-    kill_s = 5.0  # this machine may be busy
+    kill_s = 20.0  # this machine may be busy
     hanging = {
         stage: {"hang_stage": stage}
         for stage in ("import", "select", "build", "profile", "update", "compile", "evaluate")

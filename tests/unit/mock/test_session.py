@@ -13,8 +13,7 @@ from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Record
 from autosched_backend_mock import MockBackend
 from autosched_backend_mock.session import MockSession
-
-DEADLINE_S = 20.0
+from deadlines import DEADLINE_S
 
 
 @pytest.fixture

@@ -16,4 +16,4 @@ class TestTemplate(BackendContract):
     options = {"repeat": 1}
     count = 2
     rounds = 3
-    kill_s = 5.0  # this machine may be busy
+    kill_s = 20.0  # this machine may be busy

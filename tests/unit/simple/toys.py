@@ -13,7 +13,7 @@ from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, S
 class Toy(SimpleBackend):
     """Does what the knob `how` says."""
 
-    build_timeout_s = run_timeout_s = 3.0
+    build_timeout_s = run_timeout_s = 60.0
     trials_per_task = 4
 
     def spaces(self, job: Job) -> Sequence[Space]:
@@ -35,7 +35,7 @@ class Toy(SimpleBackend):
             case "build-ends":
                 os._exit(3)
             case "build-hangs":
-                time.sleep(60)
+                time.sleep(600)
         (folder / "artifact").write_text(str(choice["how"]))
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
@@ -55,6 +55,12 @@ class Toy(SimpleBackend):
             case "fast":
                 return Run((0.1,), (1.0,))
         return Run((0.5,), (1.0,))
+
+
+class Hasty(Toy):
+    """Gives up soon."""
+
+    build_timeout_s = run_timeout_s = 2.0
 
 
 class Lazy(SimpleBackend):

@@ -366,7 +366,7 @@ class the_default_is_a_candidate(Good):
 class kill_ends_a_stage(Good):
     class session(Session):
         def wait(self, lease: Lease) -> None:
-            time.sleep(1.5 if lease.stage == "build" else 0.0)
+            time.sleep(5.0 if lease.stage == "build" else 0.0)
 
 
 class kill_ends_what_hangs(Good):
@@ -413,7 +413,11 @@ class tasks_work_side_by_side(Good):
     class T(Tuner):
         def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
             self.session.current = candidates  # type: ignore[attr-defined]
-            threading.Event().wait(0.1)
+            builders = self.session.__dict__.setdefault("builders", set[threading.Thread]())
+            builders.add(threading.current_thread())
+            if threading.current_thread() is not threading.main_thread():
+                while len(builders - {threading.main_thread()}) < 2:  # the other one has begun too
+                    threading.Event().wait(0.001)
             return [self.made(one) for one in self.session.current]  # type: ignore[attr-defined]
 
         def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Any]:

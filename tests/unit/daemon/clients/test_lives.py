@@ -14,10 +14,10 @@ from autosched.daemon.clients import lives as module
 from autosched.daemon.clients.lives import Client, Clients
 from autosched.daemon.telling.progress import Ledger
 from autosched.model import JobId, JobState
+from deadlines import DEADLINE_S
 
 CORES = len(os.sched_getaffinity(0))
 JOBS = list(range(1, 3 * CORES + 3))
-DEADLINE_S = 30.0
 STAYS, ENDS = ("sh", "-c", "sleep 600"), ("true",)
 
 

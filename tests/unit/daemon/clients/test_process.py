@@ -2,24 +2,31 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from autosched.daemon.clients.process import JOB_DIR, Process, birth, kill_strays, sweep
+from deadlines import DEADLINE_S
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await work()
 
     asyncio.run(limited())
+
+
+@pytest.fixture(autouse=True)
+def nothing_lives_on(tmp_path: Path) -> Iterator[None]:
+    """Also where a test fails."""
+    yield
+    kill_strays(tmp_path)
 
 
 def start(program: str, folder: Path) -> Process:
@@ -111,8 +118,11 @@ def test_a_process_that_is_only_just_beginning_is_found(tmp_path: Path, monkeypa
         with subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(20)"], env={JOB_DIR: str(tmp_path)}
         ) as process:
-            young[:] = [SimpleNamespace(name=str(process.pid))]
-            assert kill_strays(tmp_path) == [process.pid]
+            try:
+                young[:] = [SimpleNamespace(name=str(process.pid))]
+                assert kill_strays(tmp_path) == [process.pid]
+            finally:
+                process.kill()
 
 
 PARENT = """
@@ -130,12 +140,11 @@ asyncio.run(main())
 
 def test_it_outlives_its_parent_and_another_one_adopts_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(log)], stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
+    command = [sys.executable, "-c", PARENT, str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, JOB_DIR: str(tmp_path)}) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
 
     async def work() -> None:
         born = birth(child)

@@ -14,6 +14,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.clients.process import Process
 from autosched.daemon.clients.survivors import NOTE, clear, disown, find, leave_note, secret, tear_note
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
+from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
 OTHER_CORE = (POOLS[0], Pool("device:cpu", (Unit("cpu0", (2,)),)))
@@ -41,23 +42,21 @@ class Past:
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), DEADLINE_S))
 
 
 @pytest.fixture
 def living(tmp_path: Path) -> Iterator[int]:
     """A process of which a note lies in the folder of job 1."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
 
-    async def note() -> None:
-        process = Process(child.pid, tmp_path / "log", None)
-        leave_note(tmp_path / "1", process, "secret", "", 0)
-        process.forget()
+        async def note() -> None:
+            process = Process(child.pid, tmp_path / "log", None)
+            leave_note(tmp_path / "1", process, "secret", "", 0)
+            process.forget()
 
-    run(note)
-    yield child.pid
-    child.kill()
-    child.communicate()
+        run(note)
+        yield child.pid
 
 
 def test_a_living_client_that_has_spoken_is_found(tmp_path: Path, living: int) -> None:

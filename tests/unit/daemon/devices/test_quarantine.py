@@ -21,6 +21,7 @@ from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import TABLES
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.model import DeviceNote, Pool, Unit
+from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)))))
 PAUSE_S = 0.01
@@ -63,7 +64,7 @@ def live(
         journal.start()
         loop = spawn(bench.runtime.run(), "loop")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))
                 bench.quarantine.resume()
                 await work(bench)

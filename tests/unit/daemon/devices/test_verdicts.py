@@ -34,6 +34,7 @@ from autosched.model import (
     Unit,
 )
 from autosched.protocol import POISON_MAX, Poisoned
+from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1"))))
 SPEC = JobSpec(name="net", model="0" * 64)
@@ -112,7 +113,7 @@ def live(path: Path, *works: Callable[[Bench], Awaitable[None]]) -> None:
         journal.start()
         loop = spawn(bench.runtime.run(), "loop")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))
                 await work(bench)
         finally:

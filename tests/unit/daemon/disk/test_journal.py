@@ -1,8 +1,6 @@
 """The database: what was acknowledged is there, damage is found, a full disk loses nothing and passes."""
 
 import asyncio
-import os
-import signal
 import sqlite3
 import struct
 import subprocess
@@ -20,6 +18,7 @@ from autosched.daemon.disk import journal as journal_module
 from autosched.daemon.disk.journal import LAZY_MAX, Journal
 from autosched.errors import ConfigError, Damaged
 from autosched.model import Outcome, Step
+from deadlines import DEADLINE_S
 
 STEP = Step(id=3, job=1, task=2, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
 TABLE = "CREATE TABLE IF NOT EXISTS notes (body TEXT) STRICT"
@@ -35,7 +34,7 @@ def with_journal(path: Path, work: Callable[[Journal], Awaitable[None]]) -> None
         list(journal.replay())
         journal.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await work(journal)
         finally:
             journal.close()
@@ -355,7 +354,7 @@ async def main():
 asyncio.run(main())
 """
     answer = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert answer.returncode == 0, answer.stderr
     assert "free some space" in answer.stdout
@@ -380,15 +379,15 @@ async def main():
         print(job, flush=True)
 asyncio.run(main())
 """
-    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "db")], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    acknowledged = -1
-    while acknowledged < 200:
-        acknowledged = int(child.stdout.readline())
-    os.kill(child.pid, signal.SIGKILL)
-    rest = child.stdout.read().split(b"\n")
-    child.stdout.close()
-    child.wait()
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "db")], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            acknowledged = -1
+            while acknowledged < 200:
+                acknowledged = int(child.stdout.readline())
+        finally:
+            child.kill()
+        rest = child.stdout.read().split(b"\n")
     acknowledged = max([acknowledged, *(int(line) for line in rest[:-1] if line)])
     found = [now for now, _ in replayed(tmp_path / "db")]
     assert found == [float(job) for job in range(len(found))]

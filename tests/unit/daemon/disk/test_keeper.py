@@ -14,6 +14,7 @@ from autosched.daemon.disk.keeper import Keeper
 from autosched.daemon.disk.store import Store
 from autosched.daemon.telling.stream import Stream
 from autosched.protocol import Artifact
+from deadlines import DEADLINE_S
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0,
         journal = Journal(database.database(folder), *database.TABLES)
         await writing(journal)
         work = asyncio.ensure_future(Keeper(journal, Stream(lambda: 0.0), folder, settings, replayed).run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 if there(journal):
                     break

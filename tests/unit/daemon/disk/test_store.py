@@ -16,6 +16,7 @@ from autosched.daemon.disk.store import PAGE_SPANS, TABLES, Found, Store, span_r
 from autosched.errors import Damaged
 from autosched.model import Failure, Purpose, Record, TaskInfo, encode
 from autosched.protocol import FRAME_BYTES, Artifact, Span
+from deadlines import DEADLINE_S
 
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),), skipped=(Skipped("reshape", "no arithmetic"),))
 
@@ -26,7 +27,7 @@ def with_store(path: Path, work: Callable[[Journal, Store], Awaitable[None]]) ->
         list(journal.replay())
         journal.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await work(journal, Store(journal))
         finally:
             journal.close()

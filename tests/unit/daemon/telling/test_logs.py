@@ -17,6 +17,7 @@ from autosched.core.events import ClientLost, DeadlineReached
 from autosched.daemon.telling.happenings import DeviceDrifts, Said
 from autosched.daemon.telling.logs import Logs, begin, to_journald
 from autosched.daemon.telling.stream import EVERYTHING, Stream
+from deadlines import DEADLINE_S
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def test_what_a_module_says_in_any_thread_is_on_the_stream_and_is_written_once()
         with logger_to(logs) as logger, stream.subscribe(EVERYTHING) as reader:
             thread = threading.Thread(target=lambda: logger.warning("from afar"))
             thread.start()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 heard = (await anext(reader)).what
             thread.join()
         return [heard], output.getvalue()

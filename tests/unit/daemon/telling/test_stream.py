@@ -11,6 +11,7 @@ from autosched.daemon.telling.happenings import Dropped, Happening, Recorded, Sa
 from autosched.daemon.telling.stream import EVERYTHING, Filter, Stream
 from autosched.errors import RequestError
 from autosched.model import JobFailure, JobSpec, JobState, Step
+from deadlines import DEADLINE_S
 
 STEP = Step(id=7, job=3, task=1, stage="build", units=("host/0",), started_at=1.0, deadline_at=9.0)
 ENDED = StepEnded(7, 3, 1, "build", ("host/0",), "done", 0.5, 2.0, 1.9)
@@ -114,7 +115,7 @@ def test_what_was_missed_stands_where_it_is_missing() -> None:
 def test_a_reader_that_waits_is_woken() -> None:
     async def read() -> What:
         stream = Stream(lambda: 2.5)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             with stream.subscribe(Filter.parse("job=2")) as reader:
                 first = asyncio.ensure_future(anext(reader))
                 await asyncio.sleep(0)
