@@ -1,8 +1,9 @@
 """What it costs to look: a daemon with 10,000 jobs of history and 200 active ones, and pages that watch it.
 
 ``python benchmarks/page_load.py`` prints one JSON object: how soon the page is painted in a headless Chromium, how much
-is sent to it each second, how late the daemon's loop is while it is watched and while it is not, and what a viewer
-costs that stops reading. ``--pictures DIR`` keeps what the page looked like.
+is sent to it each second, how late the daemon's loop is while it is watched and while it is not, what a viewer costs
+that stops reading, and what ``autosched jobs`` takes. ``--pictures DIR`` keeps what the page looked like;
+``--seconds 0`` leaves the page out.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import random
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -49,6 +51,8 @@ from autosched.remote import Daemon
 NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "inception_v2", "shufflenet")
 STAGES = {"build": ("host", 1.0), "profile": ("device:cpu", 6.0), "update": ("host", 0.4)}
 NEXT = {"build": "profile", "profile": "update", "update": "build"}
+LISTINGS = (("jobs",), ("jobs", "--limit", "500"), ("devices",))
+LISTED = 15
 TASKS = 6
 LOADS = 10
 SETTINGS = """
@@ -175,7 +179,9 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         jobs = [Job(number, args.unit_s) for number in range(args.active)]
         for job in jobs:
             await job.run(address, daemon, sha256)
-        return await _watched(args, url, psutil.Process(process.pid))
+        found = {"history": args.history, "active": args.active, "devices": args.devices}
+        found["listing"] = await asyncio.to_thread(_listed, address, psutil.Process(process.pid))
+        return found | (await _watched(args, url, psutil.Process(process.pid)) if args.seconds else {})
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -192,8 +198,30 @@ async def _there(folder: Path, process: "subprocess.Popen[bytes]") -> tuple[str,
     return there["addresses"][0], there["page"]
 
 
+def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]]:
+    """What listings take from the start of their process to its end, and of that processor time; and the daemon's."""
+    found = {}
+    for words in LISTINGS:
+        wall_s, cpu_s, served_s = [], [], _cpu_s(process)
+        for _ in range(LISTED):
+            began_at, before = time.monotonic(), os.times()
+            command = [sys.executable, "-m", "autosched", "--host", address, *words]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            after = os.times()
+            wall_s.append(time.monotonic() - began_at)
+            used_s = after.children_user + after.children_system - before.children_user - before.children_system
+            cpu_s.append(used_s)
+        found[" ".join(words)] = {
+            "wall_s": round(statistics.median(wall_s), 3),
+            "worst_s": round(max(wall_s), 3),
+            "cpu_s": round(statistics.median(cpu_s), 3),
+            "daemon_cpu_s": round((_cpu_s(process) - served_s) / LISTED, 3),
+        }
+    return found
+
+
 async def _watched(args: argparse.Namespace, url: str, process: psutil.Process) -> dict[str, Any]:
-    found: dict[str, Any] = {"history": args.history, "active": args.active, "devices": args.devices}
+    found: dict[str, Any] = {}
     async with aiohttp.ClientSession() as session:
         await _metrics(session, url)  # from now on HTTP is there
         before = await _metrics(session, url)

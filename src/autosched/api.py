@@ -119,6 +119,7 @@ class Settings:
     priority: int = 0  # -100 to 100; higher goes first
     deadline_s: float | None = None  # the job should be done so long after its submission
     step_timeout_s: float | None = None  # no step is killed before it has taken so long
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which jobs are found again
 
     def spec(self, model: "Model", sha256: str) -> JobSpec:
         """The job to submit."""
@@ -126,7 +127,7 @@ class Settings:
             name=model.name, file=model.file, model=sha256, shapes=dict(model.shapes), target=self.target,
             device=self.device, backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
             output=str(self.output or ""), priority=self.priority, deadline_s=self.deadline_s,
-            step_timeout_s=self.step_timeout_s,
+            step_timeout_s=self.step_timeout_s, labels=dict(self.labels),
         )  # fmt: skip
 
 
@@ -266,8 +267,6 @@ class TunedModel(_Ordered):
     @property
     def records(self) -> list[Record]:
         """All trials, in the order in which they were measured."""
-        import msgspec
-
         lines = (self.result.folder / results.RECORDS).read_bytes().splitlines()
         return [msgspec.json.decode(line, type=Record) for line in lines]
 

@@ -1,60 +1,128 @@
-"""Naming several jobs at once: `12`, `12-15`, `12,14`, `last`, `all`, `@name`."""
+"""Naming jobs: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
+
+A selection asks for lists of jobs while it goes on, so it is a generator: whoever knows a daemon answers it, waiting as
+he does (`answered`, `answered_async`). Its answers are numbers of jobs, the oldest first.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from autosched.errors import NotFound, RequestError
-from autosched.protocol import JobView
+from autosched.model import JobId
+from autosched.protocol import ListJobs
 
+T = TypeVar("T")
+Selection = Generator[ListJobs, Sequence[JobId], T]
+
+ALL, LAST, ACTIVE = "all", "last", "active"
+MANY = "JOB is a number, a range 12-15, a list 12,14, last, all (that have not ended), @NAME, or a label team=vision."
+"""For helps."""
 _RANGE_MAX = 10_000
+_PAGE = 500
+_WORD = r"[A-Za-z0-9_./-]{1,64}"
 
 
-def select(
-    words: Iterable[str], known: Callable[[], Sequence[int]], named: Callable[[], Sequence[JobView]] = tuple
-) -> list[int]:
-    """Job ids in the order in which they were named, each once. `known` is asked for `last`, `all` and ranges only,
-    `named` for `@name` only, which is every job of that name among them."""
-    chosen: dict[int, None] = {}
-    for word in (part for text in words for part in text.split(",")):
-        for job in _named(word.strip(), named()) if word.strip().startswith("@") else _ids(word.strip(), known):
-            chosen[job] = None
+def select(words: Iterable[str], *, active: bool = False) -> Selection[list[JobId]]:
+    """The jobs that are named, in the order of the words, each once. `active`: names and labels mean only jobs that
+    have not ended, as `all` always does. Raises NotFound, or RequestError for what names nothing."""
+    chosen: dict[JobId, None] = {}
+    for word in (part.strip() for text in words for part in text.split(",")):
+        chosen |= dict.fromkeys((yield from _named(word, active)))
     return list(chosen)
 
 
-def up_to(newest: Sequence[JobView]) -> Sequence[int]:
-    """All jobs there are, given the newest: ids are counters without holes."""
-    return range(1, newest[-1].job + 1) if newest else ()
-
-
-def select_one(word: str, known: Callable[[], Sequence[int]], named: Callable[[], Sequence[JobView]] = tuple) -> int:
-    """The one job that `word` names; a RequestError when it names several. Of a name it is the latest."""
-    jobs = select([word], known, named)
-    if word.startswith("@"):
+def select_one(word: str) -> Selection[JobId]:
+    """The one job that `word` names: of a name or a label the latest. Raises RequestError when it names several."""
+    if (wanted := _description(word)) is not None:
+        jobs = yield replace(wanted, limit=1)
+        _check(jobs, word, "")
         return jobs[-1]
+    jobs = yield from select([word])
     if len(jobs) != 1:
         raise RequestError(f"{word!r} names {len(jobs)} jobs, and this command takes one. Name one, for example: last")
     return jobs[0]
 
 
-def _named(word: str, there: Sequence[JobView]) -> list[int]:
-    if not (jobs := [job.job for job in there if job.name == word[1:]]):
-        raise NotFound(f"no job is named {word[1:]!r}. See which there are: autosched jobs")
-    return jobs
+def labels(words: Iterable[str]) -> dict[str, str]:
+    """ "team=vision" as a label. Raises RequestError."""
+    found = {}
+    for word in words:
+        if (match := re.fullmatch(rf"({_WORD})=({_WORD})", word)) is None:
+            raise RequestError(f"{word[:100]!r} is no label. Write KEY=VALUE of letters, digits and _./-: team=vision")
+        found[match[1]] = match[2]
+    return found
 
 
-def _ids(word: str, known: Callable[[], Sequence[int]]) -> Iterable[int]:
-    if word in ("last", "all"):
-        if not (jobs := known()):
+def answered(selection: Selection[T], ask: Callable[[ListJobs], Sequence[JobId]]) -> T:
+    """Let a selection ask, until it knows."""
+    try:
+        question = next(selection)
+        while True:
+            question = selection.send(ask(question))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+async def answered_async(selection: Selection[T], ask: Callable[[ListJobs], Awaitable[Sequence[JobId]]]) -> T:
+    """The same for coroutines."""
+    try:
+        question = next(selection)
+        while True:
+            question = selection.send(await ask(question))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def _description(word: str) -> ListJobs | None:
+    """How to ask for what is named by what it is called; None for anything else."""
+    if word.startswith("@"):
+        return ListJobs(limit=_PAGE, name=word[1:]) if word[1:] else None
+    return ListJobs(limit=_PAGE, labels=labels([word])) if "=" in word else None
+
+
+def _named(word: str, active: bool) -> Selection[Sequence[JobId]]:
+    jobs: Sequence[JobId]
+    if (wanted := _description(word)) is not None:
+        jobs = yield from _every(replace(wanted, state=ACTIVE if active else ""))
+        _check(jobs, word, "active " if active else "")
+        return jobs
+    if word == ALL:
+        return (yield from _every(ListJobs(limit=_PAGE, state=ACTIVE)))
+    if word == LAST:
+        if not (jobs := (yield ListJobs(limit=1))):
             raise NotFound("there are no jobs yet. Submit one: autosched submit MODEL.onnx")
-        return jobs if word == "all" else jobs[-1:]
+        return jobs
     if match := re.fullmatch(r"(\d{1,15})-(\d{1,15})", word):
         first, last = int(match[1]), int(match[2])
         if not 0 <= last - first < _RANGE_MAX:
             raise RequestError(f"{word!r} is no range of jobs: it goes up, by {_RANGE_MAX} at most, for example 12-15")
-        there = set(known())
-        if not (jobs := [job for job in range(first, last + 1) if job in there]):
-            raise NotFound(f"there is no job in {word}. See which there are: autosched jobs")
+        jobs = yield from _every(ListJobs(limit=min(_PAGE, last - first + 1), before=last + 1), first)
+        _check(jobs, word, "")
         return jobs
     if re.fullmatch(r"\d{1,15}", word):
         return (int(word),)
-    raise RequestError(f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last, all or @NAME")
+    raise RequestError(
+        f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last, all, @NAME or a label team=vision"
+    )
+
+
+def _check(jobs: Sequence[JobId], word: str, which: str) -> None:
+    if not jobs:
+        what = f"is named {word[1:]!r}" if word[0] == "@" else f"has {word}" if "=" in word else f"is in {word}"
+        raise NotFound(f"no {which}job {what}. See which there are: autosched jobs")
+
+
+def _every(wanted: ListJobs, first: JobId = 1) -> Selection[list[JobId]]:
+    """All of these from the job `first` on, page by page."""
+    found: list[JobId] = []
+    while page := (yield wanted):
+        found[:0] = [job for job in page if job >= first]
+        if page[0] <= first:
+            break
+        wanted = replace(wanted, before=page[0])
+    return found

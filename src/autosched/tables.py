@@ -127,6 +127,7 @@ JOBS = (
     Column("BACKEND", lambda job: job.backend, wide=True),
     Column("DEVICE", lambda job: job.device, wide=True),
     Column("PRIORITY", lambda job: str(job.priority), right=True, wide=True),
+    Column("LABELS", lambda job: " ".join(f"{key}={value}" for key, value in job.labels.items()), wide=True),
     Column("MEMORY", lambda job: units.size(job.client_bytes) if job.client_bytes else "", right=True, wide=True),
 )
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autosched.errors import AutoschedError, NotFound, Refused, RequestError
+from autosched.errors import AutoschedError, NotFound, Refused, RequestError, WireError
 from autosched.protocol import (
     GetRecords,
     JobList,
@@ -121,5 +122,32 @@ def test_a_look_at_a_job_waits_for_news(tmp_path: Path) -> None:
             assert (await waiting).trials == 1
             await puppet.end(step)
             daemon.close()
+
+    run(work)
+
+
+def test_a_list_has_what_is_asked_for_page_by_page(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            for number, team in enumerate(("vision", "audio", "vision", "vision"), 1):
+                await daemon.submit(spec(name=f"net{number % 2}", labels={"team": team, "run": str(number)}))
+            await daemon.cancel(3)
+
+            async def listed(**words: Any) -> list[int]:
+                return [view.job for view in (await daemon.link.call(ListJobs(**words), JobList)).jobs]
+
+            assert await listed() == [1, 2, 3, 4]
+            assert await listed(name="net1") == [1, 3]
+            assert await listed(labels={"team": "vision"}) == [1, 3, 4]
+            assert await listed(labels={"team": "vision", "run": "4"}) == [4]
+            assert await listed(labels={"team": "vision"}, limit=2) == [3, 4]
+            assert await listed(labels={"team": "vision"}, limit=2, before=3) == [1]
+            assert await listed(state="active") == [1, 2, 4]
+            assert await listed(state="cancelled") == [3]
+            assert await listed(state="starting", name="net0") == [2, 4]
+            assert await listed(owner="me", before=2) == [1]
+            with pytest.raises(WireError, match="labels"):
+                await daemon.submit(spec(labels={"team": "a b"}))
 
     run(work)

@@ -3,7 +3,7 @@
 They use one blocking connection and no event loop: `autosched jobs` must answer before anyone notices it started.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import click
 import msgspec
@@ -45,7 +45,7 @@ from autosched.protocol import (
     StallList,
     UnitList,
 )
-from autosched.selectors import select, select_one, up_to
+from autosched.selectors import MANY, answered, labels, select, select_one
 
 
 def caller(host: str | None) -> Caller:
@@ -53,19 +53,18 @@ def caller(host: str | None) -> Caller:
     return Caller(address.named(host) or address.default())
 
 
-def job_ids(daemon: Caller) -> Sequence[int]:
-    """The daemon's jobs, oldest first."""
-    return up_to(daemon.call(ListJobs(limit=1), JobList).jobs)
-
-
-def chosen(daemon: Caller, which: Iterable[str]) -> list[int]:
-    """The jobs that are named."""
-    return select(which, lambda: job_ids(daemon), lambda: daemon.call(ListJobs(limit=500), JobList).jobs)
+def chosen(daemon: Caller, which: Iterable[str], *, active: bool = False) -> list[int]:
+    """The jobs that are named; `active`: names and labels mean those that have not ended."""
+    return answered(select(which, active=active), lambda asked: _numbers(daemon, asked))
 
 
 def the_job(daemon: Caller, which: str) -> int:
     """The one job that is named."""
-    return select_one(which, lambda: job_ids(daemon), lambda: daemon.call(ListJobs(limit=500), JobList).jobs)
+    return answered(select_one(which), lambda asked: _numbers(daemon, asked))
+
+
+def _numbers(daemon: Caller, asked: ListJobs) -> list[int]:
+    return [view.job for view in daemon.call(asked, JobList).jobs]
 
 
 def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
@@ -86,15 +85,21 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say wh
 @click.option(
     "-u", "--user", "owner", default="", metavar="WHO", help='Only jobs of this user: me, "uid 1000", "key ab12".'
 )
+@click.option(
+    "--state", default="", metavar="WORD", help="Only jobs that are or do this: active, waiting, held, profile, failed."
+)
+@click.option("-l", "--label", "words", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label.")
 @listing_option
 @click.pass_obj
-def jobs(host: str | None, limit: int, owner: str, style: str) -> None:
+def jobs(host: str | None, limit: int, owner: str, state: str, words: tuple[str, ...], style: str) -> None:
     """List jobs, the newest last."""
+    asked = ListJobs(limit=limit, owner=owner, state=state, labels=labels(words))
     with caller(host) as daemon:
-        found = daemon.call(ListJobs(limit=limit, owner=owner), JobList).jobs
+        found = daemon.call(asked, JobList).jobs
     if not found and style in ("table", "wide"):
-        whose = f" of {owner}" if owner else ""
-        return say(f"There are no jobs{whose}. Submit one:  autosched submit MODEL.onnx")
+        if owner or state or words:
+            return say("There are no such jobs. See all:  autosched jobs")
+        return say("There are no jobs. Submit one:  autosched submit MODEL.onnx")
     show(style, "jobs", tables.JOBS, found, id=lambda job: job.job)
 
 
@@ -119,22 +124,20 @@ def job(host: str | None, which: str, style: str) -> None:
         data(f"\n not tuned ({len(view.skipped)}): {names}")
 
 
-@click.command()
+@click.command(epilog=MANY)
 @click.argument("which", metavar="JOB...", nargs=-1, required=True)
 @dry_run_option
 @click.pass_obj
 def cancel(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
-    """Stop jobs. Their records are kept.
-
-    JOB is a number, a range 12-15, a list 12,14, one of last and all, or @NAME.
-    """
+    """Stop jobs. Their records are kept."""
     failed = 0
     with caller(host) as daemon:
-        for job_id in chosen(daemon, which):
+        if not (jobs := chosen(daemon, which, active=True)):
+            say("No job is active. See those that were:  autosched jobs")
+        for job_id in jobs:
             view = daemon.call(GetJob(job=job_id), JobView)
             if JobState(view.state).ended:
-                if "all" not in which:
-                    say(f"job {job_id} has ended already: {view.state}")
+                say(f"job {job_id} has ended already: {view.state}")
                 continue
             kept = f" after {view.trials} trials; they are kept: autosched compile {job_id}" if view.trials else ""
             if dry_run:

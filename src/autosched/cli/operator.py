@@ -29,14 +29,16 @@ from autosched.protocol import (
     UnitList,
     Wishes,
 )
+from autosched.selectors import MANY
 
 NEEDS_FORCE = 5
-MANY = "JOB is a number, a range 12-15, a list 12,14, or one of last and all, or @NAME."
 
 
 def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobView], str], *, dry_run: bool) -> int:
     """Change all active jobs that are named, and say what was done; the exit code is that of the last refusal."""
-    code, jobs = 0, chosen(daemon, which)
+    code, jobs = 0, chosen(daemon, which, active=True)
+    if not jobs:
+        say("No job is active. See those that were:  autosched jobs")
     for job in jobs:
         try:
             view = daemon.call(GetJob(job=job), JobView)

@@ -11,7 +11,8 @@ from autosched import units
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
-from autosched.selectors import select
+from autosched.protocol import ListJobs
+from autosched.selectors import answered, select
 
 if TYPE_CHECKING:
     from autosched.sim.plan import Outlook, Plan, PlannedJob
@@ -65,14 +66,24 @@ def plan(
     if policy is not None:
         policies.check_name(policy)
     recording = recorded.read(load(None).state_dir if source is None else source)
-    there = [job.job for job in recording.jobs]
     kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
+
+    def recorded_jobs(asked: ListJobs) -> Sequence[JobId]:
+        """All of them have ended, as far as it was recorded."""
+        return [
+            job.job
+            for job in recording.jobs
+            if asked.name in ("", job.spec.name)
+            and asked.labels.items() <= job.spec.labels.items()
+            and (asked.before is None or job.job < asked.before)
+        ][-asked.limit :]
+
     change = Change(
         hosts=hosts or 1, lanes=lanes, devices=_devices(devices, kinds), added=tuple(_copies(text) for text in added)
     )
     answer = planning.plan(
         recording,
-        select([which], lambda: there),
+        answered(select([which]), recorded_jobs),
         change,
         policy,
         Goal(goal) if goal is not None else None,

@@ -18,7 +18,7 @@ from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted
 from autosched.remote import Daemon, off_devices
-from autosched.selectors import select_one, up_to
+from autosched.selectors import answered_async, labels, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -49,6 +49,11 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
             raise click.BadParameter(f"{value!r} is no option of a backend. Write KEY=VALUE, for example population=64")
         options[name] = _value(text)
     return options
+
+
+def labels_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """ "team=vision" becomes {"team": "vision"}."""
+    return labels(values)
 
 
 def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
@@ -113,6 +118,10 @@ _SETTINGS = (
     click.option(
         "--deadline", "deadline_s", callback=seconds_of, metavar="TIME",
         help="Be done within 45s, 30m, 2h: the job is hurried when that becomes tight.",
+    ),
+    click.option(
+        "-l", "--label", "labels", multiple=True, callback=labels_of, metavar="KEY=VALUE",
+        help="What you call it by, for `jobs -l KEY=VALUE` or `cancel KEY=VALUE`; repeatable.",
     ),
     click.option(
         "--step-timeout", "step_timeout_s", callback=seconds_of, metavar="TIME",
@@ -278,8 +287,10 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
 
 
 async def _view(daemon: Daemon, which: str) -> JobView:
-    known = up_to((await daemon.link.call(ListJobs(limit=1), JobList)).jobs)
-    return await daemon.job(select_one(which, lambda: known))
+    async def numbers(asked: ListJobs) -> list[JobId]:
+        return [view.job for view in (await daemon.link.call(asked, JobList)).jobs]
+
+    return await daemon.job(await answered_async(select_one(which), numbers))
 
 
 def follow(host: str | None, job: JobId, folder: Path) -> int:

@@ -9,6 +9,7 @@ from autosched.cli.output import say
 from autosched.errors import JobCancelled, JobFailed
 from autosched.model import JobState
 from autosched.protocol import GetJob, JobView
+from autosched.selectors import MANY
 
 TIMED_OUT = 124
 """As of timeout(1)."""
@@ -16,17 +17,14 @@ ASK_S = 5.0
 """A question waits so long for news: less than a connection may be silent."""
 
 
-@click.command()
+@click.command(epilog=MANY)
 @click.argument("which", metavar="JOB...", nargs=-1, required=True)
 @click.option(
     "--timeout", "timeout_s", callback=seconds_of, metavar="TIME", help="Give up after 90s, 5m, 2h; the jobs go on."
 )
 @click.pass_obj
 def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> int:
-    """Wait until jobs have ended. Exit code: 0 all are done, 6 one failed, 7 one was cancelled, 124 time is up.
-
-    JOB is a number, a range 12-15, a list 12,14, one of last and all, or @NAME.
-    """
+    """Wait until jobs have ended. Exit code: 0 all are done, 6 one failed, 7 one was cancelled, 124 time is up."""
     until_at = None if timeout_s is None else time.monotonic() + timeout_s
     code = 0
     with caller(host) as daemon:

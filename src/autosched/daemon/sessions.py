@@ -35,7 +35,7 @@ from autosched.daemon.telling import inside
 from autosched.daemon.telling.happenings import SubmissionRefused
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.pulse import Pulse
-from autosched.daemon.telling.views import calibration, job_view, unit_views
+from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
 from autosched.model import JobId, JobSpec, encode
@@ -97,7 +97,6 @@ from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
-ME = "me"
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
 VIEWS_PER_TURN = 25
@@ -180,8 +179,8 @@ class UserSession:
                 return await self._store.records(self._job(job).id, after)
             case Submit(spec=spec):
                 return await self._submit(spec)
-            case ListJobs(limit=limit, owner=owner):
-                return await self._list(limit, self._who.name if owner == ME else owner)
+            case ListJobs():
+                return await self._list(method)
             case GetJob():
                 return await self._get_job(method)
             case CancelJob(job=job):
@@ -361,11 +360,11 @@ class UserSession:
             view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
         return view
 
-    async def _list(self, limit: int, owner: str) -> JobList:
-        """The latest jobs, of this owner if one is named, as many as fit an answer."""
+    async def _list(self, method: ListJobs) -> JobList:
+        """The latest of the jobs that are asked for, as many as fit an answer."""
         jobs, views, size = self._runtime.state.jobs, deque[JobView](), 0
-        chosen = (job for job in reversed(jobs) if not owner or jobs[job].owner == owner)
-        for number, job in enumerate(list(islice(chosen, limit)), 1):
+        chosen = asked_for(self._runtime.state, method, self._who.name)
+        for number, job in enumerate(list(islice(chosen, method.limit)), 1):
             if number % VIEWS_PER_TURN == 0:
                 await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
             view = self._view(jobs[job], whole=False)

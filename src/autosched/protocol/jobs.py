@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-from autosched.model import JobFailure, JobId, JobSpec
+from autosched.model import JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.basics import WAIT_MAX_S, Done, Method
 
 
@@ -93,6 +93,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Why none of its steps start; empty when they do."""
     doing: str = ""
     """The stage of its first running step, or "waiting", "held", "paused"; of an ended job its state."""
+    labels: Labels = {}
 
 
 class JobList(Struct, frozen=True):
@@ -102,12 +103,20 @@ class JobList(Struct, frozen=True):
 
 
 class ListJobs(Method, frozen=True, omit_defaults=True):
-    """Jobs without their tasks, the latest `limit` of them."""
+    """Jobs without their tasks, the latest `limit` of those that are asked for; what is empty restricts nothing."""
 
     result = JobList
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
     owner: Annotated[str, Meta(max_length=200)] = ""
-    """Only those of this owner; "me": of whoever asks; empty: all."""
+    """Only those of this owner; "me": of whoever asks."""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    labels: Labels = field(default_factory=dict)
+    """Only those that have all of these."""
+    state: Annotated[str, Meta(max_length=64)] = ""
+    """Only those in this state, or that do this: "running", "waiting", "profile"; "active": those that have not
+    ended."""
+    before: JobId | None = None
+    """Only those with a smaller number: the next page."""
 
 
 class GetJob(Method, frozen=True):

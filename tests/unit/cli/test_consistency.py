@@ -66,8 +66,9 @@ class Fake:
 
     async def answer(self, method: Method) -> Struct:
         match method:
-            case ListJobs(limit=limit):
-                return JobList(tuple(self.views.values())[-limit:])
+            case ListJobs(limit=limit, name=name, before=before):
+                there = [v for v in self.views.values() if name in ("", v.name) and (not before or v.job < before)]
+                return JobList(tuple(there[-limit:]))
             case ListDevices():
                 return UnitList(UNITS)
             case ListQueues():

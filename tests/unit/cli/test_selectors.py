@@ -1,51 +1,86 @@
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from autosched.errors import NotFound, RequestError
-from autosched.selectors import select, select_one, up_to
-from samples import job_view
+from autosched.protocol import ListJobs
+from autosched.selectors import answered, answered_async, labels, select, select_one
+
+THERE = {3: "a", 12: "net", 13: "b", 14: "net", 20: "net"}
+ENDED = (3, 20)
 
 
-def known() -> Sequence[int]:
-    return [3, 12, 13, 14, 20]
+def ask(asked: ListJobs) -> Sequence[int]:
+    """As a daemon answers that has five jobs, in pages of two."""
+    found = [
+        job
+        for job, name in THERE.items()
+        if asked.name in ("", name)
+        and (asked.before is None or job < asked.before)
+        and not (asked.state == "active" and job in ENDED)
+        and asked.labels in ({}, {"team": "vision"} if job > 12 else {})
+    ]
+    return found[-min(asked.limit, 2) :]
 
 
 @pytest.mark.parametrize(
     ("words", "jobs"),
-    [(["12"], [12]), (["12-15"], [12, 13, 14]), (["12,14"], [12, 14]), (["last"], [20]), (["all"], [3, 12, 13, 14, 20]),
-     (["14", "12-13"], [14, 12, 13]), (["12,12", "12"], [12]), (["99"], [99])],
+    [(["12"], [12]), (["12-15"], [12, 13, 14]), (["12,14"], [12, 14]), (["last"], [20]), (["all"], [12, 13, 14]),
+     (["14", "12-13"], [14, 12, 13]), (["12,12", "12"], [12]), (["99"], [99]), (["@net"], [12, 14, 20]),
+     (["@net", "3"], [12, 14, 20, 3]), (["team=vision"], [13, 14, 20])],
 )  # fmt: skip
 def test_jobs_are_chosen_in_the_order_of_the_words_each_once(words: list[str], jobs: list[int]) -> None:
-    assert select(words, known) == jobs
+    assert answered(select(words), ask) == jobs
+
+
+def test_coroutines_answer_too() -> None:
+    async def slowly(asked: ListJobs) -> Sequence[int]:
+        return ask(asked)
+
+    assert asyncio.run(answered_async(select(["1-20"]), slowly)) == list(THERE)
+
+
+def test_what_is_changed_by_name_is_what_has_not_ended() -> None:
+    assert answered(select(["@net", "team=vision"], active=True), ask) == [12, 14, 13]
+    with pytest.raises(NotFound, match="no active job is named 'a'"):
+        answered(select(["@a"], active=True), ask)
 
 
 def test_a_number_needs_no_list() -> None:
-    def never() -> Sequence[int]:
-        raise AssertionError("asked for all jobs")
+    def never(asked: ListJobs) -> Sequence[int]:
+        raise AssertionError(f"asked for {asked}")
 
-    assert select(["7", "8,9"], never) == [7, 8, 9]
+    assert answered(select(["7", "8,9"]), never) == [7, 8, 9]
 
 
-@pytest.mark.parametrize("word", ["", "foo", "1-", "-3", "5-3", "1-99999999", "last2", "1;2"])
+@pytest.mark.parametrize("word", ["", "foo", "1-", "-3", "5-3", "1-99999999", "last2", "1;2", "@"])
 def test_what_names_no_job(word: str) -> None:
     with pytest.raises(RequestError, match=r"names no job|no range"):
-        select([word], known)
+        answered(select([word]), ask)
+
+
+@pytest.mark.parametrize("word", ["team=", "=vision", "a b=c", "a=b=c"])
+def test_what_is_no_label(word: str) -> None:
+    with pytest.raises(RequestError, match="is no label"):
+        labels([word])
+    with pytest.raises(RequestError, match="is no label"):
+        answered(select([word]), ask)
 
 
 def test_nothing_to_choose_from() -> None:
     with pytest.raises(NotFound, match="autosched submit"):
-        select(["last"], list)
-    with pytest.raises(NotFound, match="autosched jobs"):
-        select(["21-30"], known)
+        answered(select(["last"]), lambda asked: [])
+    with pytest.raises(NotFound, match=r"no job is in 21-30\. See which there are: autosched jobs"):
+        answered(select(["21-30"]), lambda asked: [])
+    assert answered(select(["all"]), lambda asked: []) == []
 
 
-def test_one_job_means_one() -> None:
-    assert select_one("last", known) == 20
+def test_one_job_means_one_and_of_a_name_the_latest() -> None:
+    assert answered(select_one("last"), ask) == 20
+    assert answered(select_one("@net"), ask) == 20
+    assert answered(select_one("team=vision"), ask) == 20
+    with pytest.raises(NotFound, match="no job is named 'none'"):
+        answered(select_one("@none"), ask)
     with pytest.raises(RequestError, match="names 3 jobs"):
-        select_one("12-14", known)
-
-
-def test_all_counts_up_to_the_newest_job() -> None:
-    assert select(["all"], lambda: up_to([job_view()])) == list(range(1, 8))
-    assert list(up_to([])) == []
+        answered(select_one("12-14"), ask)

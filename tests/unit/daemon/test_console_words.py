@@ -81,3 +81,18 @@ def test_each_command_says_how_it_is_used(name: str) -> None:
     assert command.help
     for option, takes in command.options.items():
         assert f"--{option}{' ' if takes else ''}" in command.usage
+
+
+@pytest.mark.parametrize(
+    ("said", "here"),
+    [
+        ("there is no job 9. See:  autosched jobs", "there is no job 9. See:  jobs"),
+        ("… 4 more: autosched job 12 -o json", "… 4 more: job 12 -j"),
+        ("Why it waits:  autosched explain 12", "Why it waits:  why 12"),
+        ("make one: autosched key new user", "make one: autosched key new user"),
+        ("see autosched db check", "see autosched db check"),
+        ("autosched jobs-report is nothing", "autosched jobs-report is nothing"),
+    ],
+)
+def test_hints_are_commands_of_the_console_where_it_has_them(said: str, here: str) -> None:
+    assert words.as_typed_here(said) == here

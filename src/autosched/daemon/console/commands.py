@@ -10,7 +10,7 @@ from autosched import tables, units
 from autosched.daemon.console.words import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
-from autosched.selectors import select, select_one, up_to
+from autosched.selectors import answered_async, labels, select, select_one
 
 R = TypeVar("R", bound=Struct)
 Ask = Callable[[p.Method], Awaitable[Struct]]
@@ -48,14 +48,16 @@ def _one(line: Line, what: str) -> str:
 
 
 async def _jobs_of(ask: Ask, words: Sequence[str]) -> list[int]:
-    """The jobs that are named."""
-    newest = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
-    return select(words, lambda: up_to(newest), lambda: newest)
+    """The jobs that are named; by names and labels, those that have not ended."""
+    return await answered_async(select(words, active=True), lambda asked: _numbers(ask, asked))
 
 
 async def _job_of(ask: Ask, word: str) -> int:
-    newest = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
-    return select_one(word, lambda: up_to(newest), lambda: newest)
+    return await answered_async(select_one(word), lambda asked: _numbers(ask, asked))
+
+
+async def _numbers(ask: Ask, asked: p.ListJobs) -> list[int]:
+    return [view.job for view in (await _call(ask, asked, p.JobList)).jobs]
 
 
 # What is there --------------------------------------------------------------------------------------------------------
@@ -72,14 +74,17 @@ async def _info(ask: Ask, line: Line) -> Said:
 
 
 async def _jobs(ask: Ask, line: Line) -> Said:
-    found = (await _call(ask, p.ListJobs(limit=500), p.JobList)).jobs
-    for word in line.words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in ("state", "name", "device", "backend", "target"):
-            raise RequestError(f"{word!r} is no filter. Write for example: jobs state=waiting  or  jobs name=resnet50")
-        found = tuple(job for job in found if value == getattr(job, key) or (key == "state" and value == job.doing))
-    words = "there are none" if not found else ""
-    return Said(words, tables.table(tables.JOBS, found) if found else [], "jobs", found)
+    asked = dict(word.partition("=")[::2] for word in line.words)
+    if wrong := [word for word in line.words if "=" not in word]:
+        raise RequestError(f"{wrong[0]!r} is no filter. Write: jobs state=waiting, jobs name=net, jobs team=vision")
+    state, name, owner = (asked.pop(key, "") for key in ("state", "name", "owner"))
+    facts = {key: asked.pop(key) for key in ("device", "backend", "target") if key in asked}
+    called = labels(f"{key}={value}" for key, value in asked.items())
+    wanted = p.ListJobs(limit=500, labels=called, state=state, name=name, owner=owner)
+    jobs = (await _call(ask, wanted, p.JobList)).jobs
+    found = [job for job in jobs if all(value == getattr(job, key) for key, value in facts.items())]
+    first = "there are none" if not found else ""
+    return Said(first, tables.table(tables.JOBS, found) if found else [], "jobs", found)
 
 
 async def _job(ask: Ask, line: Line) -> Said:
@@ -136,7 +141,9 @@ async def _audit(ask: Ask, line: Line) -> Said:
 async def _each(ask: Ask, line: Line, would: str, make: Callable[[int], p.Method], done: str) -> Said:
     """Do it to each job that is named; the first refusal ends it, and says what was done before."""
     if not line.words:
-        raise RequestError(f"{line.name} takes jobs: a number, 12-15, 12,14, last, all, @name. Type: help {line.name}")
+        raise RequestError(
+            f"{line.name} takes jobs: a number, 12-15, 12,14, last, all, @name, team=vision. Type: help {line.name}"
+        )
     jobs, trials = [], 0
     chosen = await _jobs_of(ask, line.words)
     for job in chosen:
@@ -276,7 +283,7 @@ _DRY: dict[str, bool] = {"dry-run": False}
 _WITHIN: dict[str, bool] = {"deadline": True}
 COMMANDS: dict[str, Command] = {
     "info": Command("info [SECTION]", "figures: daemon, sched, devices, storage, stream", _info),
-    "jobs": Command("jobs [state=WORD] [name=WORD]", "jobs, the newest last", _jobs),
+    "jobs": Command("jobs [state=WORD] [name=WORD] [LABEL=WORD]", "jobs, the newest last", _jobs),
     "job": Command("job JOB", "one job and its tasks", _job),
     "devices": Command("devices", "lanes and devices: who holds them, until when", _devices),
     "queue": Command("queue", "who waits for which pool, who is next", _queue),

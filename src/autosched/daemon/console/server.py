@@ -25,7 +25,7 @@ from autosched.daemon.access.door import FAILED_S, HELLO_S, Door
 from autosched.daemon.access.hall import Guest, Hall
 from autosched.daemon.access.identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
-from autosched.daemon.console.words import Line, commands
+from autosched.daemon.console.words import Line, as_typed_here, commands
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, UserSession
 from autosched.daemon.telling.happenings import Dropped, Happening
@@ -284,10 +284,10 @@ class Visitor:
             value = said.value if said.value is not None else said.first
             encoded = msgspec.json.encode({"schema": 1, said.key: value}, enc_hook=str)
             return await self.answer("OK", [encoded.decode()])
-        await self.answer(f"OK {said.first}", said.lines)
+        await self.answer(f"OK {as_typed_here(said.first)}", map(as_typed_here, said.lines))
 
     async def _refuse(self, error: AutoschedError) -> None:
-        await self.answer(f"ERR {error.code} {' '.join(str(error).split())}")
+        await self.answer(f"ERR {error.code} {as_typed_here(' '.join(str(error).split()))}")
 
     def _session(self) -> UserSession:
         if self.who is None:
@@ -366,5 +366,7 @@ def _help(words: tuple[str, ...]) -> list[str]:
     lines = [
         f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in there.values()
     ]
-    notes = ("`;` parts commands; -j: as JSON; times: 90s, 5m, 2h; jobs: 12, 12-15, 12,14, last, all, @name",)
+    notes = (
+        "`;` parts commands; -j: as JSON; times: 90s, 5m, 2h; jobs: 12, 12-15, 12,14, last, all, @name, team=vision",
+    )
     return [part for line in (*lines, *notes) for part in line.split("\n")]

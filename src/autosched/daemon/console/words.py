@@ -1,5 +1,6 @@
 """A line of the console taken apart: commands, their words, and their options."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 
@@ -7,6 +8,24 @@ from msgspec import Struct
 
 from autosched import units
 from autosched.errors import RequestError
+
+_HERE = {"explain": "why", "status": "info", "stop": "shutdown now"}
+"""Commands that are called otherwise here."""
+_SAME = (
+    "job",
+    "jobs",
+    "devices",
+    "queue",
+    "slowlog",
+    "audit",
+    "hold",
+    "release",
+    "cancel",
+    "undrain",
+    "free",
+    "resume",
+)
+_ELSEWHERE = re.compile(rf"\bautosched ({'|'.join((*_HERE, *_SAME))})\b(?!-)")
 
 
 class Line(Struct, frozen=True):
@@ -65,6 +84,11 @@ def _line(words: list[str], allowed: Mapping[str, bool]) -> Line:
         else:
             raise RequestError(f"--{option} needs a value. Type: help {name}")
     return Line(name, tuple(plain), options)
+
+
+def as_typed_here(text: str) -> str:
+    """What the daemon says, with commands of the command line as they are typed at the console where it has them."""
+    return _ELSEWHERE.sub(lambda found: _HERE.get(found[1], found[1]), text).replace(" -o json", " -j")
 
 
 def seconds(text: str) -> float:

@@ -28,6 +28,7 @@ class Cause(StrEnum):
     STARTING = "jobs start"  # no client of an active job is there yet
     NOTHING_READY = "nothing ready"  # all tasks are at stages that run elsewhere
     HELD_BACK = "held back"  # tasks wait for it, and the policy or another resource does not let them go on
+    HELD = "held"  # who wants it, or would, is held
     PAUSED = "paused"
     DRAINED = "drained"
     HAND_OVER = "hand-over"  # leased, and its client was not at work yet, or not any more
@@ -105,7 +106,7 @@ class Usage:
             yield Spell(unit, began_at, now, cause)
 
     def cause(self, unit: UnitName) -> Cause:
-        """Why a unit that nobody holds is idle now. O(its pools)."""
+        """Why a unit that nobody holds is idle now. O(its pools), and what of held jobs stands in their queues."""
         state = self._state()
         if unit in state.drained:
             return Cause.DRAINED
@@ -113,8 +114,11 @@ class Usage:
             return Cause.NO_JOB
         if state.paused:
             return Cause.PAUSED
-        if any(state.queues[pool].waiting for pool, _ in state.slots[unit].places):
-            return Cause.HELD_BACK
+        if all(state.jobs[job].held for job in state.active):
+            return Cause.HELD
+        if queues := [queue for pool, _ in state.slots[unit].places if (queue := state.queues[pool]).waiting]:
+            live = any(state.is_live(*entry) for queue in queues for _, *entry in queue.heap)
+            return Cause.HELD_BACK if live else Cause.HELD
         first = state.jobs[next(iter(state.active))]
         if len(state.starting) == len(state.active) and first.state is JobState.STARTING:
             return Cause.STARTING

@@ -1,13 +1,13 @@
 """What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
-from autosched.model import NETWORK_TASK, JobState, Step, UnitName
-from autosched.protocol import Calibration, JobView, TaskView, UnitView
+from autosched.model import NETWORK_TASK, JobId, JobState, Step, UnitName
+from autosched.protocol import Calibration, JobView, ListJobs, TaskView, UnitView
 
 DOING = {
     "import": "importing",
@@ -19,6 +19,7 @@ DOING = {
     "evaluate": "evaluating",
 }
 STEPS_SHOWN = 2
+ME, ACTIVE = "me", "active"
 LAST_ERROR_CHARS = 500
 
 
@@ -57,7 +58,29 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         owner=job.owner,
         held=job.held,
         doing=doing(state, job),
+        labels=job.spec.labels,
     )
+
+
+def asked_for(state: State, method: ListJobs, me: str) -> Iterator[JobId]:
+    """The jobs that a list is to have, the latest first. `me`: who asks."""
+    owner = me if method.owner == ME else method.owner
+    for number in reversed(state.jobs):
+        job = state.jobs[number]
+        if (
+            (method.before is None or number < method.before)
+            and owner in ("", job.owner)
+            and method.name in ("", job.spec.name)
+            and method.labels.items() <= job.spec.labels.items()
+            and (not method.state or _is(state, job, method.state))
+        ):
+            yield number
+
+
+def _is(state: State, job: Job, word: str) -> bool:
+    if word == ACTIVE:
+        return not job.state.ended
+    return word == job.state.value or word == doing(state, job)
 
 
 def doing(state: State, job: Job) -> str:

@@ -6,6 +6,7 @@ from autosched.core.actions import StartStep
 from autosched.core.events import (
     ClientAttached,
     Event,
+    JobAltered,
     JobCancelRequested,
     JobSubmitted,
     ResourcesDeclared,
@@ -80,6 +81,25 @@ def test_each_second_is_charged_once() -> None:
         Spell("cpu0", 14.0, 20.0, Cause.NOTHING_READY),
     ]
     assert list(life.usage.under_way(31.0)) == [Spell("cpu0", 23.0, 31.0, Cause.NOTHING_READY)]
+
+
+def test_what_only_held_jobs_want_is_idle_because_they_are_held() -> None:
+    life = Life()
+    second = TaskLoad(task=2, resources_next=("host",), stage_next="build")
+    life.happen(0.0, JobSubmitted(1, SPEC))
+    life.happen(0.0, ClientAttached(1, JobLoad(tasks=(*wants("host", "build").tasks, second))))
+    life.happen(0.0, JobSubmitted(2, SPEC))
+    life.happen(0.0, ClientAttached(2, wants("device:cpu", "profile")))
+    assert set(life.running) == {1, 2}
+    life.happen(1.0, JobAltered(1, "me", 0, None, "a demo (me)"))
+    life.happen(2.0, StepEnded(1, Outcome.DONE, JobLoad(tasks=(TaskLoad(task=1), second))), worked_s=2.0)
+    assert life.usage.cause("host/0") is Cause.HELD, "task 2 of job 1 waits for it"
+    life.happen(2.0, JobAltered(1, "me", 0, None, ""))
+    life.happen(3.0, StepEnded(3, Outcome.DONE, JobLoad(tasks=(TaskLoad(task=2),))), worked_s=1.0)
+    assert life.usage.cause("host/0") is Cause.NOTHING_READY, "nobody is held, and nobody wants it"
+    for job in (1, 2):
+        life.happen(4.0, JobAltered(job, "me", 0, None, "a demo (me)"))
+    assert life.usage.cause("host/0") is Cause.HELD, "all jobs are"
 
 
 def test_a_drained_unit_says_so() -> None:
