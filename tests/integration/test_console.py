@@ -224,7 +224,7 @@ def test_every_answer_ends_with_a_dot_and_every_mistake_says_what_to_type(tmp_pa
                 "audit -5": "ERR request Expected `int` >= 1 - at `$.limit`; type help",
                 "set job 1 priority 101": "ERR request Expected `int` <= 100 - at `$.priority`; type help",
                 'why "x': "ERR request no closing quotation: close the quote",
-                "jobs colour=red": "ERR request 'colour=red' is no filter. Write for example: jobs state=waiting",
+                "jobs red": "ERR request 'red' is no filter. Write: jobs state=waiting",
                 "help xyzzy": "ERR request there is no command 'xyzzy'; type help",
             }.items():  # fmt: skip
                 (said,) = await typist.ask(text)
