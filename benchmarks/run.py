@@ -180,7 +180,26 @@ def _network(told: dict[str, Any]) -> list[str]:
         f"Tuned is x{told['speedup']:.1f} faster than default (bar: x10) and takes {told['over_onnxruntime']:.2f} times as long"
         f" as ONNX Runtime on the same core (bar: 1.00). Outputs {equal} ONNX Runtime's (largest difference {told['max_abs_error']:.1e}).",
     ]
-    return lines
+    return [*lines, *_operators(told.get("operators", []))]
+
+
+def _operators(rows: list[dict[str, Any]]) -> list[str]:
+    """Where a network and ONNX Runtime spend their time."""
+    if not rows:
+        return []
+    ours_us, theirs_us = (sum(row[side] for row in rows) for side in ("ours_us", "onnxruntime_us"))
+    lines = [
+        "",
+        "The operators in turns with ONNX Runtime's own profile (`benchmarks/operators.py`), in microseconds, those first by which most is lost:",
+        "",
+        "| operator | calls | tuned | ONNX Runtime | ratio |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ours, theirs = row["ours_us"], row["onnxruntime_us"]
+        ratio = f"{ours / theirs:.2f}" if ours and theirs else "-"
+        lines.append(f"| {row['operator']} | {row['calls']} | {ours:.0f} | {theirs:.0f} | {ratio} |")
+    return [*lines, f"| all | | {ours_us:.0f} | {theirs_us:.0f} | {ours_us / theirs_us:.2f} |"]
 
 
 def _costs(told: dict[str, Any]) -> list[str]:

@@ -76,6 +76,7 @@ def main() -> None:
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
     told["machine"] = machine()
+    told["taught"] = [layer.name for layer in chosen(args.teach)]
     if not args.page_only:
         with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
             intrinsics.install()

@@ -1,4 +1,7 @@
-"""Single tasks to compare search methods on: layers of ResNet-18, SqueezeNet, a mobile network and BERT, batch 1."""
+"""Single tasks to compare search methods on: layers of ResNet-18, SqueezeNet, a mobile network and BERT, batch 1.
+
+Those of ResNet-50 are what it has and ResNet-18 has not: what one network teaches is tried on them.
+"""
 
 import math
 from collections.abc import Callable
@@ -116,7 +119,8 @@ def layers() -> dict[str, Layer]:
         (128, 28, 128, 3, 1), (128, 28, 256, 3, 2), (256, 14, 256, 3, 1), (256, 14, 512, 3, 2), (512, 7, 512, 3, 1),
     ]  # fmt: skip
     squeezenet = [(64, 55, 16, 1, 1), (16, 55, 64, 3, 1), (32, 27, 128, 3, 1), (48, 13, 192, 3, 1), (64, 13, 256, 1, 1)]
-    for family, shapes in (("resnet", resnet), ("squeezenet", squeezenet)):
+    deeper = [(64, 56, 256, 1, 1), (512, 28, 128, 1, 1), (256, 14, 1024, 1, 1), (1024, 14, 512, 1, 2)]
+    for family, shapes in (("resnet", resnet), ("resnet50", deeper), ("squeezenet", squeezenet)):
         found += [conv(*shape, family, blocked=blocked) for shape in shapes for blocked in (False, True)]
     found.append(matmul(1, 512, 1000, "resnet"))
     mobile = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (384, 14, 1), (960, 7, 1))

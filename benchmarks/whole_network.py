@@ -1,11 +1,14 @@
 """One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and how long it took.
 
-``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``.
+``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``. Where the
+tuned network and ONNX Runtime spend their time, operator by operator, is measured by operators.py and told with the rest.
 """
 
 import argparse
 import asyncio
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from autosched import api, zoo
 from autosched.backend import EVALUATION
 from autosched.protocol import Done, Shutdown
 from autosched.results import read_evaluation
+
+OPERATORS_TIMEOUT_S = 600.0
 
 
 def main() -> None:
@@ -46,6 +51,7 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
             evaluation = read_evaluation((await daemon.download(artifact, folder)).read_bytes())
         finally:
             await daemon.link.call(Shutdown(), Done)
+    rows = operators(done.module, model.path, evaluation.cores[-1])
     by_name = {timing.name: timing for timing in evaluation.timings}
     took_s = (done.view.ended_at or done.view.now) - done.view.submitted_at
     return {
@@ -64,7 +70,16 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
         "over_onnxruntime": by_name["tuned"].median_s / by_name["onnxruntime"].median_s,
         "outputs_equal": evaluation.outputs_equal,
         "max_abs_error": evaluation.max_abs_error,
+        "operators": rows,
     }
+
+
+def operators(module: Path, model: Path, core: int) -> list[dict[str, Any]]:
+    """What each operator takes in the tuned network and in ONNX Runtime, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).parent / "operators.py"), str(module), str(model), "--core", str(core)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=OPERATORS_TIMEOUT_S)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, graph, importer, lowering, ranges, tasks, toolchain
+from autosched.tvm import building, concats, graph, importer, lowering, ranges, tasks, toolchain
 from autosched.tvm.layouts import variants
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
 from autosched.tvm.module import SideFile, Tensor
@@ -123,6 +123,7 @@ def _pipeline() -> Any:
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
+        concats.in_place(),
         passes.StaticPlanBlockMemory(),
         passes.LowerAllocTensor(),
         passes.KillAfterLastUse(),
