@@ -1,12 +1,11 @@
 """Whether `--layout auto` is as fast as the better single layout, from end to end and within the same budget.
 
-``python benchmarks/layouts.py [--networks rnet ...]`` tunes each network in each single layout and with `auto`, with the same
-trials and seed, measures the compiled networks in turns when nothing else of it runs, and prints one JSON object.
+``python benchmarks/layouts.py [--networks rnet ...]`` tunes each network in each single layout and with `auto`, with
+the same trials and seed, measures the compiled networks in turns, and prints one JSON object.
 """
 
 import argparse
 import asyncio
-import json
 import tempfile
 from pathlib import Path
 from typing import Any

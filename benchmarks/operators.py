@@ -1,9 +1,9 @@
 """Where a tuned network and ONNX Runtime spend their time, operator by operator.
 
 ``python benchmarks/operators.py MODULE MODEL.onnx [--core 1]`` prints a table to stderr and a JSON object. Both run the
-whole network on one core, in turns. ONNX Runtime's times are those of its own profile, ours are taken around each kernel
-as the network calls it, so that caches and memory are as they are in use. What a kernel does besides (bias, sum, ReLU)
-counts with it, on both sides. Operators that are alike (same kind, kernel and result) count together.
+whole network on one core, in turns. ONNX Runtime's times are those of its own profile, ours are taken around each
+kernel as the network calls it, so that caches and memory are as they are in use. What a kernel does besides (bias, sum,
+ReLU) counts with it, on both sides. Operators that are alike (same kind, kernel and result) count together.
 """
 
 import argparse
@@ -49,9 +49,9 @@ def main() -> None:
 
 def compared(module: Path, model: Path) -> list[dict[str, Any]]:
     """A row for each kind of operator, those first by which we lose most."""
-    from autosched.tvm.module import SideFile, random_inputs
-
     import msgspec
+
+    from autosched.tvm.module import SideFile, random_inputs
 
     side = msgspec.json.decode(module.with_suffix(".json").read_bytes(), type=SideFile)
     inputs = random_inputs(side.inputs)

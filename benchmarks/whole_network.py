@@ -1,7 +1,7 @@
 """One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and how long it took.
 
-``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``. Where the
-tuned network and ONNX Runtime spend their time, operator by operator, is measured by operators.py and told with the rest.
+``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``. Where
+the tuned network and ONNX Runtime spend their time is measured by operators.py and told with the rest.
 """
 
 import argparse
@@ -76,7 +76,14 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
 
 def operators(module: Path, model: Path, core: int) -> list[dict[str, Any]]:
     """What each operator takes in the tuned network and in ONNX Runtime, in a process of its own."""
-    command = [sys.executable, str(Path(__file__).parent / "operators.py"), str(module), str(model), "--core", str(core)]
+    command = [
+        sys.executable,
+        str(Path(__file__).parent / "operators.py"),
+        str(module),
+        str(model),
+        "--core",
+        str(core),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=OPERATORS_TIMEOUT_S)
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows

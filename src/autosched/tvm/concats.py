@@ -1,11 +1,11 @@
 """Concatenations without copies: kernels write their results to where the concatenation would have copied them.
 
-Works on a Relax function whose kernels are called with the tensors that they write, before memory is planned. A part that
-anything else reads, or that no kernel of the network writes, keeps its concatenation as it is.
+Works on a Relax function whose kernels are called with the tensors that they write, before memory is planned. A part
+that anything else reads, or that no kernel of the network writes, keeps its concatenation as it is.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,12 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
+from autosched.tvm.layouts import operators
+from autosched.tvm.layouts.layout import Shape
+
 NAME = "T_concat"
 """What TVM calls the block of a concatenation."""
 ALLOC = "relax.builtin.alloc_tensor"
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def in_place() -> Any:
 def joined(module: Any) -> Any:
     """The module without those concatenations that need not be."""
     main = module["main"]
-    blocks = getattr(main.body, "blocks", ())
+    blocks: Sequence[Any] = getattr(main.body, "blocks", ())
     if len(blocks) != 1 or any(not isinstance(b, relax.VarBinding) for b in blocks[0].bindings):
         return module
     work = _Work(module, list(blocks[0].bindings), main.body.body)
@@ -53,7 +55,8 @@ class _Work:
     def __init__(self, module: Any, bindings: list[Any], result: Any) -> None:
         self.module = module
         self._builder = relax.BlockBuilder(module.clone())
-        self.bindings: list[Any | None] = list(bindings)
+        self.bindings = list(bindings)
+        """None: taken out."""
         self._early: dict[int, list[Any]] = {}
         """Bindings to stand before one of a number."""
         self._places = {binding.var: number for number, binding in enumerate(bindings)}
@@ -61,7 +64,9 @@ class _Work:
         for value in (*(binding.value for binding in bindings), result):
             self._uses.update(_found(value, relax.Var))
         self._writers = {
-            binding.value.args[-1]: number for number, binding in enumerate(bindings) if self._kernel(binding) is not None
+            binding.value.args[-1]: number
+            for number, binding in enumerate(bindings)
+            if self._kernel(binding) is not None
         }
         self._shifted: dict[Any, Any] = {}
 
@@ -88,20 +93,22 @@ class _Work:
         if kernel is None or not _concatenates(kernel):
             return
         *given, result = binding.value.args
-        shape = _shape(result)
-        axis = _axis([_shape(part) for part in given], shape)
-        place = self._places.get(result)
-        if axis is None or place is None or not self._fresh(result):
+        shape, place = operators.shape_of(result), self._places.get(result)
+        sizes = [size for part in given if (size := operators.shape_of(part)) is not None]
+        if shape is None or place is None or not self._fresh(result) or len(set(given)) < len(given):
+            return
+        axis = _axis(sizes, shape)
+        if axis is None or len(sizes) < len(given):
             return
         parts: list[Part] = []
         offset = 0
-        for value in given:
+        for value, size in zip(given, sizes, strict=True):
             tensor = self._source(value)
             writer = self._writers.get(tensor)
             if writer is None or self._places.get(tensor) is None or not self._alone(value, tensor):
                 return
             parts.append(Part(tensor, writer, offset))
-            offset += _shape(value)[axis]
+            offset += size[axis]
         functions = [self._moved(part, axis, shape) for part in parts]
         if any(function is None for function in functions):
             return
@@ -194,23 +201,22 @@ def _concatenates(function: Any) -> bool:
 
 def _blocks(body: Any) -> list[str]:
     found: list[str] = []
-    tvm_ffi.structural.structural_map(body, (s_tir.SBlock, lambda block: found.append(block.name_hint) or block))
+
+    def note(block: Any) -> Any:
+        found.append(str(block.name_hint))
+        return block
+
+    tvm_ffi.structural.structural_map(body, (s_tir.SBlock, note))
     return found
 
 
 def _axis(parts: Sequence[Shape], whole: Shape) -> int | None:
-    """Along which axis parts make up a whole; None if they do not."""
+    """Along which axis several parts make up a whole; None if they do not."""
     if len(parts) < 2 or any(len(part) != len(whole) for part in parts):
         return None
     axes = [n for n, size in enumerate(whole) if size == sum(part[n] for part in parts)]
-    fits = len(axes) == 1 and all(
-        part[n] == size for part in parts for n, size in enumerate(whole) if n != axes[0]
-    )
+    fits = len(axes) == 1 and all(part[n] == size for part in parts for n, size in enumerate(whole) if n != axes[0])
     return axes[0] if fits else None
-
-
-def _shape(value: Any) -> Shape:
-    return tuple(int(getattr(size, "value", size)) for size in value.ty.shape.values)
 
 
 def _found(value: Any, kind: Any) -> list[Any]:
