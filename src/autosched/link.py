@@ -324,6 +324,7 @@ class Link(asyncio.Protocol):
                 call.set_exception(error)
         for task in self._handling:
             task.cancel()
+        self.handler = None  # it may know this link: Python's collector would have to find both
         self._readable.set()
         self._closed.set()
 
