@@ -14,6 +14,8 @@ from autosched.model import PoolName
 
 RECKON_ALL = 32
 """Up to so many waiting tasks have their keys reckoned anew at every event,"""
+RECKON_S = 0.01
+"""unless it comes so soon after the last time,"""
 RECKON_EVERY = 8
 """and of more one at every eighth event, in turns: so that a decision costs O(log n)."""
 STALE_MIN = 64
@@ -34,6 +36,7 @@ class Ranking:
         waiting = [task for job in state.jobs.values() for task in job.tasks.values() if task.ticket]
         self._in_turn = {task.ticket: task for task in sorted(waiting, key=lambda task: task.ticket)}
         self._events = 0
+        self._reckoned_at = -math.inf
 
     def adopt(self, policy: Policy) -> None:
         """From now on this policy decides: all queues are ordered anew."""
@@ -79,8 +82,9 @@ class Ranking:
             return
         state, count = self._state, len(self._in_turn)
         self._events += 1
-        if count > RECKON_ALL and self._events % RECKON_EVERY:
+        if self._events % RECKON_EVERY if count > RECKON_ALL else state.now < self._reckoned_at + RECKON_S:
             return
+        self._reckoned_at = state.now
         tasks = list(islice(self._in_turn.values(), RECKON_ALL if count <= RECKON_ALL else 1))
         for job in dict.fromkeys(task.job for task in tasks):
             outlook.look(state, state.jobs[job])
