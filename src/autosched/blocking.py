@@ -16,7 +16,7 @@ from autosched.address import UNIX
 from autosched.errors import DaemonUnreachable, Refused
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome
 from autosched.version import __version__
-from autosched.wire import Answer, Closing, Peer, error_of, result_of
+from autosched.wire import Answer, Closing, Peer, result_of
 
 T = TypeVar("T", bound=Struct)
 TIMEOUT_S = 10.0
@@ -80,8 +80,6 @@ class Caller:
             ) from None
         except OSError as error:
             raise unreachable(self.address, error) from None
-        if message.error is not None:
-            raise error_of(message)
         return result_of(message, kind)
 
     def __enter__(self) -> "Caller":

@@ -1,7 +1,8 @@
 """A connection on asyncio: calls out, calls in, deadlines and bounds. Daemon sessions, clients and users all use it.
 
 Requests of the peer are handled concurrently and may be answered out of order. Handlers *start* in the order of
-arrival, one loop turn each, so whatever a handler does before its first `await` happens in that order.
+arrival, one loop turn each, so whatever a handler does before its first `await` happens in that order. A heartbeat is
+answered right here. What is said within one turn of the loop leaves in one piece.
 
 Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
 the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected;
@@ -11,8 +12,10 @@ answers that wait until it reads count as unread.
 import asyncio
 import hashlib
 import logging
+import math
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -20,8 +23,8 @@ from msgspec import Struct
 from autosched import address as addresses
 from autosched.address import TCP, TLS, UNIX
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
-from autosched.protocol import FRAME_BYTES, Method
-from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, error_of, result_of
+from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
+from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,18 @@ UNREAD_BYTES_HIGH = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
 MESSAGES_PER_TURN = 128
+TIMER_SLACK_S = 1e-3
+"""The loop's timers are as coarse as this."""
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A call of ours that is not answered yet."""
+
+    name: str
+    timeout_s: float
+    due_at: float
+    answered: asyncio.Future[Answer]
 
 
 class Link(asyncio.Protocol):
@@ -69,7 +84,11 @@ class Link(asyncio.Protocol):
         self._readable.set()
         self._unread_alarm: asyncio.TimerHandle | None = None
         self._answers_bytes = 0  # of answers that wait until the peer reads
-        self._calls: dict[int, asyncio.Future[Answer]] = {}
+        self._unsent: list[bytes] = []  # said in this turn of the loop
+        self._unsent_bytes = 0
+        self._calls: dict[int, _Asked] = {}
+        self._due_at = math.inf  # not later than the first of their deadlines
+        self._due: asyncio.TimerHandle | None = None
         self._handling: set[asyncio.Task[None]] = set()
         self._reading = True
         self._turn_planned = False
@@ -102,21 +121,51 @@ class Link(asyncio.Protocol):
 
     async def call(self, method: Method, kind: type[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
         """Ask the peer. Raises the error it answers with, or DaemonUnreachable when no answer comes."""
+        return result_of(await self.ask(method, timeout_s), kind)
+
+    def ask(self, method: Method, timeout_s: float) -> asyncio.Future[Answer]:
+        """Ask the peer; the future fails with DaemonUnreachable when no answer comes, and this raises it at once when
+        the connection is gone already."""
         id, frame = self.peer.request(method)
         self._check_open()
-        self._calls[id] = answered = self._loop.create_future()
+        asked = _Asked(type(method).__name__, timeout_s, self._loop.time() + timeout_s, self._loop.create_future())
+        self._calls[id] = asked
+        self._write(frame)
+        self._watch(asked.due_at)
+        return asked.answered
+
+    def order(self, method: Method, timeout_s: float, failed: Callable[[AutoschedError], None]) -> None:
+        """Ask the peer for something that it answers with Done; `failed` is told why it did not."""
+
+        def over(answered: asyncio.Future[Answer]) -> None:
+            try:
+                result_of(answered.result(), Done)
+            except AutoschedError as error:
+                failed(error)
+
         try:
-            self._write(frame)
-            async with asyncio.timeout(timeout_s):
-                answer = await answered
-        except TimeoutError:
-            name = type(method).__name__
-            raise DaemonUnreachable(f"{self.address} did not answer {name} within {timeout_s:g} s") from None
-        finally:
-            self._calls.pop(id, None)
-        if answer.error is not None:
-            raise error_of(answer)
-        return result_of(answer, kind)
+            self.ask(method, timeout_s).add_done_callback(over)
+        except AutoschedError as error:
+            failed(error)
+
+    def _watch(self, due_at: float) -> None:
+        """A timer that goes off too early is cheaper than one for each call: almost all are answered in time."""
+        if due_at < self._due_at:
+            if self._due is not None:
+                self._due.cancel()
+            self._due_at, self._due = due_at, self._loop.call_at(due_at, self._overdue)
+
+    def _overdue(self) -> None:
+        now, self._due_at, self._due = self._loop.time() + TIMER_SLACK_S, math.inf, None
+        for id, asked in list(self._calls.items()):
+            if asked.answered.done():  # nobody waits any more
+                del self._calls[id]
+            elif asked.due_at <= now:
+                del self._calls[id]
+                why = f"{self.address} did not answer {asked.name} within {asked.timeout_s:g} s"
+                asked.answered.set_exception(DaemonUnreachable(why))
+        if self._calls:
+            self._watch(min(asked.due_at for asked in self._calls.values()))
 
     def notify(self, method: Method) -> None:
         """Tell the peer something. Raises DaemonUnreachable when the connection is gone already."""
@@ -141,6 +190,7 @@ class Link(asyncio.Protocol):
         """Close after what was written has been sent; the peer has 10 s to take it."""
         if self._transport is not None and not self._transport.is_closing():
             self.lost = self.lost or reason
+            self._send()
             self._transport.close()
             if self._unread_alarm is None:
                 self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self._transport.abort)
@@ -177,10 +227,18 @@ class Link(asyncio.Protocol):
             raise DaemonUnreachable(f"the connection to {self.address} is gone: {self.lost or 'closed'}")
 
     def _write(self, frame: bytes) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > UNREAD_BYTES_HIGH:
+            self._send()
+
+    def _send(self) -> None:
+        transport, unsent, self._unsent, self._unsent_bytes = self._transport, self._unsent, [], 0
+        if not unsent or transport is None or transport.is_closing():
             return
-        transport.write(frame)
+        transport.write(b"".join(unsent))
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self.abort(f"it left {UNREAD_BYTES_MAX} bytes unread")
 
@@ -201,8 +259,12 @@ class Link(asyncio.Protocol):
                 break
             match message:
                 case Answer(id=id):
-                    if (call := self._calls.get(id)) is not None and not call.done():
-                        call.set_result(message)
+                    if (asked := self._calls.pop(id, None)) is not None and not asked.answered.done():
+                        asked.answered.set_result(message)
+                case Call(id=id, method=Heartbeat()):
+                    self._write(self.peer.respond(id, Done()))
+                case Notice(method=Heartbeat()):
+                    pass
                 case Call(id=id, method=method):
                     self._handle(self._respond(id, method))
                 case Notice(method=method):
@@ -319,9 +381,12 @@ class Link(asyncio.Protocol):
         if self._unread_alarm is not None:
             self._unread_alarm.cancel()
         error = DaemonUnreachable(f"the connection to {self.address} was lost: {self.lost}")
-        for call in self._calls.values():
-            if not call.done():
-                call.set_exception(error)
+        for asked in self._calls.values():
+            if not asked.answered.done():
+                asked.answered.set_exception(error)
+        self._calls.clear()
+        if self._due is not None:
+            self._due.cancel()
         for task in self._handling:
             task.cancel()
         self.handler = None  # it may know this link: Python's collector would have to find both

@@ -201,7 +201,13 @@ class Peer:
 
 
 def result_of(answer: Answer, kind: type[T]) -> T:
-    """The typed result of an answer without error. Raises WireError."""
+    """The typed result of an answer. Raises the error that it carries, or WireError."""
+    if answer.error is not None:
+        raise error_of(answer)
+    return _result(answer, kind)
+
+
+def _result(answer: Answer, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(answer.result, type=kind)
     except UNDECODABLE as error:
@@ -213,7 +219,7 @@ def error_of(answer: Answer) -> AutoschedError:
     assert answer.error is not None
     error = from_wire(*answer.error)
     if answer.result != _NIL:
-        error.retry_after_s = result_of(answer, Details).retry_after_s
+        error.retry_after_s = _result(answer, Details).retry_after_s
     return error
 
 

@@ -357,21 +357,34 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(tmp_path: Path) -> None:
     """As when the cable is cut: the connection stands, and nothing comes."""
 
     async def work() -> None:
-        silent = asyncio.Event()
-
-        async def handler(method: Method) -> Any:
-            if silent.is_set():
-                await asyncio.Event().wait()
-            return Done()
-
-        async with serving(tmp_path / "s", handler, {"heartbeat": Heartbeat}) as server:
-            link = await Link.open(server.address)
+        listener = await asyncio.get_running_loop().create_unix_server(asyncio.Protocol, str(tmp_path / "s"))
+        async with listener:
+            link = await Link.open(f"unix:{tmp_path / 's'}")
             beat = asyncio.ensure_future(link.keep_alive(Heartbeat(), 0.05, 1.0))
-            for _ in range(5):
-                assert await link.call(Heartbeat(), Done) == Done()
-            silent.set()
             assert await link.wait_closed() == "it said nothing for 1 s"
             await beat
+
+    run(work)
+
+
+def test_a_heartbeat_is_answered_whatever_else_is_under_way(tmp_path: Path) -> None:
+    async def work() -> None:
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def handler(method: Method) -> Any:
+            assert isinstance(method, GetJob)
+            asked.set()
+            await go_on.wait()
+            return Done()
+
+        async with serving(tmp_path / "s", handler) as server:
+            link = await Link.open(server.address)
+            call = asyncio.ensure_future(link.call(GetJob(job=1), Done))
+            await asked.wait()
+            assert await link.call(Heartbeat(), Done) == Done()
+            go_on.set()
+            assert await call == Done()
+            link.close()
 
     run(work)
 

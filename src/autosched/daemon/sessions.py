@@ -60,7 +60,6 @@ from autosched.protocol import (
     GetJob,
     GetPolicy,
     GetRecords,
-    Heartbeat,
     Hello,
     HoldJob,
     Info,
@@ -165,8 +164,6 @@ class UserSession:
 
     async def _answer(self, method: Method) -> Struct:
         match method:
-            case Heartbeat():
-                return Done()
             case ListAudit(limit=limit, before=before):
                 return await self._audit(limit, before)
             case Info():

@@ -21,6 +21,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -221,21 +222,20 @@ class Clients:
         """Tell the client to run a step."""
         client = self._of.get(step.job)  # one that came back did not name the step; else it is lost, or comes back
         if client is not None and client.link is not None and step.id in self._runtime.state.steps:
-            spawn(self._order(client, client.link, step), f"order step {step.id}")
+            asyncio.get_running_loop().call_soon(self._order, client, client.link, step)
 
     def revoke_step(self, action: RevokeStep) -> None:
         """Tell the client to kill a step."""
         if (client := self._of.get(action.job)) is not None and client.link is not None:
-            call = RevokeStepCall(step=action.step, reason=action.reason[:4_000])
-            spawn(self._tell(client, client.link, call), f"revoke step {action.step}")
+            self._tell(client, client.link, RevokeStepCall(step=action.step, reason=action.reason[:4_000]))
 
-    async def _order(self, client: Client, link: Link, step: Step) -> None:
+    def _order(self, client: Client, link: Link, step: Step) -> None:
         slots = self._runtime.state.slots
         cores = tuple(core for unit in step.units for core in slots[unit].unit.cores)
         timeout_s = step.deadline_at - step.started_at
         sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
         call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
-        await self._tell(client, link, call)
+        self._tell(client, link, call)
 
     def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
         """Tell the job's client of its records or candidates, if it knows what that means."""
@@ -244,14 +244,15 @@ class Clients:
         if client.protocol >= SINCE[type(news)]:
             client.link.notify(news)
 
-    async def _tell(self, client: Client, link: Link, method: Method) -> None:
-        try:
-            await link.call(method, Done, timeout_s=ORDER_S)
-        except DaemonUnreachable as error:
-            if not link.closed:  # else it may come back
-                self._break(client, link, f"it did not take {type(method).__name__}: {error}")
-        except AutoschedError as error:
-            self._kill(client, f"it did not take {type(method).__name__}: {error}")
+    def _tell(self, client: Client, link: Link, method: Method) -> None:
+        link.order(method, ORDER_S, partial(self._untold, client, link, type(method).__name__))
+
+    def _untold(self, client: Client, link: Link, what: str, error: AutoschedError) -> None:
+        why = f"it did not take {what}: {error}"
+        if not isinstance(error, DaemonUnreachable):
+            self._kill(client, why)
+        elif not link.closed:  # else it may come back
+            self._break(client, link, why)
 
     # Its life ---------------------------------------------------------------------------------------------------------
 
@@ -384,8 +385,7 @@ class Clients:
             await self._runtime.post(attached)
             for step in method.steps:
                 if step not in self._runtime.state.steps:  # if it runs there still, it was given up here
-                    call = RevokeStepCall(step=step, reason="it is over")
-                    spawn(self._tell(client, link, call), f"revoke step {step}")
+                    self._tell(client, link, RevokeStepCall(step=step, reason="it is over"))
             return Done()
 
         return handle

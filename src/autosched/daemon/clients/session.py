@@ -25,7 +25,6 @@ from autosched.protocol import (
     GetBlob,
     GetOrder,
     GetRecords,
-    Heartbeat,
     JobOrder,
     Method,
     PlanNetwork,
@@ -65,8 +64,6 @@ class ClientSession:
     async def handle(self, method: Method) -> Struct:
         """Answer one call."""
         match method:
-            case Heartbeat():
-                return Done()
             case AddRecord():
                 return await self._add_record(method)
             case TagRecords(trials=trials, reason=reason):
