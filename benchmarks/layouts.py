@@ -25,7 +25,11 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=["rnet", "onet"], choices=TRIALS)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    told = [compared(network, seed) for network in args.networks for seed in range(args.seeds)]
+    told = []
+    for network in args.networks:
+        for seed in range(args.seeds):
+            told.append(compared(network, seed))
+            say(told[-1])
     say({"networks": told})
 
 

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "squeezenet": ["whole_network.py", "squeezenet", "--trials", "400"],
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
+    "layouts": ["layouts.py"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
@@ -202,6 +204,27 @@ def _operators(rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, f"| all | | {ours_us:.0f} | {theirs_us:.0f} | {ours_us / theirs_us:.2f} |"]
 
 
+def _layouts(told: dict[str, Any]) -> list[str]:
+    """How the layouts that were chosen compare with each single one."""
+    rows = told["networks"]
+    names = list(rows[0]["latency_s"])
+    over = [row["over_better"] for row in rows]
+    lines = [
+        "## Layouts",
+        "",
+        "`python benchmarks/layouts.py`: each network tuned in each single layout and with `--layout auto`, with the same trials,",
+        "then measured in turns, in milliseconds.",
+        "",
+        "| network | seed | trials | " + " | ".join(names) + " | auto over the best single one (bar: 1.02) |",
+        "|---" * (len(names) + 4) + "|",
+    ]
+    for row in rows:
+        cells = " | ".join(f"{1e3 * row['latency_s'][name]:.3f}" for name in names)
+        lines.append(f"| {row['network']} | {row['seed']} | {row['trials']} | {cells} | {row['over_better']:.3f} |")
+    mean = statistics.geometric_mean(over)
+    return [*lines, "", f"Geometric mean {mean:.3f}, from {min(over):.3f} to {max(over):.3f}."]
+
+
 def _costs(told: dict[str, Any]) -> list[str]:
     over = told["overhead_ms"]
     return [
@@ -322,6 +345,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "squeezenet": _network,
     "resnet18": _network,
     "resnet50": _network,
+    "layouts": _layouts,
     "daemon_costs": _costs,
     "mock_load": _load,
     "mock_load_memory": _load,
@@ -333,6 +357,9 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "bit_flips": durability_page.flips,
     "chaos": durability_page.chaos,
     "search_quality": search_page.section,
+    "search_transfer": partial(
+        search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach, and when to stop"
+    ),
     "thesis": thesis_page.section,
     "thesis_distortion": thesis_page.distortion_section,
     "thesis_long": partial(thesis_page.short_section, "Four jobs with a budget that users have", "thesis_long"),

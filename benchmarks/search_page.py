@@ -141,6 +141,10 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
             ("task", "best GFLOP/s", "of sgemm", *names),
             list(shares),
         ),
+        "Early stopping: the same searches with the same seeds, cut short": (
+            ("task", "runs", "trials saved (bar: 30 %)", "loss (bar: 1 %)"),
+            list(_cut_short(runs)),
+        ),
         "Seconds per 64 candidates, by stage": (
             ("method", "select", "build", "profile", "update", "failed", "trials used"),
             costs,
@@ -174,6 +178,22 @@ def _shares(
     yield ("all", "", "", *means)
 
 
+def _cut_short(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """By task, what stopping early saves and costs: what it finds is what the whole search knew by then."""
+    whole = {(run["task"], run["seed"]): run for run in runs if run["method"] == "autotvm xgb" and run["curve"]}
+    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        if run["method"] == "autotvm stopping" and (other := whole.get((run["task"], run["seed"]))) and run["curve"]:
+            loss = math.log(run["curve"][-1][2] / other["curve"][-1][2])
+            found[run["task"]].append((1 - run["measured"] / other["measured"], loss))
+    means = {task: [statistics.mean(side) for side in zip(*both, strict=True)] for task, both in found.items()}
+    if means:
+        means["all"] = [statistics.mean(side) for side in zip(*means.values(), strict=True)]
+    for task, (saved, loss) in means.items():
+        count = len(found[task]) if task in found else sum(map(len, found.values()))
+        yield task, str(count), f"{saved:.0%}", f"{math.expm1(loss):.1%}"
+
+
 def _costs(runs: Sequence[Run]) -> list[str]:
     measured = sum(run["measured"] for run in runs) or 1
     stages = [f"{64 * sum(run['stages_s'][stage] for run in runs) / measured:.1f}" for stage in runs[0]["stages_s"]]
@@ -181,16 +201,20 @@ def _costs(runs: Sequence[Run]) -> list[str]:
     return [*stages, f"{sum(run['failed'] for run in runs) / measured:.1%}", f"{measured / asked:.0%}"]
 
 
-def section(told: Mapping[str, Any]) -> list[str]:
+def section(told: Mapping[str, Any], title: str = "Search methods on single tasks") -> list[str]:
     """For RESULTS.md."""
     seeds = len({run["seed"] for run in told["runs"]})
     lines = [
-        "## Search methods on single tasks",
+        f"## {title}",
         "",
         f"`make bench-search`: equal trials, up to {seeds} seeds, one core that is measured on. Candidates are",
         "measured once each, whichever runs ask for them, and the best of each run once more. Nearly: within 1 %.",
     ]
+    if taught := told.get("taught"):
+        lines += [f"Taught were: {', '.join(taught)}."]
     for title, (head, rows) in tables(told).items():
+        if not rows:
+            continue
         lines += ["", f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in rows]
     lines += [f"- Not possible: {note}." for note in told.get("skipped", ())]

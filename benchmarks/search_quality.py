@@ -39,7 +39,7 @@ from autosched_backend_autotvm.space import Config
 METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
     "autotvm xgb": "autotvm:tuner=xgb", "autotvm ga": "autotvm:tuner=ga", "autotvm random": "autotvm:tuner=random",
-    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=24", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
+    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=40", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
 }  # fmt: skip
 TAUGHT = ("autotvm taught",)
 """Runs that know what the tasks of `--teach` taught them, as if all were of one job."""
@@ -76,7 +76,8 @@ def main() -> None:
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
     told["machine"] = machine()
-    told["taught"] = [layer.name for layer in chosen(args.teach)]
+    if args.teach:
+        told["taught"] = [layer.name for layer in chosen(args.teach)]
     if not args.page_only:
         with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
             intrinsics.install()

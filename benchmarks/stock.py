@@ -44,7 +44,7 @@ def main() -> None:
     target = tvm.target.Target(json.loads(target_text))
     prepared = importer.prepare(args.model, shapes)
     module = importer.network(prepared.model, target)
-    extracted, workloads = tasks.extract(module, target)
+    extracted, workloads = tasks.extract([module], target)
     database, told = tune(args, target, extracted, workloads)
     who = compiler.SideName(args.model.stem, "stock")
     compiler.write_build(args.output / "stock", module, prepared.model, target_text, database, who)

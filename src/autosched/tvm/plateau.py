@@ -1,27 +1,38 @@
-"""Early stopping: when the trials of a task have brought nothing better for long enough. Loads without TVM."""
+"""Early stopping: when the trials of a task have brought nothing better for long enough. Loads without TVM.
 
+Long enough is shorter where many trials came near the best: then it is a plateau, met from several sides, and no luck.
+"""
+
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from statistics import median
 
 PROGRESS = 0.02
 """What is better by less is no reason to go on; small steps that add up to more are."""
+NEAR, SEVERAL, HASTE = 0.03, 6, 5
+"""So many trials, the best one included, that are slower by this share at most, let the patience be so much shorter."""
 
 
 class Plateau:
     """Counts trials since the last progress; a fold over what was measured."""
 
     def __init__(self, patience: int) -> None:
-        """`patience`: trials without progress; 0: it never ends."""
+        """`patience`: trials without progress; 0: it never ends. A fifth of it where several came near the best."""
         self._patience = patience
         self._seen: set[bytes] = set()
         self._mark_s: float | None = None
         """The latency of the last progress."""
         self._since = 0
+        self._sorted_s: list[float] = []
+        """Of all trials."""
 
     @property
     def over(self) -> bool:
         """Whether the task has had its chance. One without a valid trial has not: its client gives it up."""
-        return 0 < self._patience <= self._since and self._mark_s is not None
+        if not self._patience or self._mark_s is None:
+            return False
+        near = bisect_right(self._sorted_s, (1 + NEAR) * self._sorted_s[0])
+        return self._since >= (self._patience if near < SEVERAL else max(1, self._patience // HASTE))
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Candidates and their latencies in seconds, empty for a failure; a second measurement is no second trial."""
@@ -29,6 +40,8 @@ class Plateau:
             new = candidate not in self._seen
             self._seen.add(candidate)
             now_s = median(latency_s) if latency_s else None
+            if new and now_s is not None:
+                insort(self._sorted_s, now_s)
             if now_s is not None and (self._mark_s is None or now_s < (1 - PROGRESS) * self._mark_s):
                 self._mark_s, self._since = now_s, 0
             elif new:

@@ -28,6 +28,20 @@ def test_it_is_over_when_nothing_better_came_for_long_enough(latencies_s: tuple[
     assert after(3, *latencies_s).over is over
 
 
+@pytest.mark.parametrize(
+    ("latencies_s", "over"),
+    [
+        ((3.0, 3.01, 3.02, 3.03, 3.04, 3.05), True),
+        ((3.0, 3.01, 3.02, 3.03, 3.04, 3.2), False),
+        ((3.0, 3.01, 3.02, 3.03, 3.04, 3.05, 2.0), False),
+        ((3.0, None, None, None, None, None), False),
+    ],
+    ids=["six are near", "five are", "near what was the best", "failures are not"],
+)
+def test_it_is_over_sooner_when_several_came_near_the_best(latencies_s: tuple[float | None, ...], over: bool) -> None:
+    assert after(25, *latencies_s).over is over
+
+
 def test_it_never_ends_when_nobody_asked() -> None:
     assert not after(0, *[1.0] * 1000).over
 

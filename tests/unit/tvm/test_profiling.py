@@ -78,12 +78,15 @@ class Timed:
         return lambda *_: SimpleNamespace(results=(1.0, 2.0, 6.0))
 
 
-@pytest.mark.parametrize(("weights", "cold"), [((512, 511), False), ((512, 512), True)])
-def test_what_has_large_weights_is_timed_with_cold_ones(
-    weights: tuple[int, ...], cold: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("weights", "result", "cold"),
+    [((512, 511), (1024, 511), False), ((512, 512), (4,), True), ((4,), (1024, 512), True)],
+)
+def test_what_has_large_weights_or_results_is_timed_with_cold_ones(
+    weights: tuple[int, ...], result: tuple[int, ...], cold: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, large = Timed(), ((1024, 1024), "float32")
-    bench = made(monkeypatch, [large, (weights, "float32"), large], 1)
+    bench = made(monkeypatch, [large, (weights, "float32"), (result, "float32")], 1)
     assert bench.sample(kernel, 3) == 3.0, "the mean"
     assert ("f_preproc" in kernel.plan) is cold
     if cold:
