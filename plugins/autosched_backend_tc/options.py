@@ -20,8 +20,9 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     published, else 4."""
     crossover_rate: Annotated[int, Meta(ge=0, le=100)] = 80
     """Percent of the children that have three parents instead of one."""
-    mutation_rate: Annotated[int, Meta(ge=0, le=100)] = 7
-    """Percent of the decisions that are drawn anew."""
+    mutation_rate: Annotated[int, Meta(ge=-1, le=100)] = -1
+    """Percent of the decisions that change. -1: 7 in the mode tc_compat, as published, where they are drawn anew, else
+    20, since most of them only go to a neighbouring value."""
     generations: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """A task ends after so many. 0: the budget decides; published were 25."""
     restore_number: Annotated[int, Meta(ge=0, le=4096)] = 10

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Sequence
+from random import Random
 from statistics import median
 from typing import Any, cast
 
@@ -15,9 +16,10 @@ from autosched.tvm.sketches import Grown, Space
 from autosched.tvm.traces import Decision
 from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
 from autosched_backend_tc.options import Options
+from autosched_backend_tc.steps import beside
 
-PUBLISHED = {"pop_size": 100, "number_elites": 10}
-OWN = {"pop_size": 12, "number_elites": 4}
+PUBLISHED = {"pop_size": 100, "number_elites": 10, "mutation_rate": 7}
+OWN = {"pop_size": 12, "number_elites": 4, "mutation_rate": 20}
 
 
 class TcMethod:
@@ -92,6 +94,11 @@ class TcSearch:
         self._keys[kind, grown.decisions] = grown.key
         return Individual(kind, grown.decisions, grown.key)
 
+    def near(self, kind: int, place: int, gene: Gene, random: Random) -> Gene | None:
+        """A decision beside this one."""
+        sketch = self._space.sketches[kind]
+        return beside(sketch.instructions[sketch.places[place]], cast(Decision, gene), random)
+
     def _individual(self, trace: traces.Trace) -> Individual | None:
         """The individual of a record; None for one from no sketch of this task."""
         kind = self._space.identify(trace)
@@ -111,7 +118,7 @@ def rules_of(options: Options) -> Rules:
         pop_size=options.pop_size or default["pop_size"],
         number_elites=default["number_elites"] if options.number_elites < 0 else options.number_elites,
         crossover_rate=options.crossover_rate / 100,
-        mutation_rate=options.mutation_rate / 100,
+        mutation_rate=(default["mutation_rate"] if options.mutation_rate < 0 else options.mutation_rate) / 100,
         restore_number=options.restore_number,
         generations=options.generations,
     )

@@ -1,0 +1,54 @@
+"""Small changes of a sampling decision. Loads without TVM."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from autosched.tvm.traces import Decision
+
+
+def beside(instruction: Sequence[Any], decision: Decision, random: Random) -> Decision | None:
+    """A decision next to one of this instruction; itself if it is the only one.
+
+    None where neighbours mean nothing: whether two loops are alike, a number does not tell.
+    """
+    name, _, attributes, *_ = instruction
+    if name == "SamplePerfectTile" and isinstance(decision, tuple):
+        return _retiled(decision, int(attributes[1]), random)
+    if name == "SampleCategorical" and isinstance(decision, int):
+        last = len(attributes[0]) - 1
+        others = [other for other in (decision - 1, decision + 1) if 0 <= other <= last]
+        return random.choice(others) if others else decision
+    return None
+
+
+def _retiled(factors: tuple[int, ...], innermost_max: int, random: Random) -> tuple[int, ...]:
+    """One prime moved from one factor to another; the innermost one may not be larger than is said."""
+    last = len(factors) - 1
+    moves = [
+        (source, goal, prime)
+        for source, factor in enumerate(factors)
+        for prime in _primes(factor)
+        for goal in range(len(factors))
+        if goal != source and (goal < last or factors[last] * prime <= innermost_max)
+    ]
+    if not moves:
+        return factors
+    source, goal, prime = random.choice(moves)
+    moved = list(factors)
+    moved[source] //= prime
+    moved[goal] *= prime
+    return tuple(moved)
+
+
+def _primes(number: int) -> list[int]:
+    """That divide it, each once."""
+    found, divisor = [], 2
+    while number > 1:
+        if number % divisor:
+            divisor = divisor + 1 if divisor * divisor <= number else number
+            continue
+        found.append(divisor)
+        while number % divisor == 0:
+            number //= divisor
+    return found
