@@ -7,7 +7,8 @@ selects and updates, and of the builds and measurements that it asked for, when 
 and at the end is measured again, longer. Runs that the output file has already are not done again. `--quick` takes two
 minutes.
 
-A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options.
+A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options. The value `wide` of `space` is for
+`autotvm`: all that is legal of each knob, and of tiles every combination, whatever the template thinks of it.
 """
 
 import argparse
@@ -33,19 +34,21 @@ from autosched.tvm import options as option_table
 from autosched.tvm.backend import TvmBackend
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.workers import prepare
+from autosched_backend_autotvm import match
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
-from autosched_backend_autotvm.space import Config
+from autosched_backend_autotvm.space import Config, Rule
 
 METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
     "autotvm xgb": "autotvm:tuner=xgb", "autotvm ga": "autotvm:tuner=ga", "autotvm random": "autotvm:tuner=random",
+    "autotvm xgb wide": "autotvm:tuner=xgb,space=wide", "autotvm random wide": "autotvm:tuner=random,space=wide",
     "autotvm stopping": "autotvm:tuner=xgb,early_stopping=40", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
 }  # fmt: skip
 TAUGHT = ("autotvm taught",)
 """Runs that know what the tasks of `--teach` taught them, as if all were of one job."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 CHECKPOINT = 64
-SGEMM_TIMEOUT_S = 60.0
+SGEMM_TIMEOUT_S, SGEMM_TRIES = 60.0, 3
 
 
 def arguments() -> argparse.Namespace:
@@ -102,13 +105,15 @@ def main() -> None:
 def sgemm_gflops() -> float:
     """Of the core that was measured on, which is the only one left to this process.
 
-    The better of two: numpy's OpenBLAS takes AVX2 kernels for processors with AVX-512 that it does not know.
+    The best of several processes: some of them get bad places for their matrices, and numpy's OpenBLAS takes AVX2
+    kernels for processors with AVX-512 that it does not know.
     """
     script = "import yardstick; print(max(yardstick.sgemm_gflops() for _ in range(yardstick.LAST_REPEAT)))"
     found = []
-    for kernels in ({}, {"OPENBLAS_CORETYPE": "SkylakeX"}):
+    for kernels in ({}, {"OPENBLAS_CORETYPE": "SkylakeX"}) * SGEMM_TRIES:
         done = subprocess.run(
-            [sys.executable, "-c", script], cwd=Path(__file__).parent, env={**os.environ, **kernels},
+            [sys.executable, "-c", script], cwd=Path(__file__).parent,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **kernels},
             capture_output=True, check=False, timeout=SGEMM_TIMEOUT_S,
         )  # fmt: skip
         found += [float(done.stdout)] if done.returncode == 0 else []
@@ -139,6 +144,8 @@ def search_for(method: str, args: argparse.Namespace, site: Site, kept: dict[tup
     for pair in filter(None, pairs.split(",")):
         key, _, value = pair.partition("=")
         given[key] = int(value) if value.lstrip("-").isdigit() else float(value) if "." in value else value
+    if given.pop("space", "") == "wide":
+        given |= widened(site)
     found = backend.load(name)
     if not isinstance(found, TvmBackend):
         raise SystemExit(f"backend {name} does not search TVM's schedules")
@@ -146,6 +153,22 @@ def search_for(method: str, args: argparse.Namespace, site: Site, kept: dict[tup
     if method in TAUGHT:
         kept[method, site.seed] = made
     return made.search(site)
+
+
+def widened(site: Site) -> dict[str, str]:
+    """What a user asks for who wants all legal values, and no rule of what would be slow.
+
+    But the values of a tile's extents stay: a tile of a thousand vectors cannot be compiled. Raises Unsupported.
+    """
+    found = match.find(site.workload, site.target)
+    if found.template is None:
+        raise Unsupported(found.why_not)
+    space = found.template.space()
+    assert isinstance(space.doubt, Rule), "what would be slow is told of the tile"
+    kept = {*space.doubt.names, "parallel"}
+    more = {knob.name: list(knob.spare) for knob in space.knobs if knob.spare and knob.name not in kept}
+    same = {knob.name: list(knob.values) for knob in space.knobs if knob.name == "parallel"}
+    return {"enlarge": json.dumps(more), "knobs": json.dumps(same)}  # who restricts any knob is not told what is slow
 
 
 def compared(

@@ -86,7 +86,7 @@ class LearningTuner(Memory):
         known = self.scores.keys() | taken
         random = seeded(self._seed, len(known))
         rng = np.random.default_rng([self._seed, len(known)])
-        if (score := self._model()) is not None:
+        if (score := self.predictor()) is not None:
             chance = int(rng.binomial(count, self._learning.epsilon))
             planned = self._plan(score, count - chance, known, random, rng)
         else:
@@ -113,7 +113,7 @@ class LearningTuner(Memory):
         best = np.argsort(-promise, kind="stable")[: max(count, round(PROMISING_SHARE * len(pool)))]
         return [pool[at] for at in best]
 
-    def _model(self) -> Callable[[Digits], Scores] | None:
+    def predictor(self) -> Callable[[Digits], Scores] | None:
         """Predicted scores of rows; None as long as nobody knows anything."""
         if not self._features.names:
             return None

@@ -30,6 +30,10 @@ class Toy:
         made = tuple(random.randrange(self.values) if gene is None else gene for gene in genes)
         return Individual(kind, made, (kind, made)) if self.alive(made) else None  # type: ignore[arg-type]
 
+    def near(self, kind: int, place: int, gene: Gene, random: Random) -> Gene | None:
+        assert isinstance(gene, int)
+        return max(0, min(self.values - 1, gene + random.choice((-1, 1))))
+
 
 def slow(individual: Individual) -> float:
     """Best at all genes 0; sketch 1 is worse."""
@@ -141,20 +145,41 @@ def test_kinds_do_not_mix() -> None:
 
 
 def test_the_fitter_have_more_children() -> None:
-    """Speed 100 times that of the others: nearly all genes come from it."""
-    star: list[Individual] = []
-
-    def value(individual: Individual) -> float:
-        if not star:
-            star.append(individual)
-        return 0.01 if individual == star[0] else 100.0
-
-    rules = Rules(pop_size=24, number_elites=1, crossover_rate=1.0, mutation_rate=0.1)
-    nature = Toy(8, 64)
+    """By rank, however little they differ: nearly all have parents of the better half."""
+    nature = Toy(8, 1 << 20)
     nature.kinds = (8,)
-    _, second = generations(Evolution(nature, rules, 1), 2, value)
-    shared = [sum(a == b for a, b in zip(child.genes, star[0].genes, strict=True)) for child in second[1:]]
-    assert sum(shared) / (8 * len(shared)) > 0.5
+    rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
+    first, second = generations(Evolution(nature, rules, 1), 2, lambda one: 1.0 + 1e-9 * one.genes[0])  # type: ignore[operator]
+    ranked = sorted(first, key=lambda one: one.genes[0])  # type: ignore[arg-type, return-value]
+
+    def kinship(one: Individual, other: Individual) -> int:
+        return sum(a == b for a, b in zip(one.genes, other.genes, strict=True))
+
+    parents = [max(range(24), key=lambda rank: kinship(child, ranked[rank])) for child in second]
+    bred = [parent for child, parent in zip(second, parents, strict=True) if kinship(child, ranked[parent])]
+    assert len(bred) >= 16
+    assert sum(parent < 12 for parent in bred) > 0.65 * len(bred)
+
+
+def test_mutations_mostly_go_to_neighbours() -> None:
+    nature = Toy(8, 1 << 20)
+    nature.kinds = (8,)
+    rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
+    first, second = generations(Evolution(nature, rules, 1), 2, lambda _: 1.0)
+    known = [gene for one in first for gene in one.genes]
+    steps = [min(abs(gene - other) for other in known) for one in second for gene in one.genes]  # type: ignore[operator]
+    near, far = steps.count(1), sum(step > 1 for step in steps)
+    assert near > 8
+    assert far > 0
+
+
+def test_the_best_of_all_time_are_parents() -> None:
+    """Not only those of the last generation: with one elite, the second best of the first one still breeds."""
+    evolution = Evolution(Toy(), Rules(pop_size=8, number_elites=1), 1)
+    first = generations(evolution, 1)[0]
+    rank = {one.key: float(place) for place, one in enumerate(sorted(first, key=slow), start=1)}
+    generations(evolution, 3, lambda one: rank.get(one.key, 100.0))
+    assert evolution._parents[:8] == sorted(first, key=slow)
 
 
 def test_what_failed_has_no_children() -> None:
@@ -225,6 +250,24 @@ def test_compat_breeds_as_many_as_failed() -> None:
     assert 3 <= len(valid) < len(first)
     assert second[: len(valid)] == sorted(valid, key=slow)
     assert len(second) == 20
+
+
+def test_compat_breeds_from_the_faster_in_proportion() -> None:
+    """Speed 100 times that of the others: nearly all genes come from it."""
+    star: list[Individual] = []
+
+    def value(individual: Individual) -> float | None:
+        if not star:
+            star.append(individual)
+            return 0.01
+        return 100.0 if individual.genes[0] % 4 == 0 else None  # type: ignore[operator]
+
+    nature = Toy(8, 64)
+    nature.kinds = (8,)
+    first, second = generations(Evolution(nature, compat(crossover_rate=1.0), 1), 2, value)
+    bred = second[len([one for one in first if value(one) is not None]) :]
+    shared = [sum(a == b for a, b in zip(child.genes, star[0].genes, strict=True)) for child in bred]
+    assert sum(shared) / (8 * len(shared)) > 0.5
 
 
 def test_compat_keeps_the_old_one_where_no_mutant_lives() -> None:
