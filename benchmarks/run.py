@@ -357,6 +357,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "bit_flips": durability_page.flips,
     "chaos": durability_page.chaos,
     "search_quality": search_page.section,
+    "search_ranking": search_page.ranking,
     "search_transfer": partial(
         search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach, and when to stop"
     ),

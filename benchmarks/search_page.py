@@ -28,6 +28,8 @@ PAIRS = (
     ("autotvm stopping", "autotvm xgb", 1.01), ("autotvm taught", "autotvm xgb", None),
 )  # fmt: skip
 """Which methods are to be compared, and the ratio of their latencies that we want at most."""
+MODELS = ("as it is", "knobs alone", "template alone", "stores")
+"""What may put configurations in order."""
 COLOURS = ("#1f6fc4", "#c2570c", "#17803d", "#a8326f", "#6b6a12", "#7a5195", "#0d7377", "#b3261e", "#57606a", "#3b3f8f")
 LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 80, 20, 10, 225, 640, 260
 
@@ -219,6 +221,26 @@ def section(told: Mapping[str, Any], title: str = "Search methods on single task
         lines += ["", f"{title}:", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in rows]
     lines += [f"- Not possible: {note}." for note in told.get("skipped", ())]
+    return lines
+
+
+def ranking(told: Mapping[str, Any]) -> list[str]:
+    """What search_ranking.py found, for RESULTS.md."""
+    lines = [
+        "## What the cost model of `autotvm` knows",
+        "",
+        "`python benchmarks/search_ranking.py`: it learns from the first records of one random search and puts what",
+        "others measured in order. Of each: rank correlation; share of the best tenth that is among the best tenth by",
+        "prediction; and the latency of the best of the first eight by prediction, over the very best's. *As it is*:",
+        "knobs, what the template tells of its tiles, its promise. *Template alone*: the promise, before any record",
+        "(chance where it makes none). *Stores*: TVM's features of the code (`feature_type=store`).",
+        "",
+        "| task | records | " + " | ".join(MODELS) + " |",
+        "|---" * (2 + len(MODELS)) + "|",
+    ]
+    for row in told["rows"]:
+        cells = ["{:.2f}, {:.2f}, {:.3f}".format(*row["scores"][name]) for name in MODELS if name in row["scores"]]
+        lines.append(f"| {row['task']} | {row['records']} | " + " | ".join(cells) + " |")
     return lines
 
 
