@@ -39,7 +39,7 @@ BENCHMARKS = {
     "squeezenet": ["whole_network.py", "squeezenet", "--trials", "400"],
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
-    "layouts": ["layouts.py"],
+    "layouts": ["layouts.py", "--networks", "rnet", "--seeds", "1"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
@@ -212,7 +212,7 @@ def _layouts(told: dict[str, Any]) -> list[str]:
     lines = [
         "## Layouts",
         "",
-        "`python benchmarks/layouts.py`: each network tuned in each single layout and with `--layout auto`, with the same trials,",
+        "`python benchmarks/run.py layouts`: each network tuned in each single layout and with `--layout auto`, with the same trials,",
         "then measured in turns, in milliseconds.",
         "",
         "| network | seed | trials | " + " | ".join(names) + " | auto over the best single one (bar: 1.02) |",
