@@ -144,6 +144,14 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
             ("task", "best GFLOP/s", "of sgemm", *names),
             list(shares),
         ),
+        "What twice the trials bring, mean over tasks and seeds as measured first; luck with noise counts as a gain": (
+            ("method", *(f"{number} to {2 * number}" for number in _doublings(runs))),
+            [
+                (name, *_gains([run for run in runs if run["method"] == name], _doublings(runs)))
+                for name in names
+                if name != "autotvm stopping"
+            ],
+        ),
         "Early stopping: the same searches with the same seeds, cut short": (
             ("task", "runs", "trials saved (bar: 30 %)", "loss (bar: 1 %)"),
             list(_cut_short(runs)),
@@ -179,6 +187,21 @@ def _shares(
         yield (task, f"{speed:.1f}", of_sgemm, *cells)
     means = [f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in names]
     yield ("all", "", "", *means)
+
+
+def _doublings(runs: Sequence[Run]) -> list[int]:
+    """Numbers of trials from the first round on, each twice the one before; twice the last is all there were."""
+    most = max((run["trials"] for run in runs), default=0)
+    return [number for number in (8, 16, 32, 64, 128) if 2 * number <= most]
+
+
+def _gains(runs: Sequence[Run], numbers: Sequence[int]) -> Iterator[str]:
+    """By how much the best latency falls from so many trials to twice as many."""
+    for number in numbers:
+        whole = [run for run in runs if run["measured"] >= 2 * number]
+        known = [(_known(run, number), _known(run, 2 * number)) for run in whole]
+        gains = [math.log(before / after) for before, after in known if math.isfinite(before)]
+        yield f"{math.expm1(statistics.mean(gains)):.1%}" if gains else "-"
 
 
 def _cut_short(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
