@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_page import best_s, drawn, equalled, medians, ratio, section, write
+from search_page import best_s, drawn, equalled, medians, ratio, section, tables, write
 
 
 def run(method: str, *latencies_s: float, task: str = "conv", seed: int = 1, again_s: float | None = None) -> Any:
@@ -77,3 +77,20 @@ def test_page_and_section(tmp_path: Path) -> None:
 
 def test_nothing_valid_draws_nothing() -> None:
     assert drawn([run("tc")], {"tc": "#000"}, 0) == ""
+
+
+def test_what_stopping_early_saves_and_costs_is_told_by_task() -> None:
+    whole = [run("autotvm xgb", 4.0, 2.0, 2.0, 1.0, task=task) for task in "ab"]
+    stopped = [run("autotvm stopping", 4.0, 2.0, task="a"), run("autotvm stopping", 4.0, 2.0, 2.0, 1.0, task="b")]
+    head, rows = tables({"runs": [*whole, *stopped]})[
+        "Early stopping: the same searches with the same seeds, cut short"
+    ]
+    assert len(head) == 4
+    assert rows == [("a", "1", "50%", "100.0%"), ("b", "1", "0%", "0.0%"), ("all", "2", "25%", "41.4%")]
+
+
+def test_what_twice_the_trials_bring() -> None:
+    long = run("tc", *[2.0] * 8, *[1.0] * 24)
+    (_, *bounds), rows = next(table for title, table in tables({"runs": [long]}).items() if "twice" in title)
+    assert bounds == ["8 to 16", "16 to 32", "32 to 64"]
+    assert rows == [("tc", "100.0%", "0.0%", "-")]
