@@ -191,22 +191,25 @@ def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
     body = tvm_ffi.structural.structural_map(
         function.body, ((tirx.BufferStore, store), (tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region))
     )
+    if any(variable.same_as(old) for variable in _inside(body, tvm.ir.Var)):  # by its address, for example
+        return None
     return tirx.PrimFunc([*function.params[:-1], new], body, function.ret_type, function.attrs)
 
 
 def _concatenates(function: Any) -> bool:
     """Whether a kernel does nothing but that."""
-    return [name for name in _blocks(function.body) if name != "root"] == [NAME]
+    return [b.name_hint for b in _inside(function.body, s_tir.SBlock) if b.name_hint != "root"] == [NAME]
 
 
-def _blocks(body: Any) -> list[str]:
-    found: list[str] = []
+def _inside(body: Any, kind: Any) -> list[Any]:
+    """The parts of a kernel that are of a kind."""
+    found: list[Any] = []
 
-    def note(block: Any) -> Any:
-        found.append(str(block.name_hint))
-        return block
+    def note(node: Any) -> Any:
+        found.append(node)
+        return node
 
-    tvm_ffi.structural.structural_map(body, (s_tir.SBlock, note))
+    tvm_ffi.structural.structural_map(body, (kind, note))
     return found
 
 
