@@ -91,6 +91,14 @@ class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=1, le=1_000)] = 6
 
 
+class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ended jobs are pruned, once a day."""
+
+    days: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
+    keep: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 100
+    records: bool = False
+
+
 class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the page, metrics and health are."""
 
@@ -123,6 +131,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerConfig = SchedulerConfig()
     guard: GuardConfig = GuardConfig()
     backup: BackupConfig = BackupConfig()
+    retention: RetentionConfig = RetentionConfig()
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()

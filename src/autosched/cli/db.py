@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from autosched import units
+from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
-from autosched.errors import Damaged
+from autosched.errors import Damaged, Refused
+from autosched.protocol import Prune, Pruned
 
 config_option = click.option(
     "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
@@ -20,8 +22,8 @@ style_option = click.option(
 
 @click.group()
 def db() -> None:
-    """Check, back up, restore and upgrade a daemon's database. It need not run; check and backup may be used while it
-    does."""
+    """Check, back up, restore, upgrade and prune a daemon's database. It need not run; check, backup and prune may be
+    used while it does."""
 
 
 def _state_dir(settings: Path | None) -> Path:
@@ -130,3 +132,67 @@ def upgrade(settings: Path | None, style: str) -> None:
         return data(f" format {done.after}: nothing to do")
     data(f" format {done.before} -> {done.after}")
     say(f"as it was before: {done.backup}")
+
+
+PRUNE_S = 1_800.0
+"""A snapshot may have to be made first, of everything that was ever written."""
+NEEDS_FORCE = 5
+
+
+@db.command()
+@click.option(
+    "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="What ended so long ago, such as 90d."
+)
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="All but the N jobs that ended last.")
+@click.option("--records", is_flag=True, help="Delete what these jobs have measured, too.")
+@click.option("--force", is_flag=True, help="Do it; without, it is only said what would go.")
+@config_option
+@style_option
+@click.pass_obj
+def prune(
+    host: str | None, older_than_s: float | None, keep: int | None, records: bool, force: bool, settings: Path | None,
+    style: str,
+) -> int:  # fmt: skip
+    """Forget ended jobs, with their steps, results and models; a running daemon does it itself.
+
+    What was learned for other jobs stays, and so do records, unless --records is given. Nothing brings back what is
+    gone: make a backup first. With both --older-than and --keep, jobs go that both let go.
+    """
+    if older_than_s is None and keep is None:
+        raise click.UsageError("nothing says which jobs. Give --older-than TIME or --keep N, such as --older-than 90d")
+    wish = Prune(older_than_s=older_than_s or 0.0, keep=keep or 0, records=records, dry_run=not force)
+    told = _prune(host, settings, wish)
+    if style == "json":
+        document("prune", told)
+    else:
+        measured = f"{told.records:,} records {'too' if records else 'stay'}"
+        files = f"{units.count(told.files, 'file')} of {units.size(told.file_bytes)}"
+        count, steps = units.count(len(told.jobs), "job"), units.count(told.steps, "step")
+        data(f" {count} {'gone' if force else 'would go'} with {steps} and {files}; {measured}; {told.left} left")
+        if told.more:
+            say("There are more: type it again for the rest.")
+    if force or not told.jobs:
+        return 0
+    say("Nothing is changed yet. Nothing brings it back. Do it:  autosched db prune ... --force")
+    return NEEDS_FORCE
+
+
+def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
+    """By whoever has the database: the daemon that is named, the one that runs on it, or this process."""
+    from autosched.daemon import ground, retention
+    from autosched.daemon.access.identity import Who
+    from autosched.roles import Role
+
+    if host is None or settings is not None:
+        state_dir = _state_dir(settings)
+        try:
+            lock = ground.take_state_dir(state_dir)
+        except Refused:
+            host = ground.whereabouts(state_dir).addresses[0]
+        else:
+            try:
+                return retention.prune(state_dir, wish, Who(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))
+            finally:
+                os.close(lock)
+    with caller(host, timeout_s=PRUNE_S) as daemon:
+        return daemon.call(wish, Pruned)

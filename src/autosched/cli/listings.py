@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from autosched import address, tables, units
-from autosched.blocking import Caller
+from autosched.blocking import TIMEOUT_S, Caller
 from autosched.cli.output import (
     bold,
     complain,
@@ -48,9 +48,9 @@ from autosched.protocol import (
 from autosched.selectors import MANY, answered, labels, select, select_one
 
 
-def caller(host: str | None) -> Caller:
+def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:
     """A connection to the daemon that is meant."""
-    return Caller(address.named(host) or address.default())
+    return Caller(address.named(host) or address.default(), timeout_s=timeout_s)
 
 
 def chosen(daemon: Caller, which: Iterable[str], *, active: bool = False) -> list[int]:

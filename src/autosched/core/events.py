@@ -122,23 +122,19 @@ class HistoryRecalled(Struct, frozen=True, tag=True):
     stages: tuple[StageHistory, ...]
 
 
+class JobPruned(Struct, frozen=True, tag=True):
+    """This job, which had ended, is not known any more. In the journal it then also stands where the events of the job
+    stood: a replay passes over all of them."""
+
+    job: JobId
+
+
 class DeadlineReached(Struct, frozen=True, tag=True):
     """The time named by Scheduler.deadline() has come and nothing else happened."""
 
 
 Event = (
-    ResourcesDeclared
-    | JobSubmitted
-    | HistoryRecalled
-    | ClientAttached
-    | ClientLost
-    | StepEnded
-    | JobCancelRequested
-    | JobAltered
-    | Paused
-    | PolicyChosen
-    | RuleChosen
-    | UnitDrained
-    | UnitReturned
+    ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
+    | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
     | DeadlineReached
-)
+)  # fmt: skip

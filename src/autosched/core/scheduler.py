@@ -17,6 +17,7 @@ from autosched.core.events import (
     HistoryRecalled,
     JobAltered,
     JobCancelRequested,
+    JobPruned,
     JobSubmitted,
     Paused,
     PolicyChosen,
@@ -142,7 +143,7 @@ class Scheduler:
     def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
         if step:
             return step in self.state.steps
-        return self.state.jobs[job].speak_deadline_at == at
+        return job in self.state.active and self.state.jobs[job].speak_deadline_at == at
 
     # What happened ------------------------------------------------------------------------------------------
 
@@ -184,6 +185,10 @@ class Scheduler:
             case UnitReturned(unit=unit):
                 self.state.drained.pop(unit, None)
                 leases.offer(self.state, self._ranking, unit)
+            case JobPruned(job=job_id):
+                assert job_id not in self.state.active, f"job {job_id} has not ended, and is not to be known any more"
+                self.state.jobs.pop(job_id, None)
+                self.state.last_job = max(self.state.last_job, job_id)
             case DeadlineReached():
                 pass  # _expire asks to kill what is overdue, whatever the event
             case _:
@@ -409,6 +414,9 @@ class Scheduler:
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
         """What the journal says was started."""
         for step in steps:
+            if step.job not in self.state.jobs:  # it was pruned since; its number was given all the same
+                self.state.last_step = step.id
+                continue
             task = self.state.jobs[step.job].tasks[step.task]
             assert task.ticket, f"step {step.id} was started for a task that does not wait"
             again = self._lease(task, step.units, step.deadline_at)

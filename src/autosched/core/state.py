@@ -205,8 +205,9 @@ class State:
 
     def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
         """Whether a queue entry is still what its task waits for. Those of a held job are made anew on its release."""
-        task = self.jobs[job].tasks.get(index)
-        return task is not None and task.ticket == ticket and not self.jobs[job].held
+        known = self.jobs.get(job)
+        task = known.tasks.get(index) if known is not None else None  # None: it was pruned
+        return known is not None and task is not None and task.ticket == ticket and not known.held
 
     def impossible(self, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""

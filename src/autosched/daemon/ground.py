@@ -76,10 +76,18 @@ def take_state_dir(folder: Path) -> int:
 
 def _who(folder: Path) -> str:
     try:
-        there = msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
-    except (OSError, msgspec.MsgspecError):
+        there = whereabouts(folder)
+    except Refused:
         return ""
     return f" (process {there.pid}, at {there.addresses[0]})"
+
+
+def whereabouts(folder: Path) -> Whereabouts:
+    """Where the daemon of this state folder is. Raises Refused while it does not serve."""
+    try:
+        return msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
+    except (OSError, msgspec.MsgspecError):
+        raise Refused(f"whoever has {folder} does not serve yet, or not any more; try again in a moment") from None
 
 
 def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:

@@ -44,7 +44,8 @@ from autosched.daemon.disk.recovery import recover
 from autosched.daemon.disk.store import Store, span_rows
 from autosched.daemon.farewell import welcome_back
 from autosched.daemon.reload import Settings
-from autosched.daemon.runtime import spawn
+from autosched.daemon.retention import Retention
+from autosched.daemon.runtime import BY, spawn
 from autosched.daemon.sessions import Services, admitting, started_at
 from autosched.daemon.telling import logs
 from autosched.daemon.telling.curves import Curves
@@ -156,6 +157,8 @@ class Daemon:
             self._listen(entrances, journal, console)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
+            follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
+            retention = spawn(follow, "retention")
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
             self._manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
@@ -163,6 +166,7 @@ class Daemon:
             await asyncio.wait({loop}, timeout=HALT_S)
             loop.cancel()
             keeper.cancel()
+            retention.cancel()
             await console.close()
             await self._end()
         return self._exit_code
@@ -209,6 +213,7 @@ class Daemon:
         self._clients = Clients(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._clients.bytes_max = self._settings.limits.client_bytes_max
+        self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
         self._services = services = Services(
             self._live,
             runtime,
@@ -220,6 +225,7 @@ class Daemon:
             self._clients,
             trail,
             Admission(asyncio.get_running_loop().time),
+            self._retention,
             self.stop,
             self._pulse,
             self._on_demand,
@@ -229,7 +235,7 @@ class Daemon:
         )
         self._addresses, self._warnings = addresses, resources.warnings
         self._door = Door(self._settings, admitting(services), self._look_busy)
-        self._door.changed = lambda words: trail.note(Who("the daemon", Role.OPERATOR), "keys", words)
+        self._door.changed = lambda words: trail.note(Who(BY, Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)
         runtime.performer = self
         self._live.apply = self._apply
@@ -371,4 +377,7 @@ class Daemon:
 
     def changed(self, job: JobId) -> None:
         """Tell who waits for news."""
-        self._ledger.changed(job)
+        if job in self._runtime.state.jobs:
+            self._ledger.changed(job)
+        else:
+            self._ledger.forget(job)

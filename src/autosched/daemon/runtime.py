@@ -18,7 +18,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
-from autosched.core.events import DeadlineReached, Event, PolicyChosen, ResourcesDeclared, RuleChosen, StepEnded
+from autosched.core.events import (
+    DeadlineReached,
+    Event,
+    JobPruned,
+    PolicyChosen,
+    ResourcesDeclared,
+    RuleChosen,
+    StepEnded,
+)
 from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
@@ -80,6 +88,8 @@ class _Entry:
 
     prepare: Callable[[], Event | None]
     done: asyncio.Future[None] | None = None
+    also: tuple[Statement, ...] = ()
+    """To be written with it."""
     refused: AutoschedError | None = None
     now: float = 0.0
     event: Event | None = None
@@ -157,15 +167,15 @@ class Runtime:
 
     # Events in --------------------------------------------------------------------------------------------------------
 
-    async def post(self, prepare: Callable[[], Event | None]) -> None:
-        """Let something happen; returns when it is durable and its actions are begun.
+    async def post(self, prepare: Callable[[], Event | None], also: tuple[Statement, ...] = ()) -> None:
+        """Let something happen; returns when it is durable, with what else is to be written, and its actions are begun.
 
         `prepare` is called when the event's turn comes: what it checks still holds when the event is handled. It may
         raise what this then raises, or return None when there is nothing to say any more; both are answered when
         everything before is durable.
         """
         done = self._loop.create_future()
-        self._inbox.put_nowait(_Entry(prepare, done))
+        self._inbox.put_nowait(_Entry(prepare, done, also))
         await done
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
@@ -234,7 +244,7 @@ class Runtime:
         started = tuple([action.step for action in actions if isinstance(action, StartStep)])
         for step in started:
             self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
-        entry.stored = self.journal.append(now, event, started, self.remember(ended))
+        entry.stored = self.journal.append(now, event, started, (*self.remember(ended), *entry.also))
 
     def _go_on(self, _: object = None) -> None:
         """Something is durable: perform and answer what waited for nothing else."""
@@ -266,6 +276,8 @@ class Runtime:
         if self.scheduler.policy.shares_units:
             self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
         match event:
+            case JobPruned(job=job):
+                self.sharing.pop(job, None)
             case ResourcesDeclared() | PolicyChosen(reason=""):
                 self.replaced = ""
             case PolicyChosen():

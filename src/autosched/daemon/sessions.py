@@ -30,6 +30,7 @@ from autosched.daemon.disk.store import Store
 from autosched.daemon.farewell import wind_down
 from autosched.daemon.operations import alter, operate
 from autosched.daemon.reload import Settings
+from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling import inside
 from autosched.daemon.telling.happenings import SubmissionRefused
@@ -78,6 +79,7 @@ from autosched.protocol import (
     Pause,
     PoisonList,
     PolicyView,
+    Prune,
     PutBlob,
     ReleaseJob,
     Reload,
@@ -118,6 +120,7 @@ class Services(Struct, frozen=True):
     clients: Clients
     audit: Audit
     admission: Admission
+    retention: Retention
     stop: Callable[[str], None]
     pulse: Pulse
     on_demand: bool = False
@@ -173,7 +176,7 @@ class UserSession:
             case GetBlob():
                 return await self._services.blobs.get(method)
             case GetRecords(job=job, after=after):
-                return await self._store.records(self._job(job).id, after)
+                return await self._store.records(job if self._was(job) else self._job(job).id, after)
             case Submit(spec=spec):
                 return await self._submit(spec)
             case ListJobs():
@@ -206,6 +209,8 @@ class UserSession:
                 return ArtifactList(await self._store.artifacts(self._job(job).id))
             case GetFigures() | ListQueues() | ListStalls() | ListLoopTasks():
                 return inside.look(method, self._runtime, self._services.pulse)
+            case Prune():
+                return await self._services.retention.prune(method)
             case Reload():
                 return await self._services.settings.reload(method)
             case ConfirmReload():
@@ -220,12 +225,18 @@ class UserSession:
         raise WireError(f"a user may not ask for {type(method).__name__}")
 
     def _job(self, job: JobId) -> Job:
-        jobs = self._runtime.state.jobs
-        if job not in jobs:
-            raise NotFound(
-                f"there is no job {job}; {'the last one is ' + str(len(jobs)) if jobs else 'there are none'}"
-            )
-        return jobs[job]
+        state = self._runtime.state
+        if job in state.jobs:
+            return state.jobs[job]
+        if self._was(job):
+            raise NotFound(f"job {job} was pruned. Who asked for that:  autosched audit")
+        last = f"the last one is {state.last_job}" if state.last_job else "there are none"
+        raise NotFound(f"there is no job {job}; {last}")
+
+    def _was(self, job: JobId) -> bool:
+        """Whether it was pruned; its records may be there still."""
+        state = self._runtime.state
+        return 0 < job <= state.last_job and job not in state.jobs
 
     def _own_job(self, job: JobId) -> Job:
         """A job that this user may change: his own, or as an operator any. That of nobody belongs to all."""
@@ -307,6 +318,7 @@ class UserSession:
             if len(state.active) >= limit:
                 raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
             job = state.last_job + 1
+            self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
             return JobSubmitted(job, spec, self._who.name)
 
         def withdrawn() -> Event | None:
@@ -345,6 +357,9 @@ class UserSession:
             raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
         if spec.target.startswith("{"):  # what other words mean, the backend knows
             _check_target(spec.target)
+        self._look_for_model(spec)
+
+    def _look_for_model(self, spec: JobSpec) -> None:
         if self._services.blobs.size(spec.model) is None:
             raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
 

@@ -25,7 +25,7 @@ USER_METHODS = _table(
     Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
     GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListPoison, ForgivePoison,
     ListSpans, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload, ConfirmReload,
-    Heartbeat, Shutdown,
+    Heartbeat, Shutdown, Prune,
 )  # fmt: skip
 """What a user may ask of the daemon."""
 

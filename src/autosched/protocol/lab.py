@@ -253,3 +253,32 @@ class Shutdown(Method, frozen=True):
     result = Done
     drain_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     """So long running steps may go on before; no others start."""
+
+
+class Pruned(Struct, frozen=True):
+    """What went, or would go."""
+
+    jobs: tuple[JobId, ...]
+    steps: int
+    records: int
+    """Of these jobs; they stay, unless it was asked for that they go."""
+    files: int
+    """Models and results that no other job refers to."""
+    file_bytes: int
+    left: int
+    """Jobs that stay."""
+    more: bool = False
+    """So many jobs go that it is to be asked for again."""
+
+
+class Prune(Method, frozen=True):
+    """Forget jobs that ended `older_than_s` ago or earlier, but for the `keep` that ended last, with their steps,
+    results and models. What was learned for other jobs stays."""
+
+    result = Pruned
+    older_than_s: Annotated[float, Meta(ge=0, le=1e10)]
+    keep: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    records: bool = False
+    """Their records too."""
+    dry_run: bool = True
+    """Only say what would go."""

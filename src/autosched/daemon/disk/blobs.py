@@ -4,10 +4,14 @@ import asyncio
 import errno
 import hashlib
 import os
+from collections.abc import Container
+from datetime import UTC, datetime
 from pathlib import Path
 
 from autosched.errors import NotFound, Refused, StorageFull
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+
+GONE = ".gone"
 
 
 class Blobs:
@@ -45,6 +49,7 @@ class Blobs:
 
     def _put(self, piece: PutBlob) -> BlobState:
         if (size := self.size(piece.sha256)) is not None:
+            os.utime(self.path(piece.sha256))  # somebody is about to refer to it: it must not be swept away now
             return BlobState(size, True)
         part = self._folder / f"{piece.sha256}.part"
         try:
@@ -89,6 +94,17 @@ class Blobs:
         what = "the daemon's disk is full" if full else f"the daemon cannot write ({error.strerror})"
         kind = StorageFull if full else Refused
         return kind(f"{what}: {self._folder}; free some space there, then send the file again")
+
+    def unneeded(self, needed: Container[str], young_s: float) -> list[Path]:
+        """Files, whole or not, that are not among those needed, and that nobody has put for so long."""
+        until = datetime.now(UTC).timestamp() - young_s
+        with os.scandir(self._folder) as found:
+            old = [Path(entry) for entry in found if entry.is_file() and entry.stat().st_mtime < until]
+        return [path for path in old if path.name not in needed]
+
+    def take_away(self, path: Path) -> Path:
+        """From this moment on the file is not there; returns what is to be removed, which may take a while."""
+        return path.replace(path.with_suffix(GONE))
 
     async def get(self, wish: GetBlob) -> Chunk:
         """A piece of a complete file."""

@@ -49,9 +49,8 @@ class Keeper:
         while True:
             await asyncio.sleep(LOOK_S)
             if loop.time() >= self._quiet_until:
-                written = self._journal.written
-                if self._behind + written >= SNAPSHOT_EVERY and await self._make("snapshot"):
-                    self._behind = -written
+                if self._behind + self._journal.written >= SNAPSHOT_EVERY:
+                    await self.snapshot()
                 if self._backup_is_due(loop.time() - began_at):
                     await self._make("backup", str(self.settings.keep))
 
@@ -65,6 +64,13 @@ class Keeper:
             return self._journal.commits >= FIRST_BACKUP or uptime_s >= interval_s
         age_s = datetime.now(UTC).timestamp() - last.stat().st_mtime
         return age_s >= interval_s and backups.commits(last) != self._journal.commits
+
+    async def snapshot(self) -> bool:
+        """Make one now; whether it could be made."""
+        written = self._journal.written
+        if made := await self._make("snapshot"):
+            self._behind = -written
+        return made
 
     async def _make(self, *words: str) -> bool:
         """Whether it was made."""

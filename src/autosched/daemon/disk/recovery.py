@@ -13,7 +13,7 @@ from autosched import policies
 from autosched.core.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
-from autosched.daemon.disk import snapshot
+from autosched.daemon.disk import pruning, snapshot
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.snapshot import PackedProgress, Snapshot
 from autosched.daemon.disk.store import Store
@@ -36,7 +36,8 @@ class Recovered:
 
 def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Recovered:
     """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
-    found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq))
+    pruned = pruning.mark(journal)
+    found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq) if seq >= pruned else None)
     installed = policies.Installed()
     if found is None:
         runtime = Runtime(journal, Scheduler(policies=installed, guard=budget), budget)
@@ -48,7 +49,10 @@ def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Rec
         runtime.replaced = found.replaced
         runtime.sharing.update(dict.fromkeys(found.sharing))
     ledger = _ledger(journal, found)
-    return Recovered(runtime, ledger, runtime.replay(found.seq if found is not None else 0))
+    replayed = runtime.replay(found.seq if found is not None else 0)
+    for job in [job for job in (*ledger.known, *ledger.kept) if job not in runtime.state.jobs]:
+        ledger.forget(job)  # it was pruned, and its records are still there
+    return Recovered(runtime, ledger, replayed)
 
 
 def take(journal: Journal, past: Recovered) -> Snapshot:

@@ -167,13 +167,18 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     return path
 
 
+def last(folder: Path) -> int:
+    """The last event in the latest one, whether it can be used or not; 0: there is none."""
+    return int(files[0].stem) if (files := _files(folder)) else 0
+
+
 def newest(folder: Path, row_crc: Callable[[int], int | None]) -> Snapshot | None:
     """The latest that can be used for a database; `row_crc` tells the checksum of one of its events."""
     for path in _files(folder):
         try:
             found = decode(path.read_bytes())
             if row_crc(found.seq) != found.crc:
-                raise ValueError("it is of another database")
+                raise ValueError("the database has another past")
         except (OSError, ValueError) as error:
             log.warning("the snapshot %s is passed over: %s", path, error)
         else:

@@ -174,6 +174,13 @@ class Ledger:
             progress.version = self._version
         return progress
 
+    def forget(self, job: JobId) -> None:
+        """The job is not known any more."""
+        self._jobs.pop(job, None)
+        self.kept.pop(job, None)
+        if (news := self._news.pop(job, None)) is not None:
+            news.set()
+
     def changed(self, job: JobId) -> None:
         """Wake whoever waits for news of the job."""
         self._version += 1

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,24 @@ def test_two_uploads_of_one_file_help_each_other(blobs: Blobs) -> None:
 
     asyncio.run(both())
     assert blobs.path(NAME).read_bytes() == DATA
+
+
+def test_only_what_is_old_and_not_needed_is_taken_away(blobs: Blobs) -> None:
+    put(blobs, piece(0, DATA), piece(0, b"x", "0" * 64, 9))
+    kept = blobs.path("1" * 64)
+    kept.write_bytes(b"a job's model")
+    assert blobs.unneeded((), young_s=60.0) == []
+    old = sorted([blobs.path(NAME), kept.with_name(f"{'0' * 64}.part")])
+    for path in (kept, *old):
+        os.utime(path, (0.0, 0.0))
+    assert sorted(blobs.unneeded({kept.name}, 60.0)) == old
+    gone = blobs.take_away(blobs.path(NAME))
+    assert blobs.size(NAME) is None
+    assert gone in blobs.unneeded({kept.name}, 60.0), "who dies before it is removed leaves it to the next one"
+
+
+def test_who_uploads_what_is_there_keeps_it_from_being_taken_away(blobs: Blobs) -> None:
+    put(blobs, piece(0, DATA))
+    os.utime(blobs.path(NAME), (0.0, 0.0))
+    assert put(blobs, piece(0, b"")) == [BlobState(len(DATA), True)]
+    assert blobs.unneeded((), young_s=60.0) == []

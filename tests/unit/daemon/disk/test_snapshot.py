@@ -197,7 +197,7 @@ def test_a_snapshot_of_another_past_is_passed_over(tmp_path: Path, caplog: pytes
     write(tmp_path / "short", history[:10])
     assert recovered(tmp_path / "other", snapshots)[0] == len(lived("interleaved", 11))
     assert recovered(tmp_path / "short", snapshots)[0] == 10
-    assert "another database" in caplog.text
+    assert "another past" in caplog.text
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_nothing_behind(

@@ -1,0 +1,186 @@
+"""Ended jobs are pruned: when an operator asks for it, in a running daemon or without one, or as the settings say."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Container
+from functools import partial
+from pathlib import Path
+
+from autosched.config import RetentionConfig
+from autosched.core.actions import Action
+from autosched.core.events import DeadlineReached, Event, JobPruned
+from autosched.daemon.access.audit import Audit
+from autosched.daemon.access.identity import Who
+from autosched.daemon.disk import database, keeper, pruning, repair, snapshot
+from autosched.daemon.disk.blobs import Blobs
+from autosched.daemon.disk.journal import EVENT, STEPS, Journal
+from autosched.daemon.disk.pruning import Trace, Tracing
+from autosched.daemon.disk.recovery import recover
+from autosched.daemon.runtime import BY, Runtime, spawn
+from autosched.errors import AutoschedError, Refused
+from autosched.model import JobId
+from autosched.protocol import Prune, Pruned
+from autosched.roles import Role
+
+JOBS_MAX = 10_000
+"""So many jobs go at once at most."""
+ROWS = 500
+"""Of the journal, that are looked at in one turn of the loop."""
+AT_ONCE = 8
+"""Jobs that go in one commit: it holds up all others."""
+YOUNG_S = 86_400.0
+"""A file that nobody refers to may be that of a job which is about to be submitted, for so long."""
+FIRST_S, EVERY_S = 3_600.0, 86_400.0
+"""When the settings are followed: so long after a start, and then so often."""
+
+
+class Retention:
+    """Makes room. One at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        blobs: Blobs,
+        folder: Path,
+        hosted: Callable[[], Container[JobId]],
+        covered: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`folder`: of the daemon's state; `hosted`: the jobs that have a client; `covered` makes a snapshot, and says
+        whether it could."""
+        self._runtime, self._blobs, self._folder = runtime, blobs, folder
+        self._hosted, self._covered = hosted, covered
+        self._busy = asyncio.Lock()
+
+    async def prune(self, wish: Prune) -> Pruned:
+        """Do it, or only say what would be done. Raises Refused."""
+        if self._busy.locked():
+            raise Refused("jobs are being pruned already; wait for the end of that. See:  autosched audit")
+        async with self._busy:
+            state = self._runtime.state
+            over = pruning.over(state, wish.older_than_s, wish.keep, self._hosted())
+            traces = await self._trace(over[:JOBS_MAX])
+            told = await self._foreseen(traces, more=len(over) > JOBS_MAX)
+            if wish.dry_run:
+                return told
+            if traces:
+                await self._cover(max(trace.events[-1] for trace in traces.values()))
+            jobs = list(traces)
+            for first in range(0, len(jobs), AT_ONCE):
+                chosen = jobs[first : first + AT_ONCE]
+                await asyncio.gather(*(self._forget(job, traces[job], records=wish.records) for job in chosen))
+            files, file_bytes = await self._sweep()
+            gone = tuple(job for job in jobs if job not in state.jobs)
+            return Pruned(gone, told.steps, told.records, files, file_bytes, len(state.jobs), told.more)
+
+    async def follow(self, settings: Callable[[], RetentionConfig], audit: Audit) -> None:
+        """Do what the settings say, until it is cancelled."""
+        pause_s = FIRST_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s, wanted = EVERY_S, settings()
+            if not wanted.days:
+                continue
+            wish = Prune(wanted.days * 86_400.0, wanted.keep, wanted.records, False)
+            with contextlib.suppress(AutoschedError):  # the audit trail says it
+                await audit.of(Who(BY, Role.OPERATOR), wish, self.prune(wish))
+
+    async def _trace(self, jobs: list[JobId]) -> dict[JobId, Trace]:
+        """Where in the journal these jobs are, as far as they can go."""
+        tracing, last = Tracing(jobs), 0
+        while jobs:
+            sql = "SELECT seq, event, started FROM journal WHERE seq > ? ORDER BY seq"
+            rows = await self._runtime.journal.read(sql, last, limit=ROWS)
+            if not rows:
+                break
+            for seq, event, started in rows:
+                assert isinstance(seq, int) and isinstance(event, bytes)
+                steps = STEPS.decode(started) if isinstance(started, bytes) else None
+                tracing.look(seq, EVENT.decode(event), steps)
+                last = seq
+        return tracing.found
+
+    async def _foreseen(self, traces: dict[JobId, Trace], *, more: bool) -> Pruned:
+        counted = await self._runtime.journal.read("SELECT job, count(*) FROM records GROUP BY job")
+        records = sum(int(str(count)) for job, count in counted if job in traces)
+        files = self._blobs.unneeded(await self._needed(traces), YOUNG_S)
+        sizes = [path.stat().st_size for path in files]
+        steps = sum(len(trace.steps) for trace in traces.values())
+        left = len(self._runtime.state.jobs) - len(traces)
+        return Pruned(tuple(traces), steps, records, len(files), sum(sizes), left, more)
+
+    async def _needed(self, gone: Container[JobId] = ()) -> set[str]:
+        """Files that the other jobs refer to."""
+        results = await self._runtime.journal.read("SELECT job, sha256 FROM artifacts")
+        models = (job.spec.model for job in self._runtime.state.jobs.values() if job.id not in gone)
+        return {*models, *(str(sha256) for job, sha256 in results if job not in gone)}
+
+    async def _cover(self, last: int) -> None:
+        """See to it that a restart goes on from a snapshot: what is changed of the journal must lie before its end."""
+        if snapshot.last(database.snapshots(self._folder)) > last:
+            return
+        await self._runtime.post(DeadlineReached)  # nobody's row, for it to end with
+        if not await self._covered():
+            raise Refused(f"nothing was pruned: {self._runtime.journal.worry or 'no snapshot could be made'}")
+
+    async def _forget(self, job: JobId, trace: Trace, *, records: bool) -> None:
+        def pruned() -> Event | None:
+            return JobPruned(job) if job in self._runtime.state.jobs and job not in self._hosted() else None
+
+        await self._runtime.post(pruned, tuple(pruning.statements(job, trace, records=records)))
+
+    async def _sweep(self) -> tuple[int, int]:
+        """Remove the files that nobody refers to any more; how many, and their bytes. Those that an earlier prune left
+        behind, since its daemon died, are among them."""
+        count, size = 0, 0
+        for path in self._blobs.unneeded(await self._needed(), YOUNG_S):
+            if any(job.spec.model == path.name for job in self._runtime.state.jobs.values()):
+                continue  # submitted while another one was removed
+            taken = self._blobs.take_away(path)
+            size += taken.stat().st_size
+            count += 1
+            await asyncio.to_thread(taken.unlink)
+        for folder in pruning.unknown_folders(self._folder / "jobs", self._runtime.state):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        return count, size
+
+
+# Without a daemon -----------------------------------------------------------------------------------------------------
+
+
+class _Nobody:
+    """Who performs what is decided where nobody is served."""
+
+    def perform(self, action: Action) -> None:
+        """Nothing is begun."""
+
+    def changed(self, job: JobId) -> None:
+        """Nobody waits for news."""
+
+
+def prune(folder: Path, wish: Prune, who: Who) -> Pruned:
+    """The same for the state of a daemon that does not run; its lock is the caller's. Raises Damaged and others."""
+
+    async def work() -> Pruned:
+        repair.see_to(folder, accept_data_loss=False)
+        with contextlib.closing(Journal(database.database(folder), *database.TABLES)) as journal:
+            runtime = recover(journal, database.snapshots(folder)).runtime
+            runtime.performer = _Nobody()
+            audit = Audit(journal, runtime.stream)
+            journal.start()
+            loop = spawn(runtime.run(), "the scheduler's loop")
+            retention = Retention(runtime, Blobs(folder / "blobs", 0), folder, tuple, partial(_covered, folder))
+            try:
+                told = await audit.of(who, wish, retention.prune(wish))
+            finally:
+                runtime.halt()
+                await loop
+            assert isinstance(told, Pruned)
+            return told
+
+    return asyncio.run(work())
+
+
+async def _covered(folder: Path) -> bool:
+    await asyncio.to_thread(keeper.make_snapshot, folder)
+    return True
