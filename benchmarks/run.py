@@ -300,6 +300,9 @@ def _scheduling(told: dict[str, Any]) -> list[str]:
         "`python benchmarks/scheduling.py`, simulated time. The thesis' case (2 equal jobs, 1 lane, 1 device, 50 iterations),"
         f" speed-up over sequential: predictive {case['predictive']:.3f} (bar 1.74, bound {case['bound']:.3f}),"
         f" interleaved {case['interleaved']:.3f}, synchronous {case['synchronous']:.3f}.",
+        "",
+        "What is told of times: `perfect` every step, `wrong:0` each job's true means, `wrong:1.0` means that are off by a"
+        " log-normal factor, `learned` nothing.",
     ]
     titles = {"instances": "The 26 instances", "held_out": "As many generated ones, on which nothing was tuned"}
     for part, title in titles.items():
