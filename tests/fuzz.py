@@ -268,7 +268,7 @@ class Clock:
             finally:
                 self._inside = False
                 if self.note(began_at) and words and len(self.slow_frames) < KEPT_MAX:
-                    self.slow_frames.append(words[0])
+                    self.slow_frames.append(bytes(words[0]))
 
         return run
 
@@ -431,7 +431,7 @@ async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> T
     logging.getLogger().addHandler(faults)
     logging.getLogger("autosched").setLevel(logging.ERROR)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.found.append(str(context)))
-    before = {name: getattr(Link, name) for name in ("data_received", "_turn", "_send", "_ask_handler")}
+    before = {name: getattr(Link, name) for name in ("_hear", "_turn", "_send", "_ask_handler")}
     serving = asyncio.ensure_future(served.serve())
     while not (folder / ground.WHEREABOUTS).exists():  # noqa: ASYNC110 - another process would not do otherwise
         await asyncio.sleep(0.01)
@@ -439,7 +439,7 @@ async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> T
     siege = Siege(served, control, Mutator(drawn(values, seed), seed))
     clock.collection_worst_s = 0.0  # so far it was the start's
     thrown, rss_before, began_at = 0, 0, time.monotonic()
-    for name in ("data_received", "_turn", "_send"):
+    for name in ("_hear", "_turn", "_send"):
         setattr(Link, name, clock.timed(before[name]))
     Link._ask_handler = clock.stepped(before["_ask_handler"])  # type: ignore[method-assign]
     try:

@@ -115,7 +115,7 @@ class Peer:
             messages.append(message)
         return messages
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Keep what has arrived until `next` asks for it."""
         self._pending += data
 

@@ -1,9 +1,12 @@
 """Both ends of a connection on a real socket: calls, order, deadlines, and what a hostile peer cannot do."""
 
 import asyncio
+import gc
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -217,6 +220,42 @@ def test_nobody_there_is_said_with_what_to_do(address: str) -> None:
             await Link.open(address)
 
     run(work)
+
+
+def test_loops_in_two_threads_do_not_share_where_bytes_arrive() -> None:
+    async def arrived() -> memoryview:
+        return Link({}).get_buffer(1)
+
+    def both() -> tuple[memoryview, memoryview]:
+        with asyncio.Runner() as runner:
+            return runner.run(arrived()), runner.run(arrived())
+
+    with ThreadPoolExecutor(1) as other:
+        here, there = both(), other.submit(both).result()
+    assert here[0] is here[1]
+    assert here[0] is not there[0]
+
+
+def test_nothing_of_a_connection_that_is_over_waits_for_the_collector(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path / "s", done) as server:
+            link = await Link.open(server.address)
+
+            async def knows_it(method: Method, link: Link = link) -> Done:
+                return Done()
+
+            link.handler = knows_it
+            gone = weakref.ref(link)
+            link.close()
+            await link.wait_closed()
+            del link, knows_it
+            assert gone() is None
+
+    gc.disable()
+    try:
+        run(work)
+    finally:
+        gc.enable()
 
 
 # Hostile peers -------------------------------------------------------------------------------------------------------
