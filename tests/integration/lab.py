@@ -21,6 +21,8 @@ from deadlines import DEADLINE_S
 
 Said = tuple[int, str, str]
 MODEL = b"any bytes: the mock backend reads no model"
+BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
+"""A device without cores: whatever else this machine does, nothing is measured again, and equal jobs find the same."""
 
 
 class Lab:

@@ -25,12 +25,14 @@ from autosched.link import Link
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
+    HEARTBEAT_S,
     PROTOCOL,
     AddRecord,
     AskLoad,
     Done,
     EndStep,
     Goodbye,
+    Heartbeat,
     Hello,
     JobView,
     Method,
@@ -133,6 +135,7 @@ class Puppet:
         self.goodbyes: asyncio.Queue[str] = asyncio.Queue()
         self.tags: asyncio.Queue[TagRecords] = asyncio.Queue()
         self.link: Link | None = None
+        self.heart: asyncio.Task[None] | None = None
         self.takes_orders = True
 
     async def connect(self, address: str, job: JobId, token: str, *, returns: bool = False) -> "Puppet":
@@ -140,6 +143,9 @@ class Puppet:
         self.link = await Link.open(address, serves=DAEMON_METHODS, handler=self._handle)
         hello = Hello(protocol=PROTOCOL, software="puppet", role="client", job=job, token=token, returns=returns)
         await self.link.call(hello, Welcome)
+        if self.heart is not None:
+            self.heart.cancel()
+        self.heart = asyncio.ensure_future(self.link.keep_alive(Heartbeat(), HEARTBEAT_S, DEADLINE_S))
         return self
 
     async def come_back(self, address: str, job: JobId, token: str, *held: Step, load: JobLoad | None = None) -> None:

@@ -13,7 +13,7 @@ from autosched.daemon.disk import backups
 from autosched.model import JobId, Record
 from autosched.protocol import Done, Shutdown, Span
 from autosched.remote import Daemon
-from integration.lab import Lab, lab
+from integration.lab import BOARD, Lab, lab
 from processes import dies, is_dead
 
 WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
@@ -21,7 +21,7 @@ WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
+    with lab(tmp_path, BOARD) as running:
         yield running
 
 
@@ -61,7 +61,7 @@ def test_no_step_is_made_twice_because_the_daemon_died(there: Lab, how: signal.S
         there.wait(job, until="trials", trials=trials)
         pids += there.clients(job)
         there.end(how)
-        there.start()
+        there.start(BOARD)
     assert there.wait(job).state == "done"
     assert len(set(pids)) == 1, "the client is the first one"
     assert undisturbed(there, job, **WORDS, log=str(other))
@@ -83,7 +83,7 @@ def test_what_is_stopped_for_good_leaves_no_client(there: Lab) -> None:
     asyncio.run(stop())
     assert there.gone() == 0
     assert dies(pid)
-    there.start()
+    there.start(BOARD)
     assert there.wait(job).state == "done"
 
 
@@ -94,7 +94,7 @@ def test_a_dead_client_is_replaced_and_the_next_one_finds_the_same(there: Lab) -
     there.wait(job, until="trials", trials=10)
     there.end(signal.SIGKILL)
     there.kill_client(job)
-    there.start()
+    there.start(BOARD)
     assert there.wait(job).state == "done"
     assert undisturbed(there, job, **WORDS)
 
@@ -105,10 +105,10 @@ def test_a_client_that_does_not_come_back_is_killed_and_replaced(there: Lab) -> 
     (pid,) = there.clients(job)
     os.kill(pid, signal.SIGSTOP)
     there.end(signal.SIGKILL)
-    there.start("[scheduler]\nattach_timeout_s = 2.0\n")
+    there.start(BOARD + "[scheduler]\nattach_timeout_s = 2.0\n")
     assert dies(pid)
     there.end(signal.SIGKILL)  # so short a time may be too short for another client, where a machine is busy
-    there.start()
+    there.start(BOARD)
     assert there.wait(job).state == "done"
 
 
@@ -122,7 +122,7 @@ def test_after_a_restore_no_client_of_what_is_forgotten_comes_back(there: Lab) -
     there.end(signal.SIGKILL)
     assert not is_dead(pid)
     backups.restore(there.folder, backup)
-    there.start()
+    there.start(BOARD)
     assert dies(pid)
     assert there.wait(job).state == "done"
     assert undisturbed(there, job, **WORDS)

@@ -10,12 +10,12 @@ import pytest
 
 from autosched.model import Failure, Purpose, Record
 from deadlines import DEADLINE_S
-from integration.lab import Lab, ended, lab
+from integration.lab import BOARD, Lab, ended, lab
 
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
+    with lab(tmp_path, BOARD) as running:
         yield running
 
 

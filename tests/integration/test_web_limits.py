@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import pytest
@@ -15,6 +16,7 @@ from autosched.daemon.main import Daemon as Served
 from autosched.daemon.web import app, porch
 from autosched.daemon.web.app import Site
 from autosched.roles import Role
+from deadlines import DEADLINE_S
 from integration.served import run, serving
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
@@ -23,6 +25,7 @@ HOST = b"Host: localhost\r\n"
 SOON_S = 0.3
 """A deadline that tests wait for."""
 
+T = TypeVar("T")
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -73,10 +76,16 @@ def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ask = b"GET /api/past HTTP/1.1\r\n" + HOST + b"\r\n"
 
     async def work() -> None:
-        async with serving(tmp_path) as served, connected(served, ask) as (reader, writer):
-            await reader.readuntil(b"}")
+        async with serving(tmp_path) as served, AsyncExitStack() as stack:
+
+            async def looks() -> Connection:
+                reader, writer = await stack.enter_async_context(connected(served, ask))
+                await reader.readuntil(b"}")
+                return reader, writer
+
+            reader, writer = await _in_time(looks)
             async with connected(served) as (silent, _), connected(served), connected(served):
-                assert await answered(served) == 200  # as soon as the silent ones have been cut
+                assert await _in_time(lambda: answered(served)) == 200  # as soon as the silent ones have been cut
                 assert await _until_cut(silent) == b""
             writer.write(ask)
             assert b"200 OK" in await reader.readuntil(b"}")
@@ -111,6 +120,8 @@ def test_what_is_sent_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: 
 
 def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(porch, "UNREAD_S", SOON_S)
+    left, leave = asyncio.Event(), hall.Hall.leave
+    monkeypatch.setattr(hall.Hall, "leave", lambda *words: (leave(*words), left.set()))
     ask = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\n" + HOST + b"\r\n"
 
     async def work() -> None:
@@ -119,10 +130,7 @@ def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypa
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             stuck.connect(("127.0.0.1", port(served)))
             stuck.sendall(ask * 100)  # answered with 5 MB, more than the kernel keeps
-            while not guests(served):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            while guests(served):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await left.wait()
             stuck.close()
 
     run(work)
@@ -138,6 +146,7 @@ def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pyt
         async with serving(tmp_path, f'{TLS}[http]\nlisten = "0.0.0.0:0"\n') as served:
             async with connected(served) as (silent, _):
                 assert await _until_cut(silent) == b""
+            monkeypatch.setattr(porch, "HELLO_S", DEADLINE_S)
             headers = {"Authorization": f"Bearer {key.line()}"}
             async with (
                 aiohttp.ClientSession(headers=headers) as session,
@@ -146,6 +155,13 @@ def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pyt
                 assert "autosched_uptime_seconds" in await answer.text()
 
     run(work)
+
+
+async def _in_time(act: Callable[[], Awaitable[T]]) -> T:
+    """What comes of it once it was not cut: a busy machine may need longer than is allowed here."""
+    while True:
+        with suppress(asyncio.IncompleteReadError, ConnectionError, aiohttp.ClientError):
+            return await act()
 
 
 async def _until_cut(reader: asyncio.StreamReader) -> bytes:
