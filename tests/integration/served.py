@@ -194,6 +194,8 @@ class Puppet:
         await self.ask(EndStep(step=step.id, outcome=outcome, load=load, device=device))
 
 
+LANE = "host/0" if len(os.sched_getaffinity(0)) > 1 else "cpu0"
+"""Where builds run: on one core, lane and device are one unit."""
 BUILD, PROFILE = load(1, "host", "build"), load(1, "device:cpu", "profile")
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=2),))
 

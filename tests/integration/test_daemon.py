@@ -26,6 +26,7 @@ from autosched.protocol import (
 )
 from integration.served import (
     BUILD,
+    LANE,
     NETWORK,
     PROFILE,
     SHA256,
@@ -52,7 +53,7 @@ def test_a_job_goes_from_submit_over_its_steps_and_records_to_its_end(tmp_path: 
             assert order.lanes >= 1
             assert order.devices == 1
             step = await puppet.steps.get()
-            assert (step.stage, step.job, step.task, step.units) == ("import", job, 0, ("host/0",))
+            assert (step.stage, step.job, step.task, step.units) == ("import", job, 0, (LANE,))
             assert puppet.orders[step.id].cores
             await puppet.ask(PlanNetwork(network=NETWORK, trials=4))
             await puppet.end(step, PROFILE)
@@ -233,7 +234,7 @@ def test_a_client_that_hangs_up_has_lost_its_steps(tmp_path: Path) -> None:
             await puppet.steps.get()
             assert puppet.link is not None
             puppet.link.abort("pulled the plug")
-            assert (await next_in_line.steps.get()).units == ("host/0",)
+            assert (await next_in_line.steps.get()).units == (LANE,)
             view = await until(daemon, job, lambda view: view.state == "failed")
             assert view.failure is not None
             assert "its client died" in view.failure.message

@@ -14,7 +14,7 @@ from autosched.remote import Daemon
 from autosched.top import app as view
 from autosched.top.app import Top
 from deadlines import DEADLINE_S
-from integration.served import BUILD, PROFILE, attached, run, serving, user
+from integration.served import BUILD, LANE, PROFILE, attached, run, serving, user
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_where_nothing_runs_it_says_what_to_do(tmp_path: Path) -> None:
     async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
         assert "0 running, 0 waiting" in text(app, "headline")
         await shows(pilot, lambda: "autosched tune MODEL.onnx" in screen(app))
-        assert "host/0" in text(app, "timeline")
+        assert LANE in text(app, "timeline")
         await pilot.press("question_mark")
         await shows(pilot, lambda: "explain: what it waits for" in screen(app))
         await pilot.press("escape", "q")
@@ -118,7 +118,7 @@ def test_it_waits_for_a_daemon_that_is_gone(tmp_path: Path) -> None:
         app = Top(f"unix:{tmp_path}/api.sock")
         async with app.run_test(size=(80, 24)) as pilot:
             await shows(pilot, lambda: "does not answer; trying again" in text(app, "headline"))
-            await shows(pilot, lambda: "Start one:  autosched serve" in " ".join(screen(app).split("\n")))
+            await shows(pilot, lambda: "Start one: autosched serve" in " ".join(screen(app).split()))
             async with serving(tmp_path):
                 await shows(pilot, lambda: "0 running" in text(app, "headline"))
             await shows(pilot, lambda: "does not answer" in text(app, "headline"))
@@ -139,5 +139,5 @@ def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.Captur
     run(test)
     said = capsys.readouterr().out
     assert "1 running, 0 waiting" in said
-    assert "host/0" in said
+    assert LANE in said
     assert "REASON" in said
