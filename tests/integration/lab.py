@@ -51,7 +51,8 @@ class Lab:
                     (await Daemon.connect(self.address)).close()
                 except DaemonUnreachable:
                     assert self._process is not None
-                    assert self._process.poll() is None, (self.folder / "daemon.log").read_text()
+                    code = self._process.poll()
+                    assert code is None, f"it ended with {code}: {(self.folder / 'daemon.log').read_text()}"
                     await asyncio.sleep(0.02)
                 else:
                     return

@@ -51,7 +51,7 @@ def test_a_machine_is_looked_at_from_all_sides() -> None:
         "linker",
         "state folder",
         "disk",
-        "host: host/0",
+        "host: ",
         "device:cpu",
         "processes use",
         "no daemon runs",
