@@ -8,10 +8,11 @@ import pytest
 
 from autosched.backend import Network
 from autosched.daemon.main import Daemon as Served
+from autosched.daemon.web import board
 from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
 from autosched.remote import Daemon
-from integration.served import PROFILE, Puppet, attached, run, serving, user
+from integration.served import PROFILE, Puppet, attached, run, serving, spec, user
 
 pytestmark = pytest.mark.skipif(
     browser.installed() is None, reason="Chromium is not installed: apt-get install chromium"
@@ -101,6 +102,40 @@ def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
         await page.until("document.getElementById('units').innerText.includes('drained: new fan')")
         assert next(unit.drained for unit in await daemon.units()).startswith("new fan (")
 
+    looked_at(tmp_path, work)
+
+
+def test_older_jobs_are_a_button_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "ENDED_SHOWN", 1)
+
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        for _ in range(3):
+            await daemon.cancel((await daemon.submit(spec())).job)
+        await page.open(url)
+        await page.until(PAINTED)
+        await page.ask("document.querySelectorAll('#jobs-which button')[1].click()")
+        rows = "document.querySelectorAll('#jobs tbody tr').length"
+        assert await page.ask(rows) == 1
+        assert await page.ask("document.getElementById('jobs-older').innerText") == "Older jobs: 2 more"
+        await page.ask("document.getElementById('jobs-older').click()")
+        await page.until(f"{rows} === 3 && document.getElementById('jobs-older').hidden")
+
+    looked_at(tmp_path, work)
+
+
+def test_it_says_since_when_it_knows_of_idle_time(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            job, _ = await a_measured_job(daemon, tmp_path)
+            await daemon.cancel(job)
+            daemon.close()
+
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        await page.open(url)
+        await page.until("document.getElementById('idle-since').innerText.startsWith('The daemon started at ')")
+
+    run(first)
     looked_at(tmp_path, work)
 
 

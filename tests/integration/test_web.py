@@ -13,7 +13,8 @@ import pytest
 
 from autosched.daemon.access import keyring
 from autosched.daemon.main import Daemon as Served
-from autosched.daemon.web import feed
+from autosched.daemon.telling.usage import Cause, Spell
+from autosched.daemon.web import board, feed
 from autosched.daemon.web.app import Site
 from autosched.model import JobLoad
 from autosched.roles import Role
@@ -149,6 +150,48 @@ def test_the_page_is_told_what_changes(tmp_path: Path, monkeypatch: pytest.Monke
             assert json.loads(await text(session, f"/api/jobs/{job}/curves"))["tasks"] == {}
             assert "<html" in await text(session, f"/jobs/{job}/report")
             daemon.close()
+
+    run(work)
+
+
+def test_a_feed_that_breaks_lets_its_viewers_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PULSE_S", 0.05)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session, session.get("/api/feed") as stream:
+            site = await _site(served)
+            whole = site._board.pulse
+
+            async def broken() -> bytes:
+                raise ZeroDivisionError("a bug")
+
+            monkeypatch.setattr(site._board, "pulse", broken)
+            while await stream.content.readline():
+                pass  # until it ends, instead of standing still
+            monkeypatch.setattr(site._board, "pulse", whole)
+            async with session.get("/api/feed") as again:
+                while not (await again.content.readline()).startswith(b"data: "):
+                    pass
+
+    run(work)
+
+
+def test_idle_spells_that_are_too_many_for_a_frame_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "SPELLS_PER_PULSE", 2)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            await text(session, "/healthz")
+            found, usage = (await _site(served))._board, served._shown.usage
+            found.open()
+            now = served._runtime.clock()
+            for number in range(5):
+                usage.spells["cpu0"].append(Spell("cpu0", now + number, now + number + 0.5, Cause.NO_JOB))
+            said = json.loads(await found.pulse())
+            assert said["missed_idle"] == 3
+            assert [spell[1] - round(now, 3) for spell in said["idle"]] == pytest.approx([3, 4])
+            assert "missed_idle" not in json.loads(await found.pulse())
+            found.close()
 
     run(work)
 

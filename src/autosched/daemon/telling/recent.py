@@ -5,11 +5,12 @@ from collections import deque
 from autosched.daemon.telling.happenings import Happening
 
 KEPT = 100
+STALL = "LoopStalled"
 NAMES = frozenset(
     {
         "JobSubmitted", "JobAltered", "EndJob", "ClientLost", "JobCancelRequested", "Paused", "PolicyChosen",
         "ReplacePolicy", "UnitDrained", "UnitReturned", "DeviceDrifts", "DeviceSteady", "DeviceDisturbed", "RevokeStep",
-        "RecordsTagged", "CandidatePoisoned", "Kept", "LoopStalled", "Said",
+        "RecordsTagged", "CandidatePoisoned", "Kept", STALL, "Said",
     }
 )  # fmt: skip
 """Not who gave which command: that is for operators."""
@@ -23,5 +24,8 @@ class Recent:
 
     def take(self, happening: Happening) -> None:
         """Something happened."""
-        if happening.name in NAMES:
-            self.last.append(happening)
+        if happening.name not in NAMES:
+            return
+        if happening.name == STALL and self.last and self.last[-1].name == STALL:
+            self.last.pop()  # of a run the last one says enough; `slowlog` has all
+        self.last.append(happening)

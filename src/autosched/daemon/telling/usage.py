@@ -100,6 +100,11 @@ class Usage:
                 self._end(unit, now)
                 self._idle[unit] = now, now, cause_now
 
+    def remembered_since(self) -> float:
+        """From then on all idle spells are remembered; 0.0 when none was forgotten."""
+        full = (kept[0].began_at for kept in self.spells.values() if len(kept) == SPELLS_KEPT)
+        return max(full, default=0.0)
+
     def under_way(self, now: float) -> Iterator[Spell]:
         """The idle spells that last."""
         for unit, (began_at, _, cause) in self._idle.items():

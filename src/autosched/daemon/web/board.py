@@ -162,7 +162,7 @@ class Board:
         return msgspec.json.encode(body)
 
     async def past(self) -> bytes:
-        """The last steps and idle spells, and since when they are all of them."""
+        """The last steps and idle spells, and since when each are all of them."""
         store, timeline = self._shown.services.store, self._runtime.timeline
         first = max(0, self._runtime.state.last_step - SPANS_SHOWN)
         spans, more = await store.spans(first)
@@ -170,9 +170,17 @@ class Board:
             some, more = await store.spans(spans[-1].step)
             spans += some
         bars = {span.step: Bar.of(span) for span in (*spans, *timeline.running.values())}
-        since = spans[0].started_at if spans and first else timeline.began_at
-        spells = [spell for kept in self._shown.usage.spells.values() for spell in kept if spell.ended_at > since]
-        body = {"since": since, "steps": list(bars.values()), "idle": [_rounded(spell) for spell in spells]}
+        began_at = timeline.began_at
+        since = spans[0].started_at if first and spans else min((began_at, *(span.started_at for span in spans[:1])))
+        usage = self._shown.usage
+        spells = [spell for kept in usage.spells.values() for spell in kept if spell.ended_at > since]
+        body = {
+            "since": since,
+            "steps": list(bars.values()),
+            "idle": [_rounded(spell) for spell in spells],
+            "began_at": round(began_at, 3),
+            "idle_since": round(max(began_at, usage.remembered_since()), 3),
+        }
         return msgspec.json.encode(body)
 
     async def older(self, before: JobId, limit: int) -> bytes:
@@ -201,7 +209,7 @@ class Board:
         chosen = list(islice(self._dirty, ROWS_PER_PULSE))
         for job in chosen:
             del self._dirty[job]
-        cards = self._units()
+        cards, spells = self._units(), self._new_spells()
         body = {
             "now": round(now, 3),
             "lab": self._lab(),
@@ -209,7 +217,8 @@ class Board:
             "jobs": await self._rows(chosen),
             "curves": self._new_points(chosen),
             "steps": list(bars.values())[-STEPS_PER_PULSE:],
-            "idle": self._new_spells(),
+            "idle": spells[-SPELLS_PER_PULSE:],
+            "missed_idle": max(0, len(spells) - SPELLS_PER_PULSE),
             "told": told[-TOLD_PER_PULSE:],
             "missed": missed,
             "running": list(self._runtime.state.steps) if missed else (),
@@ -239,7 +248,7 @@ class Board:
                 found.append(_rounded(spell))
             if kept:
                 self._spells_until[unit] = kept[-1].ended_at
-        return found[:SPELLS_PER_PULSE]
+        return sorted(found, key=lambda spell: spell.ended_at)
 
     def _new_points(self, jobs: list[JobId]) -> dict[str, list[Point]]:
         found: dict[str, list[Point]] = {}

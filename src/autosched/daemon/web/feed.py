@@ -91,6 +91,7 @@ class Feed:
         finally:
             self._pulsing = None
             self._board.close()
+            self.close()  # after a crash, of which the log says more: they come back, and it begins anew
 
     async def _send(self, viewer: Viewer) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):

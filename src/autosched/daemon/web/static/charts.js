@@ -1,5 +1,5 @@
 // Stepped curves with uPlot, drawn anew when colours change.
-import { colour, make } from "./dom.js";
+import { colour, make, say } from "./dom.js";
 import { latency, short } from "./format.js";
 
 const INKS = ["build", "profile", "update", "select", "compile", "evaluate", "import", "other"];
@@ -22,16 +22,24 @@ export class Curves {
     if (!some.length) {
       this.plot?.destroy();
       this.plot = null; this.names = "";
-      if (!this.place.querySelector(".none")) this.place.replaceChildren(make("p", "none", this.none));
+      const said = this.place.querySelector(".none");
+      if (said) say(said, this.none); else this.place.replaceChildren(make("p", "none", this.none));
       return;
     }
     const data = align(some.slice(0, INKS.length));
     const names = `${axis}|${some.map((one) => one.name).join("|")}`;
-    if (this.plot && names === this.names) { this.plot.setData(data); return; }
+    if (this.plot && names === this.names) { this.plot.setData(data); this.latest(); return; }
     this.names = names;
     this.plot?.destroy();
     this.place.replaceChildren();
     this.plot = new uPlot(this.options(some, axis), data, this.place);
+    this.plot.over.addEventListener("mouseleave", () => this.latest());
+    this.latest();
+  }
+
+  // The legend says how it stands, unless somebody points at another moment.
+  latest() {
+    if (!this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.plot.data[0].length - 1 });
   }
 
   options(some, axis) {

@@ -1,8 +1,9 @@
 // What the daemon tells: everything at first, then what changed, once a second. After an interruption everything again.
 
 export const lab = {
-  head: null, role: "", units: new Map(), jobs: new Map(), curves: new Map(), steps: new Map(), idle: [], told: [], missed: 0,
-  since: 0, // from then on all steps are known
+  head: null, role: "", units: new Map(), jobs: new Map(), curves: new Map(), steps: new Map(), idle: [], told: [], missed: 0, missedIdle: 0,
+  since: 0, idleSince: 0, // from then on all steps are known, and all idle time
+  began: 0, // this life of the daemon
 };
 const STEPS_KEPT = 8000, IDLE_KEPT = 8000, TOLD_KEPT = 120;
 let offset = null; // of the daemon's clock to ours, seconds
@@ -28,14 +29,23 @@ function take(body) {
   }
   for (const step of body.steps ?? []) addStep(step);
   for (const spell of body.idle ?? []) lab.idle.push(spell);
-  if (lab.idle.length > IDLE_KEPT) lab.idle.splice(0, lab.idle.length - IDLE_KEPT);
-  for (const words of body.told ?? []) lab.told.push(words);
+  if (lab.idle.length > IDLE_KEPT) for (const spell of lab.idle.splice(0, lab.idle.length - IDLE_KEPT)) lab.idleSince = Math.max(lab.idleSince, spell[2]);
+  lab.missedIdle += body.missed_idle ?? 0;
+  for (const words of body.told ?? []) tell(words);
   if (lab.told.length > TOLD_KEPT) lab.told.splice(0, lab.told.length - TOLD_KEPT);
   if (body.missed) {
     lab.missed += body.missed;
     const running = new Set(body.running ?? []);
     for (const step of lab.steps.values()) if (step[6] === null && !running.has(step[0])) step[6] = body.now; // its end was among them
   }
+}
+
+function tell(words) {
+  const known = lab.told.findLast(([wall]) => wall <= words[0]);
+  if (known && known[0] === words[0] && known[2] === words[2]) return; // news that came while everything was asked for
+  const stall = ([, , text]) => text.startsWith("LoopStalled");
+  if (stall(words) && lab.told.length && stall(lab.told.at(-1))) lab.told.pop(); // of a run the last one says enough
+  lab.told.push(words);
 }
 
 function addStep(step) {
@@ -56,6 +66,13 @@ async function get(path) {
   return answer.json();
 }
 
+// Jobs before those that are known, the latest first.
+export async function older() {
+  const ended = [...lab.jobs.values()].filter((job) => job.state !== "running" && job.state !== "starting");
+  const before = Math.min((lab.head?.jobs ?? 0) + 1, ...ended.map((job) => job.job));
+  for (const job of (await get(`/api/jobs?before=${before}`)).jobs) lab.jobs.set(job.job, job);
+}
+
 // Calls `changed` after each piece of news, and `connection` with "on" or "off".
 export function follow(changed, connection, past = true) {
   let waiting = null; // news that came before everything was there
@@ -72,6 +89,8 @@ export function follow(changed, connection, past = true) {
         const before = await get("/api/past");
         lab.steps.clear();
         lab.since = before.since;
+        lab.idleSince = before.idle_since;
+        lab.began = before.began_at;
         for (const step of before.steps) addStep(step);
         lab.idle = before.idle;
       }

@@ -1,7 +1,7 @@
 // Who used which unit when, and why nobody did: bars in the colour of their stage, gaps in the tint of their cause.
 import { at, colour, make, say } from "./dom.js";
 import { lab, now } from "./feed.js";
-import { duration, percent, short } from "./format.js";
+import { clock, duration, percent, short } from "./format.js";
 
 export const STAGES = ["import", "select", "build", "profile", "update", "compile", "evaluate"];
 export const CAUSES = ["nothing ready", "held back", "hand-over", "jobs start", "no job", "held", "paused", "drained"];
@@ -61,6 +61,22 @@ export class Gantt {
     this.spells(brush, rows, uses, x, start, end);
     this.bars(brush, rows, uses, x, start, end, width);
     this.columns(units, uses, start, end);
+    this.horizon(brush, units.length * ROW, x, start);
+  }
+
+  // Of what was before the daemon started, steps are known and idle time is not.
+  horizon(brush, bottom, x, start) {
+    const note = at("idle-since"), since = lab.idleSince;
+    note.hidden = since <= Math.max(start, lab.since);
+    if (note.hidden) return;
+    const when = clock(since + Date.now() / 1000 - now());
+    say(note, since > lab.began ? `Why units were idle is known since ${when} (dashed line); before that, only their steps.`
+      : `The daemon started at ${when} (dashed line). Of the time before, steps are known and idle times are not, and the axis leaves out how long it was down.`);
+    const px = Math.round(x(since)) + 0.5;
+    brush.strokeStyle = colour("dim");
+    brush.setLineDash([4, 3]);
+    brush.beginPath(); brush.moveTo(px, 0); brush.lineTo(px, bottom); brush.stroke();
+    brush.setLineDash([]);
   }
 
   axis(brush, width, bottom, x, start, end) {
@@ -136,6 +152,7 @@ export class Gantt {
       const [share, meter, why] = use.children[row].children;
       say(share, percent(Math.min(1, busy / seen)));
       const causes = [...idle].filter(([, seconds]) => seconds / seen >= 0.005).sort((a, b) => b[1] - a[1]);
+      why.title = causes.map(([cause, s]) => `${percent(s / seen)} ${cause}`).join(", ");
       say(why, causes.length ? `idle: ${causes.slice(0, 3).map(([cause, s]) => `${percent(s / seen)} ${cause}`).join(", ")}` : "");
       while (meter.children.length > causes.length) meter.lastChild.remove();
       causes.forEach(([cause, seconds], index) => {

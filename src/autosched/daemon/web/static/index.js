@@ -31,7 +31,7 @@ function drawHead() {
   at("facts").replaceChildren(...facts.map(([name, value]) => make("span", "", `${name} `, make("b", "", String(value)))));
   const queues = Object.entries(head.queues).map(([pool, length]) => `${pool} ${length}`).join(", ");
   const estimates = head.mape === null ? "" : `; estimates are off by ${percent(head.mape)} on average`;
-  say(at("foot"), `autosched ${head.version}, ${bytes(head.rss_bytes)} of memory; waiting: ${queues}${estimates}${lab.missed ? `; ${lab.missed} steps came too fast to be shown` : ""}`);
+  say(at("foot"), `autosched ${head.version}, ${bytes(head.rss_bytes)} of memory; waiting: ${queues}${estimates}${lab.missed ? `; ${lab.missed} steps came too fast to be shown` : ""}${lab.missedIdle ? `; ${lab.missedIdle} idle spells, too` : ""}`);
   const active = head.active > 0 || head.jobs > 0;
   at("empty").hidden = active;
   for (const panel of document.querySelectorAll(".of-jobs")) panel.hidden = !active;
@@ -53,6 +53,7 @@ function drawCurve() {
     if (series.length === 8) break;
   }
   series.sort((a, b) => parseInt(a.name) - parseInt(b.name));
+  curve.none = lab.head?.active ? "No latency yet: this fills with the first valid trials." : "No job is active. The pages of ended ones have their curves.";
   curve.show(series, axis);
 }
 

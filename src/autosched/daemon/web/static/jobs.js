@@ -1,9 +1,9 @@
 // The table of jobs: rows are kept and only what differs is written.
 import { at, make, say } from "./dom.js";
-import { lab, now } from "./feed.js";
+import { lab, now, older } from "./feed.js";
 import { count, duration, gain, latency } from "./format.js";
 
-const ROWS_MAX = 300;
+const ROWS_MAX = 300, ROWS_MORE = 200;
 
 export class Jobs {
   constructor() {
@@ -12,6 +12,9 @@ export class Jobs {
     this.search = at("jobs-search");
     this.search.addEventListener("input", () => this.draw());
     this.body = at("jobs").tBodies[0];
+    this.room = ROWS_MAX;
+    this.more = at("jobs-older");
+    this.more.addEventListener("click", () => this.older());
   }
 
   chosen() {
@@ -23,11 +26,24 @@ export class Jobs {
       .sort((a, b) => b.job - a.job);
   }
 
+  async older() {
+    this.more.disabled = true;
+    try {
+      await older();
+      this.room += ROWS_MORE;
+    } catch { /* without a connection, which the page says */ }
+    this.more.disabled = false;
+    this.draw();
+  }
+
   draw() {
-    const found = this.chosen(), shown = found.slice(0, ROWS_MAX);
+    const found = this.chosen(), shown = found.slice(0, this.room);
     const head = lab.head ?? { active: 0, jobs: 0 };
     const more = found.length > shown.length ? `, the latest ${shown.length} shown` : "";
     say(at("jobs-count"), `${head.active} active of ${count(head.jobs)}${more}`);
+    const unknown = head.jobs - lab.jobs.size;
+    this.more.hidden = this.which === "active" || unknown <= 0;
+    say(this.more, `Older jobs: ${count(unknown)} more`);
     const keep = new Set(shown.map((job) => job.job));
     for (const [job, row] of this.rows) if (!keep.has(job)) { row.remove(); this.rows.delete(job); }
     let before = null;
