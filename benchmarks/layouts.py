@@ -16,7 +16,7 @@ from autosched import api
 from autosched.protocol import Done, Shutdown
 
 LAYOUTS = ("nchw", "nhwc", "nchwc", "auto")
-TRIALS = {"rnet": 160, "onet": 240, "shufflenet": 600, "squeezenet": 600}
+TRIALS = {"rnet": 96, "onet": 240, "shufflenet": 600, "squeezenet": 600}
 
 
 def main() -> None:

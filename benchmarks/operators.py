@@ -153,18 +153,19 @@ class Theirs:
 
 
 def told(name: str, weights: Shape, result: Shape) -> str:
-    """What an operator is called in the table: its kind, kernel and result, in whatever layout they are."""
+    """What an operator is called in the table: its kind, kernel and result, in whatever layout they are. A convolution
+    may write into a part of a larger tensor, so its weights say how many channels it has.
+    """
     lowered = name.lower()
     kind = next((kind for part, kind in KINDS.items() if part in lowered), lowered)
     channels, image = result[1:2], result[2:4]
     if len(result) == 5:
         channels = (result[1] * result[4],)
-    said = f" to {channels[0] if channels else 1}" + (f" x {'x'.join(map(str, image))}" if image else "")
     if kind == "conv":
-        kernel = weights[2:4]
-        depth = weights[1] * (weights[4] if len(weights) == 6 else 1)
-        return f"conv {'x'.join(map(str, kernel))} of {depth}{said}"
-    return kind + said
+        inside, outside = weights[4:] if len(weights) == 6 else (1, 1)
+        channels = (weights[0] * outside,)
+        kind = f"conv {'x'.join(map(str, weights[2:4]))} of {weights[1] * inside}"
+    return f"{kind} to {channels[0] if channels else 1}" + (f" x {'x'.join(map(str, image))}" if image else "")
 
 
 if __name__ == "__main__":
