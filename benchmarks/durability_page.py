@@ -90,3 +90,42 @@ def chaos(told: dict[str, Any]) -> list[str]:
             else []
         ),
     ]
+
+
+def seeds(told: dict[str, Any]) -> list[str]:
+    """Which worlds were simulated, of which builds."""
+    return [
+        "## Simulated worlds with faults",
+        "",
+        "`python benchmarks/seeds.py --seeds 100000`, besides those of `make test`; 1,000,000 before a release take",
+        "three hours on a quiet core. All invariants are checked after each event, and all jobs ended.",
+        "",
+        "| seeds | commit | events | jobs | violations |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {part['first']:,} to {part['first'] + part['seeds'] - 1:,} | {part['commit']} | {part['events']:,} |"
+            f" {part['jobs']:,} | 0 |"
+            for part in told["parts"]
+        ),
+    ]
+
+
+def fuzz(told: dict[str, Any]) -> list[str]:
+    """What hostile frames came to."""
+    return [
+        "## Hostile frames",
+        "",
+        f"`make fuzz ARGS='--seed {told['seed']}'`: mutated frames, before and after hello, on a machine that others",
+        "kept busy.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| frames | 1,000,000 | {told['frames']:,} |",
+        f"| crashes | 0 | {len(told['crashes'])} |",
+        "| processor time of the loop for one frame: mean, worst | 1 ms |"
+        f" {told['loop_mean_us']:.0f} us, {told['loop_worst_ms']:.1f} ms |",
+        "| frames that took more than 1 ms; of the first 1,000 of them, those that did so again | 0 |"
+        f" {told['slow_steps']:,}; {len(told['frames_always_slow'])} |",
+        f"| resident memory after a fifth of them, and after all | bounded | {told['rss_before_mb']:.0f} MB,"
+        f" {told['rss_after_mb']:.0f} MB |",
+    ]

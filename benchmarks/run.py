@@ -359,6 +359,8 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "restart_cost": durability_page.restart,
     "bit_flips": durability_page.flips,
     "chaos": durability_page.chaos,
+    "seeds": durability_page.seeds,
+    "fuzz": durability_page.fuzz,
     "search_quality": search_page.section,
     "search_ranking": search_page.ranking,
     "search_transfer": partial(

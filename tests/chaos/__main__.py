@@ -35,6 +35,7 @@ def main() -> int:
             folder.mkdir()
             told[part] = asyncio.run(PARTS[part](folder, plan, random.Random(args.seed)))
             told[part]["missed"] = run.missed(told[part])
+            sys.stderr.write(f"{part}: {json.dumps(told[part])}\n")  # all of it may take hours, and be cut off
     sys.stdout.write(json.dumps(told, indent=1) + "\n")
     return any(part["violations"] for part in told.values())
 

@@ -131,7 +131,7 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
         pool=queue.pool.name,
         units=len(held_by),
         free=tuple(name for name, step in held_by.items() if step is None and _may_have(state, task, name)),
-        drained=tuple((name, state.drained[name]) for name in held_by if name in state.drained),
+        drained=tuple((name, state.drained[name].reason) for name in held_by if name in state.drained),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
         ahead=next((place for place, entry in enumerate(line) if entry[1] == task.ticket), len(line)),
         first=(line[0][2], line[0][3]) if line else (task.job, task.index),

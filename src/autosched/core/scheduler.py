@@ -177,8 +177,8 @@ class Scheduler:
             case Paused(reason=reason):
                 self.state.paused = reason
                 self._ranking.dirty.update(dict.fromkeys(self.state.queues))
-            case UnitDrained(unit=unit, reason=reason, deadline_s=left_s):
-                self.state.drained[unit] = reason
+            case UnitDrained(unit=unit, deadline_s=left_s):
+                self.state.drained[unit] = event
                 if left_s is not None and unit in self.state.slots and (step := self.state.slots[unit].holder):
                     heapq.heappush(self.state.alarms, (self.state.now + left_s, step, self.state.steps[step].job))
                 leases.offer(self.state, self._ranking, unit)  # who waits for another one may now have none

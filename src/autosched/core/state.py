@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from autosched.core.estimates import Estimates
+from autosched.core.events import UnitDrained
 from autosched.core.outlook import Outlook, Totals
 from autosched.core.rules import Key
 from autosched.model import (
@@ -133,8 +134,8 @@ class State:
     queues: dict[PoolName, Queue] = field(default_factory=dict)
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
-    drained: dict[UnitName, str] = field(default_factory=dict)
-    """Units that get no steps, and why; also those that this life of the daemon does not have."""
+    drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
+    """Units that get no steps, and what made it so; also those that this life of the daemon does not have."""
     paused: str = ""
     """The same for all jobs."""
     shares_units: bool = False

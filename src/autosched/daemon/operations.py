@@ -19,7 +19,8 @@ async def operate(
             case DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s):
                 _slot(runtime, unit)
                 wanted = f"{reason} ({by})"
-                same = deadline_s is None and runtime.state.drained.get(unit) == wanted
+                before = runtime.state.drained.get(unit)
+                same = deadline_s is None and before is not None and before.reason == wanted
                 return None if same else UnitDrained(unit, wanted, by, deadline_s)
             case ReturnUnit(unit=unit):
                 if unit not in runtime.state.drained:

@@ -12,7 +12,7 @@ from autosched.core.actions import Action
 from autosched.core.events import DeadlineReached, Event, JobPruned
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.identity import Who
-from autosched.daemon.disk import database, keeper, pruning, repair, snapshot
+from autosched.daemon.disk import backups, database, keeper, pruning, repair, snapshot
 from autosched.daemon.disk.blobs import Blobs
 from autosched.daemon.disk.journal import EVENT, STEPS, Journal
 from autosched.daemon.disk.pruning import Trace, Tracing
@@ -159,7 +159,9 @@ class _Nobody:
 
 
 def prune(folder: Path, wish: Prune, who: Who) -> Pruned:
-    """The same for the state of a daemon that does not run; its lock is the caller's. Raises Damaged and others."""
+    """The same for the state of a daemon that does not run; its lock is the caller's. Raises NotFound and others."""
+
+    backups.there(database.database(folder))
 
     async def work() -> Pruned:
         repair.see_to(folder, accept_data_loss=False)

@@ -60,7 +60,7 @@ def finish(world: World) -> None:
     report = world.run()
     alive = [job for job in range(1, len(world.scenario.jobs) + 1) if job not in report.states]
     assert not alive, f"the faults have stopped, but jobs {alive} never ended"
-    away = [unit for unit, reason in world.scheduler.state.drained.items() if reason == QUARANTINE]
+    away = [unit for unit, drained in world.scheduler.state.drained.items() if drained.reason == QUARANTINE]
     assert not away, f"{away} are well, but still quarantined"
     open_steps = [span.step for span in report.spans if span.ended_at is None]
     assert not open_steps, f"steps {open_steps} were started and never ended"

@@ -25,7 +25,12 @@ class Sickness:
     """What is true, and what is believed."""
 
     def __init__(
-        self, faults: Faults, seed: int, drained: Mapping[UnitName, str], clock: Callable[[], float], later: Later
+        self,
+        faults: Faults,
+        seed: int,
+        drained: Mapping[UnitName, UnitDrained],
+        clock: Callable[[], float],
+        later: Later,
     ) -> None:
         """`drained`: as the scheduler sees it; `later`: lets something happen after so many seconds."""
         self._faults, self._drained, self._clock, self._later = faults, drained, clock, later
@@ -93,7 +98,7 @@ class Sickness:
         return UnitDrained(device, QUARANTINE, BY)
 
     def _is_probed(self, device: UnitName) -> Event | None:
-        if self._drained.get(device) != QUARANTINE:
+        if device not in self._drained or self._drained[device].reason != QUARANTINE:
             return None  # an operator has come in between
         if self.is_sick(device, self._clock()):
             self._later(self._ward.probed(device), 0, partial(self._is_probed, device))

@@ -19,7 +19,7 @@ class Lab:
 
     def __init__(self, **faults: object) -> None:
         self.now = 0.0
-        self.drained: dict[str, str] = {}
+        self.drained: dict[str, UnitDrained] = {}
         self.happened: list[tuple[float, Event]] = []
         self._due: list[tuple[float, int, Callable[[], Event | None]]] = []
         self._steps = 0
@@ -34,8 +34,8 @@ class Lab:
             if (event := happen()) is not None:
                 self.happened.append((self.now, event))
             match event:
-                case UnitDrained(unit=unit, reason=reason):
-                    self.drained[unit] = reason
+                case UnitDrained(unit=unit):
+                    self.drained[unit] = event
                 case UnitReturned(unit=unit):
                     del self.drained[unit]
         self.now = at

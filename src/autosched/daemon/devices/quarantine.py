@@ -27,8 +27,6 @@ from autosched.model import DeviceNote, UnitName
 
 log = logging.getLogger(__name__)
 
-_MARK = f"({BY})"
-"""At the end of the reason. That of an operator's drain ends with his own name."""
 SENTINEL = "autosched.client.quiet"
 SENTINEL_S = 30.0
 SAID_MAX = 200
@@ -49,7 +47,7 @@ class Unwell(Exception):
 
 def is_quarantined(state: State, unit: UnitName) -> bool:
     """Whether it was the daemon that drained it."""
-    return state.drained.get(unit, "").endswith(_MARK)
+    return unit in state.drained and state.drained[unit].by == BY
 
 
 class Quarantine:
@@ -72,7 +70,7 @@ class Quarantine:
         """Go on with those of the daemon before; after its pools are declared."""
         state = self._runtime.state
         for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
-            reason = state.drained[unit].removeprefix("quarantined: ").partition("; to be probed")[0]
+            reason = state.drained[unit].reason.removeprefix("quarantined: ").partition("; to be probed")[0]
             pause_s = self._ward.enters(unit, self._runtime.clock())
             self._watch(unit, self._until_well(unit, reason, pause_s))
 
@@ -87,7 +85,7 @@ class Quarantine:
         await self._until_well(unit, reason, pause_s)
 
     async def _say(self, unit: UnitName, reason: str, pause_s: float) -> None:
-        words = f"quarantined: {reason}; to be probed after {units.duration(pause_s)} {_MARK}"
+        words = f"quarantined: {reason}; to be probed after {units.duration(pause_s)} ({BY})"
 
         def drained() -> Event | None:
             state = self._runtime.state

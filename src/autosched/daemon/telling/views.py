@@ -183,7 +183,7 @@ def unit_views(
                 waiting=sum(state.queues[pool].waiting for pool in pools),
                 busy_ratio=timeline.busy_ratio(name, now),
                 health=health(slot, now),
-                drained=state.drained.get(name, ""),
+                drained=state.drained[name].reason if name in state.drained else "",
                 eta_s=_eta_s(state, step, now) if step is not None else None,
             )
         )

@@ -50,7 +50,8 @@ class Bench:
         return self.why(unit)
 
     def why(self, unit: str = "dev0") -> str:
-        return self.runtime.state.drained.get(unit, "")
+        drained = self.runtime.state.drained
+        return drained[unit].reason if unit in drained else ""
 
 
 def live(

@@ -1,0 +1,62 @@
+"""``python benchmarks/seeds.py --seeds 200000 [--processes 2]``: simulated worlds with faults, others each time.
+
+Goes on behind the last seed in benchmarks/results/seeds.json, and writes down there what came of it after every 5,000:
+it may run for some nights, and be stopped at any time. Ends with the first seed that fails, which is not written down.
+``python benchmarks/run.py --page-only`` writes the page.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autosched.sim.faults import attempt
+from autosched.sim.parallel import each
+
+KEPT = Path(__file__).parent / "results" / "seeds.json"
+CHUNK, SAVED = 50, 5_000
+"""Seeds that a process tries before it tells, and after which it is written down."""
+
+
+def main() -> int:
+    """Go on; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=100_000, help="how many (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="side by side (default: %(default)s)")
+    args = parser.parse_args()
+    told: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {"parts": []}
+    parts = told["parts"]
+    first = max((part["first"] + part["seeds"] for part in parts), default=0)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=KEPT.parent).strip()
+    for start in range(first, first + args.seeds, SAVED):
+        began_at, events, states = time.monotonic(), 0, Counter[str]()
+        seeds = range(start, min(start + SAVED, first + args.seeds))
+        chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+        for tried in each(partial(attempt, turn=None), chunks, args.processes):
+            if tried.failed is not None:
+                print(f"seed {tried.failed}: {tried.problem}")
+                return 1
+            events += tried.events
+            states.update(tried.states)
+        print(f"{seeds[0]} to {seeds[-1]}: {events} events in {time.monotonic() - began_at:.0f} s", flush=True)
+        add(parts, {"commit": commit, "first": start, "seeds": len(seeds), "events": events, "jobs": states.total()})
+        KEPT.write_text(json.dumps(told, indent=1) + "\n")
+    return 0
+
+
+def add(parts: list[dict[str, Any]], new: dict[str, Any]) -> None:
+    """To the last part, if it is of the same commit and this one follows it."""
+    last = parts[-1] if parts else {}
+    if last.get("commit") == new["commit"] and last["first"] + last["seeds"] == new["first"]:
+        last.update({name: last[name] + new[name] for name in ("seeds", "events", "jobs")})
+    else:
+        parts.append(new)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A daemon of another version takes over what this one began, and the other way round: with running clients of both."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import autosched
+from autosched.protocol import PROTOCOL
+from autosched.remote import Daemon
+from autosched.version import __version__
+from integration.lab import Lab, lab
+
+FORMER = "0.0.9"
+SERVING_S = 25.0
+"""Five times what is promised: the machine may be busy."""
+BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
+"""A device without cores: nothing else on this machine can disturb it, so that equal jobs find the same."""
+WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
+
+
+def change(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1, f"{path} does not say {before!r} once"
+    path.write_text(text.replace(before, after))
+
+
+@pytest.fixture
+def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with another build: of a version that spoke the protocol before, and whose state had another shape."""
+    folder = tmp_path_factory.mktemp("former")
+    package = folder / "autosched"
+    shutil.copytree(Path(autosched.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    major, minor = PROTOCOL
+    change(package / "version.py", f'"{__version__}"', f'"{FORMER}"')
+    change(package / "protocol/basics.py", f"PROTOCOL = ({major}, {minor})", f"PROTOCOL = ({major}, {minor - 1})")
+    field = "    rounds_seen: int = 0\n"
+    change(package / "core/state.py", field, f'{field}    mood: str = "good"\n')
+    return folder
+
+
+def told(there: Lab) -> tuple[str, list[str]]:
+    """The version that serves, and how the steps ended."""
+
+    async def ask() -> tuple[str, list[str]]:
+        daemon = await Daemon.connect(there.address)
+        try:
+            return (await daemon.info()).version, [span.outcome for span in await daemon.spans()]
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def made(log: Path) -> list[tuple[int, str]]:
+    """What the clients themselves say that they have done."""
+    return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
+
+
+def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = {FORMER: str(former), __version__: os.environ.get("PYTHONPATH", "")}
+    log, gaps_s = tmp_path / "steps", []
+    monkeypatch.setenv("PYTHONPATH", builds[FORMER])
+    with lab(tmp_path, BOARD) as there:
+        job = there.submit(**WORDS, log=str(log))
+        pids = set[int]()
+        for trials, version in ((2, __version__), (8, FORMER), (12, __version__)):
+            there.wait(job, until="trials", trials=trials)
+            assert told(there)[0] != version
+            pids.update(there.clients(job))
+            snapshot = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(tmp_path)]
+            subprocess.run(snapshot, check=True, timeout=60)
+            monkeypatch.setenv("PYTHONPATH", builds[version])
+            began_at = time.monotonic()
+            there.end(signal.SIGTERM)
+            there.start(BOARD)
+            gaps_s.append(time.monotonic() - began_at)
+            assert told(there)[0] == version
+        assert there.wait(job).state == "done"
+        assert len(pids) == 1, "the client is the first one, of the former version, to the end"
+        assert set(told(there)[1]) == {"done"}, "not even an order was lost"
+        other = there.submit(**WORDS, log=str(tmp_path / "undisturbed"))
+        assert there.wait(other).state == "done"
+        found = [[(r.trial, r.candidate, r.latency_s) for r in there.records(one)] for one in (job, other)]
+        assert found[0] == found[1]
+        assert made(log) == made(tmp_path / "undisturbed")
+    assert max(gaps_s) < SERVING_S
+    passed_over = (tmp_path / "daemon.log").read_text().count("another version of autosched made it")
+    assert passed_over >= 3, "each of them replays everything: the other's state has another shape"
