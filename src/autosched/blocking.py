@@ -5,6 +5,7 @@ Importing asyncio and building a loop costs more than a whole listing may; a soc
 
 import socket
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from msgspec import Struct
 from autosched import address as addresses
 from autosched.address import UNIX
 from autosched.errors import DaemonUnreachable, Refused
-from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome
+from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome, wire_name
 from autosched.version import __version__
 from autosched.wire import Answer, Closing, Peer, result_of
 
@@ -25,10 +26,12 @@ TIMEOUT_S = 10.0
 class Caller:
     """One open connection as a user. `with Caller(address) as daemon: daemon.call(ListJobs(), JobList)`."""
 
-    def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Connect and say hello. Raises DaemonUnreachable."""
+    def __init__(
+        self, address: str, *, timeout_s: float = TIMEOUT_S, told: Callable[[str], None] | None = None
+    ) -> None:
+        """Connect and say hello. `told` hears of each question. Raises DaemonUnreachable."""
         self.address = address
-        self._timeout_s = timeout_s
+        self._timeout_s, self._told = timeout_s, told
         self._peer = Peer({}, FRAME_BYTES)
         self._socket = _connect(address, timeout_s)
         try:

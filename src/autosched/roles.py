@@ -30,6 +30,7 @@ LEAST: dict[type[Method], Role] = {
     protocol.ExplainJob: Role.VIEWER,
     protocol.GetPolicy: Role.VIEWER,
     protocol.ListDevices: Role.VIEWER,
+    protocol.ListNews: Role.VIEWER,
     protocol.ListSpans: Role.VIEWER,
     protocol.ListPoison: Role.VIEWER,
     protocol.ListArtifacts: Role.VIEWER,

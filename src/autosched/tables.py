@@ -115,7 +115,7 @@ def wanted(view: JobView) -> str:
 JOBS = (
     Column("JOB", lambda job: str(job.job), right=True),
     Column("MODEL", lambda job: job.name, least=8),
-    Column("TARGET", lambda job: target(job.target), least=6),
+    Column("TARGET", lambda job: job.device if job.target == "auto" else target(job.target), least=6),
     Column("STATE", lambda job: job.doing or job.state),
     Column("TRIALS", _trials, right=True),
     Column("BEST", lambda job: units.latency(job.estimate_s).replace(" ", ""), right=True),
@@ -286,6 +286,12 @@ STALLS = (
     Column("WHEN", lambda stall: _when(stall.at)),
     Column("STALLED", _stalled, right=True),
     Column("WHERE", lambda stall: stall.where, least=20),
+)
+
+
+NEWS = (
+    Column("WHEN", lambda news: _when(news.at)),
+    Column("WHAT", lambda news: news.text, least=20),
 )
 
 

@@ -23,7 +23,9 @@ COMMANDS = {
     "cancel": "listings:cancel",
     "explain": "listings:explain",
     "devices": "listings:devices",
+    "device": "device:device",
     "gantt": "gantt:show",
+    "plot": "plot:plot",
     "queue": "listings:queue",
     "set": "operator:set",
     "hold": "operator:hold",
@@ -58,6 +60,8 @@ COMMANDS = {
     "completion": "manual:completion",
     "man": "manual:man",
 }
+MEANT = {"token": "key new ROLE", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
+"""What people type who come from elsewhere."""
 INTERRUPTED = 130
 
 
@@ -84,7 +88,7 @@ class Commands(click.Group):
         import difflib
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            near = [MEANT[args[0]]] if args[0] in MEANT else difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f"Did you mean: autosched {near[0]}" if near else "See what there is: autosched --help"
             ctx.fail(f"there is no command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
@@ -98,16 +102,17 @@ class Commands(click.Group):
     help="The daemon: unix:/path/to/socket or tcp://HOST:PORT or tls://HOST:PORT. Default: this user's own daemon.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results only: no hints, no progress. Errors stay.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what the daemon is asked, and of errors whence they came.")
 @click.option("--color/--no-color", "colour", default=None, help="Colours: on terminals, unless NO_COLOR.")
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context
-def autosched(ctx: click.Context, host: str | None, quiet: bool, colour: bool | None) -> None:
+def autosched(ctx: click.Context, host: str | None, quiet: bool, verbose: bool, colour: bool | None) -> None:
     """Tune neural networks: several at once, without one disturbing another's measurements.
 
     First steps: `autosched doctor`, `autosched demo`, `autosched tune MODEL.onnx`.
     """
     ctx.obj = host
-    output.quiet, output.colour = quiet, colour
+    output.quiet, output.verbose, output.colour = quiet, verbose, colour
 
 
 def run(words: Sequence[str]) -> int:
@@ -124,6 +129,10 @@ def run(words: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except AutoschedError as error:
+        if output.verbose:
+            import traceback
+
+            complain("".join(traceback.format_exception(error)).rstrip())
         complain(f"autosched: {error}")
         return error.exit_code
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         raise RequestError(f"--last: {error}") from None
     with caller(host) as daemon:
         names = [unit.unit for unit in daemon.call(ListDevices(), UnitList).units]
-        spans, now = _since(daemon, seconds)
+        spans, now = steps_since(daemon, seconds)
     if file is not None:
         try:
             file.write_bytes(trace(spans, now, names))
@@ -49,7 +49,7 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         data(line)
 
 
-def _since(daemon: Caller, seconds: float) -> tuple[list[Span], float]:
+def steps_since(daemon: Caller, seconds: float) -> tuple[list[Span], float]:
     """The steps of the last so many seconds, and the daemon's time; asked for from the end."""
     after = daemon.call(Info(), DaemonInfo).steps_started
     while True:

@@ -10,6 +10,7 @@ import msgspec
 
 from autosched import address, tables, units
 from autosched.blocking import TIMEOUT_S, Caller
+from autosched.cli import output
 from autosched.cli.output import (
     bold,
     complain,
@@ -50,7 +51,8 @@ from autosched.selectors import MANY, answered, labels, select, select_one
 
 def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:
     """A connection to the daemon that is meant."""
-    return Caller(address.named(host) or address.default(), timeout_s=timeout_s)
+    told = complain if output.verbose else None
+    return Caller(address.named(host) or address.default(), timeout_s=timeout_s, told=told)
 
 
 def chosen(daemon: Caller, which: Iterable[str], *, active: bool = False) -> list[int]:

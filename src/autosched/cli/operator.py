@@ -3,14 +3,16 @@
 from collections.abc import Callable
 
 import click
+from msgspec.structs import replace
 
 from autosched import tables, units
 from autosched.blocking import Caller
 from autosched.cli.listings import caller, chosen, dry_run_option, seconds_of
 from autosched.cli.output import complain, data, document, document_option, say
-from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.errors import AutoschedError, DaemonUnreachable, Refused
 from autosched.model import JobState
 from autosched.protocol import (
+    CancelJob,
     ConfirmReload,
     Done,
     DrainUnit,
@@ -26,6 +28,8 @@ from autosched.protocol import (
     Resume,
     ReturnUnit,
     SetJob,
+    Submit,
+    Submitted,
     UnitList,
     Wishes,
 )
@@ -54,7 +58,7 @@ def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobVi
 
 
 @click.command(epilog=MANY)
-@click.argument("which", metavar="JOB...", nargs=-1, required=True)
+@click.argument("words", metavar="JOB... [target=TARGET]", nargs=-1, required=True)
 @click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher goes first, -100 to 100.")
 @click.option(
     "--deadline",
@@ -65,12 +69,21 @@ def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobVi
 )
 @dry_run_option
 @click.pass_obj
-def set(host: str | None, which: tuple[str, ...], priority: int | None, deadline_s: float | None, dry_run: bool) -> int:
-    """Want jobs sooner or later than they were wanted when they were submitted."""
-    if priority is None and deadline_s is None:
-        raise click.UsageError("nothing to set. Give --priority N or --deadline TIME, for example --priority 5")
+def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline_s: float | None, dry_run: bool) -> int:
+    """Want jobs sooner or later than they were wanted when they were submitted, or for another target.
+
+    Another target is another search: a job with target=TARGET or device=KIND takes the place of the one that is named.
+    """
+    which = tuple(word for word in words if not word.startswith(("target=", "device=")))
+    place = dict(word.split("=", 1) for word in words if word not in which)
+    if not which or (priority is None and deadline_s is None and not place):
+        raise click.UsageError("nothing to set. Name jobs, and --priority N, --deadline TIME or target=TARGET")
+    if place and (priority is not None or deadline_s is not None):
+        raise click.UsageError("set the target first, then the others of the job that takes its place")
 
     def change(daemon: Caller, view: JobView) -> str:
+        if place:
+            return _replaced(daemon, view, place.get("target", view.target), place.get("device"))
         was = daemon.call(SetJob(job=view.job, priority=priority, deadline_s=deadline_s), Wishes)
         parts = [] if priority is None else [f"priority {priority}, was {was.priority}"]
         if deadline_s is not None:
@@ -81,6 +94,19 @@ def set(host: str | None, which: tuple[str, ...], priority: int | None, deadline
 
     with caller(host) as daemon:
         return each(daemon, which, change, dry_run=dry_run)
+
+
+def _replaced(daemon: Caller, view: JobView, target: str, device: str | None) -> str:
+    """Submit it again for another target, as `submit -t` would, and cancel it."""
+    from autosched.cli.tune import DEVICE, placed
+
+    if JobState(view.state).ended or view.spec is None:
+        raise Refused(f"job {view.job} has ended. Tune it again:  autosched submit MODEL -t {target}")
+    wanted, kind = placed(target, device or DEVICE, daemon.call(ListDevices(), UnitList).units)
+    made = daemon.call(Submit(spec=replace(view.spec, target=wanted, device=kind)), Submitted)
+    daemon.call(CancelJob(job=view.job), Done)
+    token = f", with the token {made.token}" if made.token else ""
+    return f"job {made.job} takes the place of job {view.job}{token}. Follow it:  autosched attach {made.job}"
 
 
 @click.command(epilog=MANY)

@@ -94,6 +94,8 @@ def data(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+verbose = False
+"""Whether it is told what the daemon is asked, and of an error whence it came."""
 quiet = False
 """Whether only results and errors are printed."""
 colour: bool | None = None

@@ -1,7 +1,7 @@
 """Commands that run a job: tune, submit, attach, compile."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,14 +14,17 @@ from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import progress
+from autosched.config import DEVICE_POOL
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
-from autosched.protocol import JobList, JobView, ListJobs, Submitted
+from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.remote import Daemon, off_devices
 from autosched.selectors import answered_async, labels, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+DEVICE = "cpu"
+"""What is measured on when nobody says."""
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 INTERRUPTED = 130
 RECONNECT_TRIES = 5
@@ -54,6 +57,14 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
 def labels_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """ "team=vision" becomes {"team": "vision"}."""
     return labels(values)
+
+
+def placed(target: str, device: str, lab: Sequence[UnitView]) -> tuple[str, str]:
+    """Target and device of a job: a target that is a kind of device means that device, and what it is itself."""
+    kinds = {pool.removeprefix(DEVICE_POOL) for unit in lab for pool in unit.pools if pool.startswith(DEVICE_POOL)}
+    if target in kinds and device in (target, DEVICE):
+        return "auto", target
+    return target, device
 
 
 def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
@@ -96,12 +107,14 @@ shape_option = click.option(
 )  # fmt: skip
 _SETTINGS = (
     shape_option,
-    click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.'),
-    click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on: autosched devices"),
+    click.option("--device", default=DEVICE, show_default=True, help="Kind of device to tune on: autosched devices"),
     click.option(
         "--trials", type=int, callback=trials_of, metavar="N", help="For the whole network. Default: the backend's."
     ),
-    click.option("--backend", default=DEFAULT_BACKEND, show_default=True, help="What searches and compiles."),
+    click.option(
+        "--backend", default=DEFAULT_BACKEND, envvar="AUTOSCHED_BACKEND", show_default=True,
+        help="What searches and compiles. AUTOSCHED_BACKEND says what is usual for you.",
+    ),
     click.option(
         "--layout", type=click.Choice(LAYOUTS),
         help="Of the convolutions, for backends on TVM; auto tunes each in several. Default: the backend's.",
@@ -137,8 +150,12 @@ def settings_options(command: F) -> F:
     return command
 
 
+_TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, for what that is itself'
+
+
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
+@click.option("-t", "--target", default="auto", show_default=True, help=f"{_TARGET}.")
 @settings_options
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: ./MODEL-tuned"
@@ -147,8 +164,8 @@ def settings_options(command: F) -> F:
 @policy_options("in the private daemon")
 @click.pass_obj
 def tune(
-    host: str | None, /, model: Path, output: Path | None, detach: bool, policy: str | None, goal: Goal | None,
-    **words: Any,
+    host: str | None, /, model: Path, target: str, output: Path | None, detach: bool, policy: str | None,
+    goal: Goal | None, **words: Any,
 ) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
@@ -157,11 +174,13 @@ def tune(
     """
     net = api.load_model(model, words.pop("shapes"))
     folder = results.prepare(output or Path(f"{net.name}-tuned"))
-    settings = Settings(options=with_layout(words.pop("options"), words.pop("layout")), output=folder, **words)
+    options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
 
     async def begin() -> JobId:
         async with connected(host, told=say, serve=serve_words(policy, goal)) as daemon:
             await _check_policy(daemon, policy, goal)
+            wanted, kind = placed(target, device, await daemon.units())
+            settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
             return await api.submit(daemon, net, settings, _uploading())
 
     job = _interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
@@ -189,6 +208,10 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 
 @click.command()
 @click.argument("models", type=click.Path(path_type=Path), metavar="MODEL...", nargs=-1, required=True)
+@click.option(
+    "-t", "--target", "targets", multiple=True, default=("auto",), show_default=True,
+    help=f"{_TARGET}. Repeatable: a job for each model and target.",
+)  # fmt: skip
 @settings_options
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."
@@ -197,22 +220,28 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 @format_option
 @click.pass_obj
 def submit(
-    host: str | None, /, models: tuple[Path, ...], output: Path | None, external: bool, style: str, **words: Any
-) -> None:
+    host: str | None, /, models: tuple[Path, ...], targets: tuple[str, ...], output: Path | None, external: bool,
+    style: str, **words: Any,
+) -> None:  # fmt: skip
     """Hand over one or more models to be tuned at the same time, and return at once."""
     shapes, options = words.pop("shapes"), with_layout(words.pop("options"), words.pop("layout"))
-    nets = [api.load_model(model, shapes) for model in models]
+    loaded = [api.load_model(model, shapes) for model in models]
+    nets, device = [net for net in loaded for _ in targets], words.pop("device")
     parent = (output or Path()).absolute()
 
     async def hand_over() -> list[Submitted]:
         async with connected(host, start=False) as daemon:
-            accepted = []
-            for net in nets:
-                settings = Settings(options=options, output=parent / f"{net.name}-tuned", **words)
-                spec = settings.spec(net, await daemon.upload(net.path, _uploading()))
-                accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))
-                if style == "id":
-                    data(str(accepted[-1].job))
+            accepted, lab = [], await daemon.units()
+            for net in loaded:
+                sha256 = await daemon.upload(net.path, _uploading())
+                for target in targets:
+                    folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{api.as_name(target)}-tuned"
+                    wanted, kind = placed(target, device, lab)
+                    settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
+                    spec = settings.spec(net, sha256)
+                    accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))
+                    if style == "id":
+                        data(str(accepted[-1].job))
             return accepted
 
     accepted = asyncio.run(hand_over())

@@ -52,7 +52,6 @@ from autosched.daemon.telling.curves import Curves
 from autosched.daemon.telling.happenings import LoopStalled
 from autosched.daemon.telling.headline import Headline
 from autosched.daemon.telling.pulse import NOTICED_S, Pulse
-from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.tally import Tally
 from autosched.daemon.telling.usage import Usage
 from autosched.daemon.web.listener import Listener
@@ -244,7 +243,7 @@ class Daemon:
     def _watch(self, services: Services) -> Shown:
         """Who counts and remembers what happens, for whoever looks at it."""
         runtime, tally = services.runtime, Tally()
-        usage, curves, recent = Usage(lambda: runtime.state), Curves(services.ledger), Recent()
+        usage, curves, recent = Usage(lambda: runtime.state), Curves(services.ledger), services.recent
         for take in (tally.take, usage.take, curves.take, recent.take):
             runtime.stream.attach(take)
         return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)

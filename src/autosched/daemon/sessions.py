@@ -36,10 +36,11 @@ from autosched.daemon.telling import inside
 from autosched.daemon.telling.happenings import SubmissionRefused
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.pulse import Pulse
+from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
-from autosched.model import JobId, JobSpec, encode
+from autosched.model import JobId, JobSpec, UnitName, encode
 from autosched.protocol import (
     FRAME_BYTES,
     USER_METHODS,
@@ -71,11 +72,13 @@ from autosched.protocol import (
     ListDevices,
     ListJobs,
     ListLoopTasks,
+    ListNews,
     ListPoison,
     ListQueues,
     ListSpans,
     ListStalls,
     Method,
+    NewsList,
     Pause,
     PoisonList,
     PolicyView,
@@ -128,6 +131,7 @@ class Services(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     page: str = ""
     """Where browsers look."""
+    recent: Recent = msgspec.field(default_factory=Recent)
 
     @property
     def config(self) -> Config:
@@ -196,6 +200,8 @@ class UserSession:
             case ListDevices():
                 runtime, health = self._runtime, self._services.guard.health
                 return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
+            case ListNews(unit=unit, limit=limit):
+                return NewsList(self._services.recent.of(self._unit(unit), limit))
             case DrainUnit() | ReturnUnit() | FreeUnit() | Pause() | Resume():
                 return await operate(method, self._who.name, self._runtime, self._services.clients)
             case ListPoison(limit=limit, before=before):
@@ -237,6 +243,11 @@ class UserSession:
         """Whether it was pruned; its records may be there still."""
         state = self._runtime.state
         return 0 < job <= state.last_job and job not in state.jobs
+
+    def _unit(self, name: UnitName) -> UnitName:
+        if name not in self._runtime.state.slots:
+            raise NotFound(f"no lane or device is named {name!r}. See which there are: autosched devices")
+        return name
 
     def _own_job(self, job: JobId) -> Job:
         """A job that this user may change: his own, or as an operator any. That of nobody belongs to all."""

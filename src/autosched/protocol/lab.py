@@ -138,6 +138,28 @@ class FreeUnit(Method, frozen=True):
     unit: Name
 
 
+class News(Struct, frozen=True):
+    """Something out of the ordinary."""
+
+    at: str
+    """Wall time, ISO 8601."""
+    text: str
+
+
+class NewsList(Struct, frozen=True):
+    """Newest last."""
+
+    news: tuple[News, ...]
+
+
+class ListNews(Method, frozen=True):
+    """What happened on a lane or device since the daemon started, without steps that went well."""
+
+    result = NewsList
+    unit: Name
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class Pause(Method, frozen=True):
     """Start no steps of any job; those that run go on. It stays so over restarts."""
 

@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
 from autosched import units
+from autosched.curve import curve as curve_lines
 from autosched.errors import AutoschedError
 from autosched.gantt import ansi
 from autosched.model import JobId, JobState
@@ -159,7 +160,7 @@ class Top(App[None]):
             until = look.now if job.ended_at is None else job.ended_at
             head = f"job {job.job} {job.name}: {units.latency(job.estimate_s)}{gain(job)}"
             size = curve.content_size
-            lines = [head, *panels.curve(points, until, max(20, size.width), max(2, size.height - 1))]
+            lines = [head, *curve_lines(points, until, max(20, size.width), max(2, size.height - 1))]
             self._put("curve", Text("\n".join(lines), no_wrap=True))
         last = list(self._watch.news)[-max(1, news.content_size.height) :]
         ago = [f"{units.duration(look.now - at):>6}  {words}" for at, words in last]

@@ -10,8 +10,6 @@ from autosched.top.watch import Look
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 8), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""
-EIGHTHS = " ▁▂▃▄▅▆▇█"
-LABEL_WIDTH = 9
 NOTHING_YET = """\
 Nothing was ever submitted to this daemon. Try, in another terminal:
 
@@ -94,28 +92,3 @@ def job_cells(job: JobView, width: int) -> tuple[str, ...]:
     return tuple(
         cell if len(cell) <= size else f"{cell[: size - 1]}…" for cell, size in zip(cells, widths, strict=True)
     )
-
-
-def curve(points: Sequence[tuple[float, float]], now: float, width: int, height: int) -> list[str]:
-    """Best latency over time, a step function, from its first point until now."""
-    if not points:
-        return ["no candidate was measured yet"]
-    first, best = points[0][1], min(value for _, value in points)
-    lowest, highest = best, max(value for _, value in points)
-    cells, start = max(1, width - LABEL_WIDTH), points[0][0]
-    values, at = [], 0
-    for cell in range(cells):
-        until = start + (cell + 1) / cells * max(now - start, 1e-9)
-        while at + 1 < len(points) and points[at + 1][0] <= until:
-            at += 1
-        values.append(points[at][1])
-    steps = (len(EIGHTHS) - 1) * height
-    spread = highest - lowest
-    levels = [1 + round((value - lowest) / (spread or 1.0) * (steps - 1)) for value in values]
-    lines = []
-    for row in range(height):
-        below = (height - 1 - row) * (len(EIGHTHS) - 1)
-        label = units.latency(first) if row == 0 and spread else units.latency(best) if row == height - 1 else ""
-        bar = "".join(EIGHTHS[min(max(level - below, 0), len(EIGHTHS) - 1)] for level in levels)
-        lines.append(f"{label:>{LABEL_WIDTH - 1}} {bar}")
-    return lines

@@ -5,6 +5,7 @@ from collections import deque
 import msgspec
 import pytest
 
+from autosched.curve import axis, curve
 from autosched.model import JobFailure
 from autosched.protocol import DaemonInfo, JobView, Span, UnitView
 from autosched.top import panels
@@ -89,7 +90,7 @@ def test_a_failed_job_says_why() -> None:
 
 @pytest.mark.parametrize("height", [1, 3, 5])
 def test_a_curve_falls_from_the_first_to_the_best(height: int) -> None:
-    lines = panels.curve([(0.0, 0.010), (50.0, 0.004)], 100.0, 49, height)
+    lines = curve([(0.0, 0.010), (50.0, 0.004)], 100.0, 49, height)
     assert len(lines) == height
     bars = [line[panels.LABEL_WIDTH :] for line in lines]
     assert {bar[:19] for bar in bars} == {"█" * 19}
@@ -101,7 +102,7 @@ def test_a_curve_falls_from_the_first_to_the_best(height: int) -> None:
 
 
 def test_a_curve_without_points_says_so() -> None:
-    assert panels.curve([], 1.0, 40, 4) == ["no candidate was measured yet"]
+    assert curve([], 1.0, 40, 4) == ["no candidate was measured yet"]
 
 
 # News -----------------------------------------------------------------------------------------------------------------
@@ -160,3 +161,10 @@ def test_the_plain_view_fits_the_screen() -> None:
     assert "autosched[tui]" in lines[-1]
     watch.last = look()
     assert "autosched tune MODEL.onnx" in frame(watch, 80, 24).plain
+
+
+def test_a_curve_without_blocks_and_its_axis() -> None:
+    lines = curve([(0.0, 0.010), (50.0, 0.004)], 100.0, 29, 2, unicode=False)
+    assert {letter for line in lines for letter in line[9:]} == {"#", " ", "."}
+    assert axis(0.0, 100.0, 39).split() == ["0s", "50s", "1m40s"]
+    assert len(axis(0.0, 100.0, 39)) == 39

@@ -97,6 +97,13 @@ async def _devices(ask: Ask, line: Line) -> Said:
     return Said("", tables.table(tables.DEVICES, found), "devices", found)
 
 
+async def _log(ask: Ask, line: Line) -> Said:
+    unit = _one(line, "one unit, see: devices")
+    found = (await _call(ask, p.ListNews(unit=unit), p.NewsList)).news
+    first = "" if found else "nothing out of the ordinary happened there since the daemon started"
+    return Said(first, tables.table(tables.NEWS, found) if found else [], "news", found)
+
+
 async def _queue(ask: Ask, line: Line) -> Said:
     found = (await _call(ask, p.ListQueues(), p.QueueList)).queues
     return Said("", tables.table(tables.QUEUES, found), "queues", found)
@@ -286,6 +293,7 @@ COMMANDS: dict[str, Command] = {
     "jobs": Command("jobs [state=WORD] [name=WORD] [LABEL=WORD]", "jobs, the newest last", _jobs),
     "job": Command("job JOB", "one job and its tasks", _job),
     "devices": Command("devices", "lanes and devices: who holds them, until when", _devices),
+    "log": Command("log UNIT", "what went wrong on a lane or device lately", _log),
     "queue": Command("queue", "who waits for which pool, who is next", _queue),
     "why": Command("why JOB|UNIT", "why it waits, for what; or does nothing", _why),
     "audit": Command("audit [N]", "the last commands that changed something", _audit),

@@ -1,0 +1,31 @@
+"""`autosched device log`: what happened on a lane or device lately."""
+
+import click
+
+from autosched import tables
+from autosched.cli.listings import caller
+from autosched.cli.output import data, listing_option, say, show
+from autosched.protocol import ListDevices, ListNews, NewsList, UnitList
+
+
+@click.group()
+def device() -> None:
+    """Look at one lane or device."""
+
+
+@device.command()
+@click.argument("unit", metavar="UNIT")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many, the last.")
+@listing_option
+@click.pass_obj
+def log(host: str | None, unit: str, limit: int, style: str) -> None:
+    """List what went wrong on a lane or device since the daemon started, and who drained it and why."""
+    with caller(host) as daemon:
+        found = daemon.call(ListNews(unit=unit, limit=limit), NewsList).news
+        there = next((one for one in daemon.call(ListDevices(), UnitList).units if one.unit == unit), None)
+    if there is not None and style in ("table", "wide"):
+        for line in tables.unit_facts(there):
+            data(f" {line}")
+    if not found and style in ("table", "wide"):
+        return say(f"Nothing out of the ordinary happened on {unit}. What ran:  autosched gantt --last 1h")
+    show(style, "news", tables.NEWS, found, id=lambda one: one.at)

@@ -1,0 +1,55 @@
+"""`autosched plot`: how the best latency of a job fell, in the terminal."""
+
+import shutil
+import sys
+
+import click
+
+from autosched import units
+from autosched.blocking import Caller
+from autosched.cli.gantt import steps_since
+from autosched.cli.listings import caller, the_job
+from autosched.cli.output import WIDTH, data, document, document_option, say
+from autosched.curve import axis, curve
+from autosched.gantt import speaks_unicode
+from autosched.model import JobId, Record
+from autosched.protocol import GetJob, GetRecords, JobView, RecordPage
+
+HEIGHT = 10
+
+
+@click.command()
+@click.argument("which", metavar="JOB")
+@document_option
+@click.pass_obj
+def plot(host: str | None, which: str, style: str) -> None:
+    """Show how the best latency of a job fell: the estimate for the whole network against time."""
+    from autosched import report
+
+    with caller(host) as daemon:
+        job = daemon.call(GetJob(job=the_job(daemon, which)), JobView)
+        records = _records(daemon, job.job)
+        spans, _ = steps_since(daemon, job.now - job.submitted_at)
+    points = report.gather(job, None, records, spans).estimates
+    if style == "json":
+        return document("estimates", points)
+    if not points:
+        return say(f"Job {job.job} has no estimate yet: not every task was measured. See:  autosched job {job.job}")
+    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, 2 * WIDTH) if sys.stdout.isatty() else WIDTH
+    until_s = (job.now if job.ended_at is None else job.ended_at) - job.submitted_at
+    gained = units.ratio(points[0].best_s / points[-1].best_s)
+    data(f" job {job.job} {job.name}: best latency, {gained} faster after {units.count(job.trials, 'trial')}")
+    pairs = [(point.at_s, point.best_s) for point in points]
+    for line in curve(pairs, until_s, width, HEIGHT, unicode=speaks_unicode(sys.stdout.encoding)):
+        data(line.rstrip())
+    data(axis(points[0].at_s, until_s, width))
+    return say(f" Where its time goes:  autosched job {job.job}")
+
+
+def _records(daemon: Caller, job: JobId) -> list[Record]:
+    records: list[Record] = []
+    while True:
+        page = daemon.call(GetRecords(job=job, after=len(records)), RecordPage)
+        records += page.records
+        if not page.more or not page.records:
+            return records

@@ -1,0 +1,45 @@
+"""How the best latency fell, for a terminal: a step function in blocks."""
+
+from collections.abc import Sequence
+
+from autosched import units
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+LETTERS = " .:#"
+LABEL_WIDTH = 9
+
+
+def curve(
+    points: Sequence[tuple[float, float]], now: float, width: int, height: int, *, unicode: bool = True
+) -> list[str]:
+    """Lines of at most `width` characters. `points`: from when on which latency was the best, seconds; until `now`."""
+    if not points:
+        return ["no candidate was measured yet"]
+    shades = EIGHTHS if unicode else LETTERS
+    first, best = points[0][1], min(value for _, value in points)
+    lowest, highest = best, max(value for _, value in points)
+    cells, start = max(1, width - LABEL_WIDTH), points[0][0]
+    values, at = [], 0
+    for cell in range(cells):
+        until = start + (cell + 1) / cells * max(now - start, 1e-9)
+        while at + 1 < len(points) and points[at + 1][0] <= until:
+            at += 1
+        values.append(points[at][1])
+    steps = (len(shades) - 1) * height
+    spread = highest - lowest
+    levels = [1 + round((value - lowest) / (spread or 1.0) * (steps - 1)) for value in values]
+    lines = []
+    for row in range(height):
+        below = (height - 1 - row) * (len(shades) - 1)
+        label = units.latency(first) if row == 0 and spread else units.latency(best) if row == height - 1 else ""
+        bar = "".join(shades[min(max(level - below, 0), len(shades) - 1)] for level in levels)
+        lines.append(f"{label:>{LABEL_WIDTH - 1}} {bar}")
+    return lines
+
+
+def axis(from_s: float, until_s: float, width: int) -> str:
+    """The line below: times at both ends and in the middle."""
+    cells = max(1, width - LABEL_WIDTH)
+    middle = units.duration((from_s + until_s) / 2)
+    left = f"{units.duration(from_s):<{max(1, (cells - len(middle)) // 2)}}{middle}"
+    return f"{'':{LABEL_WIDTH}}{left}{units.duration(until_s):>{max(1, cells - len(left))}}"
