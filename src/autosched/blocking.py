@@ -83,6 +83,9 @@ class Caller:
             ) from None
         except OSError as error:
             raise unreachable(self.address, error) from None
+        if self._told is not None:
+            took_ms = 1e3 * (time.monotonic() - deadline_at + self._timeout_s)
+            self._told(f"{wire_name(type(method))}: {len(frame)} bytes to {self.address}, answered in {took_ms:.1f} ms")
         return result_of(message, kind)
 
     def __enter__(self) -> "Caller":

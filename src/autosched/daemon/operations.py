@@ -17,14 +17,14 @@ async def operate(
     def changed() -> Event | None:
         match method:
             case DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s):
-                _slot(runtime, unit)
+                slot_of(runtime, unit)
                 wanted = f"{reason} ({by})"
                 before = runtime.state.drained.get(unit)
                 same = deadline_s is None and before is not None and before.reason == wanted
                 return None if same else UnitDrained(unit, wanted, by, deadline_s)
             case ReturnUnit(unit=unit):
                 if unit not in runtime.state.drained:
-                    _slot(runtime, unit)
+                    slot_of(runtime, unit)
                     raise Refused(f"{unit} is not drained: it gets steps. See:  autosched devices")
                 return UnitReturned(unit, by)
             case FreeUnit(unit=unit):
@@ -71,7 +71,7 @@ async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtim
     return before if isinstance(method, SetJob) else Done()
 
 
-def _slot(runtime: Runtime, unit: UnitName) -> Slot:
+def slot_of(runtime: Runtime, unit: UnitName) -> Slot:
     slots = runtime.state.slots
     if unit not in slots:
         raise NotFound(f"there is no unit {unit!r}; there are: {', '.join(slots)}")
@@ -80,7 +80,7 @@ def _slot(runtime: Runtime, unit: UnitName) -> Slot:
 
 def _give_up(runtime: Runtime, clients: Clients, unit: UnitName, by: str) -> None:
     """The client of whoever holds the unit is as good as dead; one on this machine is killed, to be sure."""
-    holder = _slot(runtime, unit).holder
+    holder = slot_of(runtime, unit).holder
     if holder is None:
         raise Refused(f"nothing holds {unit}")
     clients.give_up(runtime.state.steps[holder].job, f"{by} said that nothing of it runs on {unit} any more")

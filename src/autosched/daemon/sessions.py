@@ -28,7 +28,7 @@ from autosched.daemon.devices.verdicts import Verdicts
 from autosched.daemon.disk.blobs import Blobs
 from autosched.daemon.disk.store import Store
 from autosched.daemon.farewell import wind_down
-from autosched.daemon.operations import alter, operate
+from autosched.daemon.operations import alter, operate, slot_of
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
@@ -40,7 +40,7 @@ from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
 from autosched.link import Link
-from autosched.model import JobId, JobSpec, UnitName, encode
+from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
     USER_METHODS,
@@ -201,7 +201,7 @@ class UserSession:
                 runtime, health = self._runtime, self._services.guard.health
                 return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
             case ListNews(unit=unit, limit=limit):
-                return NewsList(self._services.recent.of(self._unit(unit), limit))
+                return NewsList(self._services.recent.of(slot_of(self._runtime, unit).unit.name, limit))
             case DrainUnit() | ReturnUnit() | FreeUnit() | Pause() | Resume():
                 return await operate(method, self._who.name, self._runtime, self._services.clients)
             case ListPoison(limit=limit, before=before):
@@ -243,11 +243,6 @@ class UserSession:
         """Whether it was pruned; its records may be there still."""
         state = self._runtime.state
         return 0 < job <= state.last_job and job not in state.jobs
-
-    def _unit(self, name: UnitName) -> UnitName:
-        if name not in self._runtime.state.slots:
-            raise NotFound(f"no lane or device is named {name!r}. See which there are: autosched devices")
-        return name
 
     def _own_job(self, job: JobId) -> Job:
         """A job that this user may change: his own, or as an operator any. That of nobody belongs to all."""

@@ -18,6 +18,7 @@ from autosched.cli import output
 from autosched.cli.app import COMMANDS, Commands, autosched, run
 from autosched.cli.wait import TIMED_OUT
 from autosched.errors import NotFound, Refused
+from autosched.model import JobSpec
 from autosched.protocol import (
     AuditEntry,
     AuditList,
@@ -42,6 +43,8 @@ from autosched.protocol import (
     SettingChange,
     Stall,
     StallList,
+    Submit,
+    Submitted,
     UnitList,
     UnitView,
     Wishes,
@@ -90,6 +93,9 @@ class Fake:
             case Reload():
                 self.changed.append(method)
                 return Reloaded("a.toml", (SettingChange("limits.jobs_active_max", "1", "2", False),), method.timeout_s)
+            case Submit():
+                self.changed.append(method)
+                return Submitted(4)
             case SetJob():
                 self.changed.append(method)
                 return Wishes(0, None)
@@ -333,3 +339,23 @@ print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy")
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_verbose_says_what_the_daemon_is_asked_and_of_errors_whence_they_came(command: Callable[..., Said]) -> None:
+    code, out, err = command("-v", "jobs", "-o", "id")
+    assert (code, out.split()) == (0, ["1", "2", "3"])
+    assert "list_jobs: " in err
+    code, _, err = command("-v", "job", "9")
+    assert code == 4
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("autosched: there is no job 9")
+
+
+def test_another_target_is_another_job(command: Callable[..., Said], fake: Fake) -> None:
+    spec = JobSpec(name="net1", model="0" * 64, device="pi4")
+    fake.views[1] = replace(fake.views[1], spec=spec, device="pi4")
+    code, _, err = command("set", "1", "target=llvm")
+    assert code == 0, err
+    assert fake.changed == [Submit(spec=replace(spec, target="llvm", device="cpu")), CancelJob(job=1)]
+    assert "job 4 takes the place of job 1" in err
+    assert command("set", "1", "target=llvm", "--priority", "3")[0] == 2

@@ -1,0 +1,160 @@
+"""What a new user types in his first minutes, and an operator in his day: typed into a shell at a terminal.
+
+The backend needs no compiler, so that it takes seconds. `nc` is bash's own /dev/tcp where there is none.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from autosched.daemon.access import keyring
+from autosched.daemon.ground import WHEREABOUTS
+from autosched.roles import Role
+from integration.lab import MODEL, Lab, lab
+
+PROMPT = "typed-here> "
+LAB = "".join(
+    f'[[device]]\nname = "{name}"\nkind = "{kind}"\n'
+    for name, kind in (("llvm0", "cpu"), ("pi4-1", "pi4"), ("pi4-2", "pi4"))
+)
+NC = 'nc() { exec 3<>"/dev/tcp/$1/$2"; cat <&3 & cat >&3; }'
+PHONE = 20
+"""Lines of a phone's screen."""
+
+
+class Terminal:
+    """A shell at a terminal of 24 lines and 80 characters."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        there = {**os.environ, "TERM": "xterm", "PS1": PROMPT, "AUTOSCHED_BACKEND": "mock", **environment}
+        words = ["--norc", "--noprofile", "--noediting", "-i"]
+        self._shell = pexpect.spawn(
+            "bash", words, cwd=str(folder), env=there, encoding="utf-8", timeout=60, dimensions=(24, 80)
+        )
+        self._shell.delaybeforesend = None
+        self._shell.expect_exact(PROMPT)
+        self.type(f'autosched() {{ {shlex.quote(sys.executable)} -m autosched "$@"; }}')
+
+    def start(self, line: str) -> None:
+        """Type a line, and do not wait for its end."""
+        self._shell.sendline(line)
+
+    def wait(self, words: str) -> None:
+        """Until this regular expression fits what is shown."""
+        self._shell.expect(words)
+
+    def type(self, line: str) -> str:
+        """Type a line; what it shows until the prompt is back."""
+        self.start(line)
+        return self._shown()
+
+    def interrupt(self) -> str:
+        """Ctrl-C; what is shown until the prompt is back."""
+        self._shell.sendintr()
+        return self._shown()
+
+    def _shown(self) -> str:
+        self._shell.expect_exact(PROMPT)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._shell.before)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._shell.close(force=True)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    (tmp_path / "lab").mkdir()
+    with lab(tmp_path / "lab", LAB) as running:
+        yield running
+
+
+@pytest.fixture
+def shell(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
+    (tmp_path / "nets").mkdir()
+    for name in ("squeezenet.onnx", "nets/resnet50.onnx", "nets/magika.onnx"):
+        (tmp_path / name).write_bytes(MODEL)
+    terminal = Terminal(tmp_path, AUTOSCHED_HOST=there.address)
+    yield terminal
+    terminal.close()
+
+
+def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Terminal) -> None:
+    shell.start("autosched tune squeezenet.onnx --trials 600 --option build_s=0.2")
+    shell.wait("best ")
+    assert "Detached. The job goes on:  autosched attach 1     stop it:  autosched cancel 1" in shell.interrupt()
+    drawn = shell.type("autosched plot 1")
+    assert "job 1 squeezenet: best latency, x" in drawn
+    assert "█" in drawn
+    shell.type('autosched drain pi4-1 --reason "heartbeat lost"')
+    shell.type('autosched drain pi4-2 --reason "new heat sink"')
+    accepted = shell.type("autosched submit nets/*.onnx -t llvm -t pi4 --trials 1000 --deadline 6h")
+    assert " jobs 2-5 accepted (4)" in accepted
+    listed = shell.type("autosched jobs")
+    assert "REASON" in listed
+    targets = dict(re.findall(r"^ +(\d)  \S+ +(\S+)", listed, re.MULTILINE))
+    assert targets == {"1": "cpu", "2": "llvm", "3": "pi4", "4": "llvm", "5": "pi4"}
+    why = ""
+    while "drained" not in why:  # as soon as its network is imported
+        why = shell.type("autosched explain 5")
+    assert "new heat sink" in why
+    assert "heartbeat lost" in why
+    assert "job 6 takes the place of job 5" in shell.type("autosched set 5 target=llvm")
+    assert "cancelled" in shell.type("autosched job 5")
+    assert "host/0" in shell.type("autosched gantt --last 5m")
+
+
+def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
+    shell.type('autosched drain pi4-2 --reason "fan"')
+    shell.type("autosched submit squeezenet.onnx -t pi4 --option hang_stage=import")
+    for line, words in (
+        ("autosched status", "1 of 1 job active"),
+        ("autosched explain 1", ""),
+        ("autosched device log pi4-2", "fan"),
+        ('autosched drain pi4-1 --reason "hot"', "pi4-1 gets no more steps"),
+    ):
+        said = shell.type(line)
+        assert words in said, line
+        assert len(said.splitlines()) <= PHONE, line
+    said = " ".join(shell.type("autosched token add alice --role user").split())
+    assert "Did you mean: autosched key new ROLE" in said
+
+
+def test_an_operators_day_can_be_typed_into_nc(shell: Terminal, there: Lab) -> None:
+    key, _ = keyring.make(there.folder / "keys", Role.OPERATOR)
+    for _ in range(16):
+        there.submit(external=True)
+    address = json.loads((there.folder / WHEREABOUTS).read_text())["console"][1]
+    shell.type(f"command -v nc >/dev/null || {NC}")
+    shell.start(f"nc {address.replace(':', ' ')}")
+    shell.wait(r"# autosched \S+ \S+ uptime \S+ role=viewer   help \| quit")
+    for line, answer in (
+        (f"auth {key.id} {key.secret.hex()}", "OK role=operator"),
+        ("info sched", "jobs_waiting:16"),
+        ("jobs state=waiting", "OK there are none"),
+        ("why 14", "job 14 waits for its client"),
+        ("set job 14 priority +5", "OK was 0"),
+        ("hold 13", "OK held 1 job: 13"),
+        ("release 13", "OK released 1 job: 13"),
+        ("cancel 12-15 --dry-run", "OK would cancel 4 jobs"),
+        ('drain pi4-1 --reason "fan" --deadline 10m', "OK 0 steps running; `undrain pi4-1` to undo"),
+        ("log pi4-1", "UnitDrained unit=pi4-1 reason="),
+        ("pause", "OK no new steps start; running ones finish"),
+        ("reload check", "OK 0 changes"),
+        ("reload timeout 120", "OK 0 changes"),
+        ("monitor job=12", "OK a line ends it"),
+        ("", r"\n\.\r?\n"),
+        ("slowlog", "OK"),
+        ("tasks", "the scheduler's loop"),
+        ("shutdown drain 5m", "OK running steps finish, for 5m00s at most; then the daemon stops"),
+    ):
+        shell.start(line)
+        shell.wait(answer)
+    assert there.gone() == 0
