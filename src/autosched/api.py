@@ -69,11 +69,6 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     return Model(path.absolute(), checked)
 
 
-def as_name(text: str) -> str:
-    """The same without what a file name should not have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip(".-")[:100] or "model"
-
-
 def load_module(path: str | Path) -> "Module":
     """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError."""
     path = Path(path)
@@ -164,7 +159,7 @@ class Model(_Ordered):
     @property
     def name(self) -> str:
         """The file's name without its ending, with nothing in it that a file name should not have."""
-        return as_name(self.path.stem)
+        return re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.stem).strip(".-")[:100] or "model"
 
     @property
     def file(self) -> str:

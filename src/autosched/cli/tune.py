@@ -1,6 +1,7 @@
 """Commands that run a job: tune, submit, attach, compile."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +66,10 @@ def placed(target: str, device: str, lab: Sequence[UnitView]) -> tuple[str, str]
     if target in kinds and device in (target, DEVICE):
         return "auto", target
     return target, device
+
+
+def _as_file(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:60]
 
 
 def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
@@ -235,7 +240,7 @@ def submit(
             for net in loaded:
                 sha256 = await daemon.upload(net.path, _uploading())
                 for target in targets:
-                    folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{api.as_name(target)}-tuned"
+                    folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
                     spec = settings.spec(net, sha256)

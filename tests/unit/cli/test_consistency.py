@@ -313,7 +313,7 @@ def test_bash_gets_the_commands() -> None:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert answer.stdout.splitlines() == ["plain,devices", "plain,demo"]
+    assert answer.stdout.splitlines() == ["plain,devices", "plain,device", "plain,demo"]
 
 
 def test_every_command_has_a_manual_page(command: Callable[..., Said], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 import msgspec
 import pytest
 
-from autosched.curve import axis, curve
+from autosched.curve import LABEL_WIDTH, axis, curve
 from autosched.model import JobFailure
 from autosched.protocol import DaemonInfo, JobView, Span, UnitView
 from autosched.top import panels
@@ -92,7 +92,7 @@ def test_a_failed_job_says_why() -> None:
 def test_a_curve_falls_from_the_first_to_the_best(height: int) -> None:
     lines = curve([(0.0, 0.010), (50.0, 0.004)], 100.0, 49, height)
     assert len(lines) == height
-    bars = [line[panels.LABEL_WIDTH :] for line in lines]
+    bars = [line[LABEL_WIDTH:] for line in lines]
     assert {bar[:19] for bar in bars} == {"█" * 19}
     assert {bar[21:] for bar in bars[:-1]} <= {" " * 19}
     assert bars[-1][21:] == "▁" * 19
