@@ -72,6 +72,7 @@ async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtim
 
 
 def slot_of(runtime: Runtime, unit: UnitName) -> Slot:
+    """The unit of this name. Raises NotFound."""
     slots = runtime.state.slots
     if unit not in slots:
         raise NotFound(f"there is no unit {unit!r}; there are: {', '.join(slots)}")
