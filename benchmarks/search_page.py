@@ -262,7 +262,8 @@ def ranking(told: Mapping[str, Any]) -> list[str]:
         "|---" * (2 + len(MODELS)) + "|",
     ]
     for row in told["rows"]:
-        cells = ["{:.2f}, {:.2f}, {:.3f}".format(*row["scores"][name]) for name in MODELS if name in row["scores"]]
+        known = row["scores"]
+        cells = ["{:.2f}, {:.2f}, {:.3f}".format(*known[name]) if name in known else "-" for name in MODELS]
         lines.append(f"| {row['task']} | {row['records']} | " + " | ".join(cells) + " |")
     return lines
 

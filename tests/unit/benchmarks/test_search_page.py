@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_page import best_s, drawn, equalled, medians, ratio, section, tables, write
+from search_page import best_s, drawn, equalled, medians, ranking, ratio, section, tables, write
 
 
 def run(method: str, *latencies_s: float, task: str = "conv", seed: int = 1, again_s: float | None = None) -> Any:
@@ -94,3 +94,10 @@ def test_what_twice_the_trials_bring() -> None:
     (_, *bounds), rows = next(table for title, table in tables({"runs": [long]}).items() if "twice" in title)
     assert bounds == ["8 to 16", "16 to 32", "32 to 64"]
     assert rows == [("tc", "100.0%", "0.0%", "-")]
+
+
+def test_what_a_model_knows() -> None:
+    scores = {"as it is": [0.5, 0.25, 1.0123], "stores": [-0.5, 0.0, 2.0]}
+    lines = ranking({"rows": [{"task": "conv", "records": 16, "runs": 2, "scores": scores}]})
+    assert lines[-1] == "| conv | 16 | 0.50, 0.25, 1.012 | - | - | -0.50, 0.00, 2.000 |"
+    assert lines[-3].count("|") == lines[-1].count("|")
