@@ -1,6 +1,7 @@
 import os
 import shutil
 import tempfile
+from multiprocessing.util import Finalize
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,7 +10,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-TEMPORARY = pytest.StashKey[str]()
+AFTER_ALL_OTHERS = -1_000
+"""So late multiprocessing has deleted its own folders."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,10 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(
             "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
         )  # of tmp_path, whose sockets' paths are long
-        config.stash[TEMPORARY] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-")
+        folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-")
         tempfile.tempdir = None
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if TEMPORARY in config.stash:
-        shutil.rmtree(config.stash[TEMPORARY], ignore_errors=True)
+        Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=AFTER_ALL_OTHERS)
