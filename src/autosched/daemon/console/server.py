@@ -366,5 +366,5 @@ def _help(words: tuple[str, ...]) -> list[str]:
     lines = [
         f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in there.values()
     ]
-    notes = ("`;` parts commands; -j: as JSON; times: 90s, 5m; jobs: 12, 12-15, 12,14, last, all, @name, team=vision",)
+    notes = ("`;` parts commands; -j: as JSON; times: 5m; jobs: 12, 12-15, 12,14, last, all, @name, team=vision",)
     return [part for line in (*lines, *notes) for part in line.split("\n")]
