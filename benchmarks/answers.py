@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import msgspec
 
-from autosched.blame import Ward
 from autosched.core.actions import Action, StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
@@ -30,6 +29,7 @@ from autosched.daemon.disk.store import ADD_RECORD, PUT_SPAN, Store
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Refused
+from autosched.measured.blame import Ward
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep
 

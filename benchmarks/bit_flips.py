@@ -32,7 +32,7 @@ from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Purpose, Record, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Artifact, Span
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 NETWORK = Network(
     tasks=tuple(TaskInfo(task=task, name=f"conv2d {task}", workload=f"{task:016x}") for task in range(1, 6))

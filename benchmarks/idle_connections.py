@@ -22,14 +22,14 @@ import msgspec
 import psutil
 import uvloop
 
-from autosched import keys
 from autosched.daemon import ground
 from autosched.daemon.access import keyring
-from autosched.introduction import introduce
-from autosched.link import Link
 from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello
+from autosched.protocol.roles import Role
 from autosched.remote import BEAT_S
-from autosched.roles import Role
+from autosched.wire import keys
+from autosched.wire.introduction import introduce
+from autosched.wire.link import Link
 
 AT_ONCE = 48
 SETTLE_S = 3.0

@@ -30,7 +30,6 @@ import restart_cost
 
 from autosched.backend import Network
 from autosched.daemon.disk import database
-from autosched.link import Link
 from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
@@ -47,6 +46,7 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
+from autosched.wire.link import Link
 
 NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "inception_v2", "shufflenet")
 STAGES = {"build": ("host", 1.0), "profile": ("device:cpu", 6.0), "update": ("host", 0.4)}

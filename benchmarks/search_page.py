@@ -15,7 +15,7 @@ from string import Template
 from typing import Any
 
 from autosched.report import svg
-from autosched.units import latency
+from autosched.text.units import latency
 
 Run = Mapping[str, Any]
 CHECKPOINTS = (64, 256)

@@ -8,8 +8,8 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
+from autosched.measured.statistics import interval
 from autosched.protocol import Span
-from autosched.statistics import interval
 
 WORKING = "working"
 CAUSES = {

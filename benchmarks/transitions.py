@@ -31,7 +31,6 @@ from mock_load import MEMORY, Machine, answering, in_ms
 
 from autosched.backend import Network
 from autosched.errors import AutoschedError
-from autosched.link import Link
 from autosched.model import JobLoad, JobSpec, Outcome, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
@@ -48,7 +47,8 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
-from autosched.wire import Answer, Call, Peer
+from autosched.wire.frames import Answer, Call, Peer
+from autosched.wire.link import Link
 
 UNITS = 500
 SUBMITS_PER_S = 10.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.link import Link
 from autosched.protocol import HELLO, PROTOCOL, USER_METHODS, Hello, Method, Welcome
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 Answer = Callable[[Method], Awaitable[Struct]]

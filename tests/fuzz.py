@@ -43,7 +43,6 @@ from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError
-from autosched.link import Link
 from autosched.protocol import (
     CLIENT_METHODS,
     DAEMON_METHODS,
@@ -58,7 +57,8 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
-from autosched.wire import Peer
+from autosched.wire.frames import Peer
+from autosched.wire.link import Link
 from integration.served import PROFILE, spec, user
 
 FRAMES = 1_000_000

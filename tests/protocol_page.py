@@ -13,7 +13,7 @@ from msgspec import inspect as types
 
 from autosched import backend
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, HELLO, USER_METHODS, Method
-from autosched.roles import least
+from autosched.protocol.roles import least
 
 PAGE = Path(__file__).parents[1] / "docs/protocol.md"
 BEGIN, END = "<!-- generated from protocol/ -->\n", "<!-- end -->\n"

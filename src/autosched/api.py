@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
-from autosched import address, blobs, children, config, remote, results
+from autosched import children, config, remote, results
 from autosched.backend import Evaluation, Timing
 from autosched.client import visitor
 from autosched.config import Config
@@ -32,6 +32,7 @@ from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import DEFAULT_BACKEND, NETWORK_TASK, Goal, JobId, JobSpec, Record, TaskLoad
 from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon
+from autosched.wire import address, blobs
 
 if TYPE_CHECKING:
     import numpy as np

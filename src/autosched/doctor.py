@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from autosched import address, backend, children, config, units
+from autosched import backend, children, config
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import DEFAULT_BACKEND
 from autosched.remote import Daemon
+from autosched.text import units
+from autosched.wire import address
 
 PROBE = "autosched.tvm.probe"
 PROBE_S = 180.0

@@ -9,12 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from autosched import blobs, blocking
-from autosched.address import UNIX
 from autosched.config import DEVICE_POOL
 from autosched.errors import Busy, DaemonUnreachable
-from autosched.introduction import introduce
-from autosched.link import Link
 from autosched.model import Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
     PROTOCOL,
@@ -47,6 +43,10 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.version import __version__
+from autosched.wire import blobs, blocking
+from autosched.wire.address import UNIX
+from autosched.wire.introduction import introduce
+from autosched.wire.link import Link
 
 CONNECT_S = 5.0
 BUSY_S = 60.0

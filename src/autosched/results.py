@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from autosched import blobs, report
+from autosched import report
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import JobState, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon
+from autosched.wire import blobs
 
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 

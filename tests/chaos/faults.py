@@ -13,7 +13,7 @@ from autosched.daemon.clients.process import resident_bytes
 from autosched.errors import Refused
 from autosched.model import JobId, JobState
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans
-from autosched.wire import Peer
+from autosched.wire.frames import Peer
 from chaos.evidence import Life
 from chaos.lab import POLL_S, Lab, User
 from chaos.proxy import Cable

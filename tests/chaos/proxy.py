@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from autosched.address import TCP, tcp
+from autosched.wire.address import TCP, tcp
 
 
 class Cable:

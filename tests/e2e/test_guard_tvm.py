@@ -9,7 +9,7 @@ import onnx
 import psutil
 import pytest
 
-from autosched import standing
+from autosched.measured import standing
 from autosched.model import JobSpec, JobState, Purpose, Record
 from autosched.protocol import JobView
 from autosched.remote import Daemon

@@ -1,8 +1,8 @@
 import pytest
 
-from autosched.blocking import Caller
-from autosched.link import Link
 from autosched.remote import Daemon
+from autosched.wire.blocking import Caller
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 

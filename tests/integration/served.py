@@ -21,7 +21,6 @@ from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
 from autosched.daemon.telling import logs
 from autosched.errors import DaemonUnreachable
-from autosched.link import Link
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
@@ -44,6 +43,7 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 MODEL = b"any bytes: no test here reads a model"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import autosched
-from autosched import address
-from autosched.blocking import Caller
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Purpose
 from autosched.protocol import DaemonInfo, Done, Info, Shutdown
+from autosched.wire import address
+from autosched.wire.blocking import Caller
 from integration.lab import MODEL, Lab, lab
 
 

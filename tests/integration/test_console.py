@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched import config, keys
+from autosched import config
 from autosched.daemon.access import hall, keyring
 from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.console import server
@@ -22,7 +22,8 @@ from autosched.daemon.ground import WHEREABOUTS
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
-from autosched.roles import Role
+from autosched.protocol.roles import Role
+from autosched.wire import keys
 from deadlines import DEADLINE_S
 from integration.served import BUILD, PROFILE, attached, run, serving, spec, user
 

@@ -10,7 +10,6 @@ import pytest
 
 from autosched.daemon.access import door
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
-from autosched.link import Link
 from autosched.protocol import (
     PROTOCOL,
     BlobState,
@@ -25,6 +24,7 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.remote import Daemon
+from autosched.wire.link import Link
 from integration.served import (
     run,
     serving,

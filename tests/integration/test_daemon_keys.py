@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autosched import keys
-from autosched.blocking import Caller
 from autosched.cli.app import run as command_line
 from autosched.daemon.access import door, hall, identity, keyring
 from autosched.daemon.access.door import Visitor
@@ -21,8 +19,6 @@ from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.access.hall import STRANGERS_OF_HOST_MAX, Guest
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
-from autosched.keys import Key
-from autosched.link import Link
 from autosched.protocol import (
     PROTOCOL,
     AuditEntry,
@@ -43,8 +39,12 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
+from autosched.protocol.roles import Role
 from autosched.remote import Daemon
-from autosched.roles import Role
+from autosched.wire import keys
+from autosched.wire.blocking import Caller
+from autosched.wire.keys import Key
+from autosched.wire.link import Link
 from integration.served import BUILD, SHA256, Puppet, run, serving, spec, user
 
 TLS_FILES = Path(__file__).parents[1] / "tls"

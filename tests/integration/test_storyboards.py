@@ -16,7 +16,7 @@ import pytest
 
 from autosched.daemon.access import keyring
 from autosched.daemon.ground import WHEREABOUTS
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 from integration.lab import MODEL, Lab, lab
 
 PROMPT = "typed-here> "

@@ -17,7 +17,7 @@ from autosched.daemon.telling.usage import Cause, Spell
 from autosched.daemon.web import board, feed
 from autosched.daemon.web.app import Site
 from autosched.model import JobLoad
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 from integration.served import PROFILE, attached, run, serving, user
 
 ETC = Path(__file__).parents[2] / "etc"

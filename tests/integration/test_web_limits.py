@@ -15,7 +15,7 @@ from autosched.daemon.access import hall, keyring
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.web import app, porch
 from autosched.daemon.web.app import Site
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
 from integration.served import run, serving
 

@@ -20,7 +20,7 @@ CORE_LINES_MAX = 2_500
 from it and looking ahead are a third of what there is now, and the reason why `predictive` is better; 50 halved what a
 decision costs; 80 let clients outlive the daemon and drain units; 30 let operators hold and alter jobs, pause, and
 drain by a deadline; the last 30 let a step avoid a unit on which something failed."""
-PURE = ("core", "model.py", "blame.py", "errors.py", "wire.py", "protocol", "units.py")
+PURE = ("core", "model.py", "errors.py", "wire/frames.py", "protocol", "measured", "text/units.py")
 IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
     "tvm", "uvloop",
@@ -99,7 +99,7 @@ def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
 
 
 ON_THE_WIRE = (
-    "wire.py", "link.py", "protocol/*.py", "roles.py", "keys.py", "introduction.py", "blocking.py", "blobs.py",
+    "wire/*.py", "protocol/*.py",
     "remote.py", "daemon/**/*.py", "client/*.py",
 )  # fmt: skip
 RUNS_CODE = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "importlib", "runpy", "code"}
@@ -141,7 +141,7 @@ import autosched.tvm.session
 
 
 DECIDES_BY_TIME = (
-    "core/*.py", "client/*.py", "link.py", "daemon/runtime.py", "daemon/clients/*.py",
+    "core/*.py", "client/*.py", "wire/link.py", "daemon/runtime.py", "daemon/clients/*.py",
     "daemon/devices/guard.py", "daemon/budget.py", "daemon/access/admission.py", "daemon/access/door.py",
 )  # fmt: skip
 

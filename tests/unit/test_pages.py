@@ -10,7 +10,7 @@ import pytest
 
 from autosched import config
 from autosched.cli.app import COMMANDS, autosched
-from autosched.cli.tune import settings_options
+from autosched.cli.tune import tune
 from autosched.model import DEFAULT_BACKEND
 
 ROOT = Path(__file__).parents[2]
@@ -57,13 +57,20 @@ def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
     text = (ROOT / "docs/users.md").read_text()
     table = dict(re.findall(r"^\| `(--[a-z-]+) [A-Z]+` \| .* \| (.+) \|$", text, re.MULTILINE))
 
-    @click.command()
-    @settings_options
-    def job() -> None: ...
-
-    options = {name for option in job.params for name in option.opts if name.startswith("--")}
+    options = {name for option in tune.params for name in option.opts if name.startswith("--")}
     assert table.keys() <= options
-    assert options - table.keys() == {"--shape", "--option", "--priority", "--deadline"}
+    elsewhere = {
+        "--shape",
+        "--option",
+        "--priority",
+        "--deadline",
+        "--label",
+        "--output",
+        "--detach",
+        "--policy",
+        "--goal",
+    }
+    assert options - table.keys() == elsewhere
     assert table["--backend"] == f"`{DEFAULT_BACKEND}`"
     assert all(f"{name} " in text for name in ("--priority", "--deadline", "--shape"))
 

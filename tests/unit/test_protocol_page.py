@@ -12,7 +12,7 @@ import protocol_page
 from autosched import model, protocol
 from autosched.errors import WireError
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, FRAME_BYTES, HELLO, USER_METHODS
-from autosched.wire import Answer, Call, Closing, Notice, Peer, Rejected, result_of
+from autosched.wire.frames import Answer, Call, Closing, Notice, Peer, Rejected, result_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 VECTORS = sorted(WIRE.glob("*.json"))

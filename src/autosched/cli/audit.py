@@ -2,10 +2,10 @@
 
 import click
 
-from autosched import tables
 from autosched.cli.listings import caller
 from autosched.cli.output import listing_option, say, show
 from autosched.protocol import AuditList, ListAudit
+from autosched.text import tables
 
 
 @click.command()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from autosched import address, keys
-from autosched.address import TLS, UNIX
 from autosched.cli.output import say
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.wire import address, keys
+from autosched.wire.address import TLS, UNIX
 
 CONNECT_S = 5.0
 CHUNK_BYTES = 4_096

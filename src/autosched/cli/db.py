@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from autosched import units
 from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
+from autosched.text import units
 
 config_option = click.option(
     "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
@@ -181,7 +181,7 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     """By whoever has the database: the daemon that is named, the one that runs on it, or this process."""
     from autosched.daemon import ground, retention
     from autosched.daemon.access.identity import Who
-    from autosched.roles import Role
+    from autosched.protocol.roles import Role
 
     if host is None or settings is not None:
         state_dir = _state_dir(settings)

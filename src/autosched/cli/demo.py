@@ -16,18 +16,19 @@ from typing import Any
 
 import click
 
-from autosched import api, units, zoo
+from autosched import api, zoo
 from autosched.cli.output import colours, data, say
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import line
 from autosched.errors import AutoschedError
-from autosched.gantt import ansi, busy_s, gantt, speaks_unicode
 from autosched.model import Goal, JobState
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
 from autosched.remote import Daemon, off_devices
 from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
 from autosched.sim import thesis
+from autosched.text import units
+from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode
 
 NETWORKS = (("rnet", 48), ("magika", 40))
 """Zoo name and trials: a face detector's refinement stage and a file-type classifier, both trained."""

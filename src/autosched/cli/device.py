@@ -2,10 +2,10 @@
 
 import click
 
-from autosched import tables
 from autosched.cli.listings import caller
 from autosched.cli.output import data, listing_option, say, show
 from autosched.protocol import ListDevices, ListNews, NewsList, UnitList
+from autosched.text import tables
 
 
 @click.group()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from autosched import units
-from autosched.blocking import Caller
 from autosched.cli.listings import caller
 from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
-from autosched.gantt import ansi, gantt, speaks_unicode
 from autosched.protocol import DaemonInfo, Info, ListDevices, ListSpans, Span, SpanList, UnitList
-from autosched.trace import trace
+from autosched.text import units
+from autosched.text.gantt import ansi, gantt, speaks_unicode
+from autosched.text.trace import trace
+from autosched.wire.blocking import Caller
 
 STEPS_AT_ONCE = 2_000
 

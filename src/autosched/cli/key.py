@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from autosched.cli.output import data, listing_option, say, show
-from autosched.tables import Column
+from autosched.text.tables import Column
 
 _config = click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings of the daemon."
@@ -47,7 +47,7 @@ def new(role: str, config: Path | None) -> None:
     may everything. A client only works for the job whose token it has.
     """
     from autosched.daemon.access import keyring
-    from autosched.roles import Role
+    from autosched.protocol.roles import Role
 
     made, path = keyring.make(folder_of(config), Role(role))
     data(made.line())

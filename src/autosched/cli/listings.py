@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from autosched import address, tables, units
-from autosched.blocking import TIMEOUT_S, Caller
 from autosched.cli import output
 from autosched.cli.output import (
     bold,
@@ -46,7 +44,10 @@ from autosched.protocol import (
     StallList,
     UnitList,
 )
-from autosched.selectors import MANY, answered, labels, select, select_one
+from autosched.text import tables, units
+from autosched.text.selectors import MANY, answered, labels, select, select_one
+from autosched.wire import address
+from autosched.wire.blocking import TIMEOUT_S, Caller
 
 
 def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from autosched import api, children, units
+from autosched import api, children
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
+from autosched.text import units
 
 CHECK_S = 600.0
 TASKS_SHOWN = 8

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from autosched import api, children, config, units
+from autosched import api, children, config
 from autosched.cli.output import data, document, say
 from autosched.config import Config
 from autosched.report.verdict import interval
+from autosched.text import units
 
 RUN_S = 600.0
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 import click
 from msgspec.structs import replace
 
-from autosched import tables, units
-from autosched.blocking import Caller
 from autosched.cli.listings import caller, chosen, dry_run_option, seconds_of
 from autosched.cli.output import complain, data, document, document_option, say
 from autosched.errors import AutoschedError, DaemonUnreachable, Refused
@@ -33,7 +31,9 @@ from autosched.protocol import (
     UnitList,
     Wishes,
 )
-from autosched.selectors import MANY
+from autosched.text import tables, units
+from autosched.text.selectors import MANY
+from autosched.wire.blocking import Caller
 
 NEEDS_FORCE = 5
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from autosched import units
 from autosched.backend import Evaluation
 from autosched.report import verdict
 from autosched.report.verdict import interval, label
 from autosched.results import PAGE, Result
+from autosched.text import units
 
 
 def outcome(result: Result) -> Iterator[str]:

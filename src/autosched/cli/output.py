@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from autosched import tables
-from autosched.tables import Column
+from autosched.text import tables
+from autosched.text.tables import Column
 
 SCHEMA = 1
 """Version of every JSON document the command line prints."""

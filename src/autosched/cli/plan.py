@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autosched import units
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.protocol import ListJobs
-from autosched.selectors import answered, select
+from autosched.text import units
+from autosched.text.selectors import answered, select
 
 if TYPE_CHECKING:
     from autosched.sim.plan import Outlook, Plan, PlannedJob

@@ -5,15 +5,15 @@ import sys
 
 import click
 
-from autosched import units
-from autosched.blocking import Caller
 from autosched.cli.gantt import steps_since
 from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
-from autosched.curve import axis, curve
-from autosched.gantt import speaks_unicode
 from autosched.model import JobId, Record
 from autosched.protocol import GetJob, GetRecords, JobView, RecordPage
+from autosched.text import units
+from autosched.text.curve import axis, curve
+from autosched.text.gantt import speaks_unicode
+from autosched.wire.blocking import Caller
 
 HEIGHT = 10
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autosched import backend, units
+from autosched import backend
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound
 from autosched.model import JobLoad, JobSpec
+from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.testing.runner import Verdict

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import click
 
-from autosched import units
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say
 from autosched.model import Goal
 from autosched.protocol import ChoosePolicy, GetPolicy, PolicyView
+from autosched.text import units
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,11 +5,11 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from autosched import units
 from autosched.cli.output import colours, say
+from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
-from autosched.shares import gain, tasks_by_share
+from autosched.text import units
 
 LINE_EVERY_S = 30.0
 TASKS_SHOWN = 8

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from autosched import units
 from autosched.cli.output import data, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal
+from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.sim.study import Row, Trial

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from autosched.address import SERVICE
 from autosched.cli.output import data, say
 from autosched.errors import ConfigError
+from autosched.wire.address import SERVICE
 
 PLACES = {
     "autosched.service": "etc/systemd/system/autosched.service",

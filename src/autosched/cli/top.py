@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import click
 
-from autosched import address
+from autosched.wire import address
 
 INTERRUPTED = 130
 

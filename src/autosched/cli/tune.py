@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from autosched import api, results, units
+from autosched import api, results
 from autosched.api import Option, Settings, connected
 from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say, table
@@ -20,7 +20,8 @@ from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.remote import Daemon, off_devices
-from autosched.selectors import answered_async, labels, select_one
+from autosched.text import units
+from autosched.text.selectors import answered_async, labels, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

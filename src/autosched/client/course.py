@@ -18,12 +18,12 @@ from statistics import median
 
 import msgspec
 
-from autosched import standing
 from autosched.backend import Network
-from autosched.blame import DOUBTFUL
 from autosched.client.allocation import Share, leading, next_share, outdone
 from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
+from autosched.measured import standing
+from autosched.measured.blame import DOUBTFUL
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 
 HOST = "host"

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched import backend, blobs
+from autosched import backend
 from autosched.backend import EVALUATION, Lease
 from autosched.client.course import HOST, Course
 from autosched.client.line import Line
@@ -52,6 +52,7 @@ from autosched.protocol import (
     Stop,
     TagRecords,
 )
+from autosched.wire import blobs
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched.address import UNIX
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, RequestError
-from autosched.introduction import introduce
-from autosched.link import CALL_TIMEOUT_S, Handler, Link
 from autosched.protocol import (
     DAEMON_METHODS,
     HEARTBEAT_S,
@@ -35,6 +32,9 @@ from autosched.protocol import (
     TagRecords,
 )
 from autosched.version import __version__
+from autosched.wire.address import UNIX
+from autosched.wire.introduction import introduce
+from autosched.wire.link import CALL_TIMEOUT_S, Handler, Link
 
 log = logging.getLogger(__name__)
 

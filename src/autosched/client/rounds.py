@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from autosched import standing
 from autosched.backend import Network
+from autosched.measured import standing
 from autosched.model import Purpose, Record, TaskIndex
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from autosched.client.line import Line
 from autosched.errors import AutoschedError, DaemonUnreachable, JobCancelled, WireError
-from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.protocol import (
     AskLoad,
@@ -31,6 +30,7 @@ from autosched.protocol import (
     Submit,
     Submitted,
 )
+from autosched.wire.link import Link
 
 T = TypeVar("T")
 Work = Callable[[StartStep], Awaitable[T]]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from autosched import standing
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
 from autosched.client import border
 from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
+from autosched.measured import standing
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
 
 

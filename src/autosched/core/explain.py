@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from autosched.core.state import Job, Queue, State, Task
 from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
-from autosched.units import count, duration, failed_steps
+from autosched.text.units import count, duration, failed_steps
 
 TASKS_NAMED = 8
 """Tasks that wait for the same are named up to here; the others are counted."""

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from autosched.address import TCP, TLS
 from autosched.config import HOST_POOL
 from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.model import Pool
+from autosched.wire.address import TCP, TLS
 
 SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
 CONNECT_S = 1.0

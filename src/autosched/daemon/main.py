@@ -14,7 +14,6 @@ from pathlib import Path
 import uvloop
 
 from autosched import config, policies
-from autosched.blame import Ward
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
@@ -57,9 +56,10 @@ from autosched.daemon.telling.usage import Usage
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
+from autosched.measured.blame import Ward
 from autosched.model import JobId, Pool
 from autosched.protocol import Reload
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.errors import AutoschedError, Refused
 from autosched.model import JobId
 from autosched.protocol import Prune, Pruned
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 JOBS_MAX = 10_000
 """So many jobs go at once at most."""

@@ -39,7 +39,6 @@ from autosched.daemon.telling.pulse import Pulse
 from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
-from autosched.link import Link
 from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
@@ -96,8 +95,9 @@ from autosched.protocol import (
     UnitList,
     wire_name,
 )
-from autosched.roles import Role, changes, least, may
+from autosched.protocol.roles import Role, changes, least, may
 from autosched.version import __version__
+from autosched.wire.link import Link
 
 log = logging.getLogger(__name__)
 

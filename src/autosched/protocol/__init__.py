@@ -1,4 +1,4 @@
-"""The methods that cross the wire, and their types. wire.py moves them; this package says what they are.
+"""The methods that cross the wire, and their types. `autosched.wire` moves them; this package says what they are.
 
 A method is a request struct and a result struct. Requests are named in the imperative; the tables below give the name
 on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.

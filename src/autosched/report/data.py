@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched import standing
 from autosched.backend import Evaluation
+from autosched.measured import standing
+from autosched.measured.shares import network_s, tasks_by_share
 from autosched.model import Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
-from autosched.shares import network_s, tasks_by_share
 from autosched.version import __version__
 
 SCHEMA = 1

@@ -10,7 +10,7 @@ from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.verdict import label, verdict
-from autosched.units import (
+from autosched.text.units import (
     SHARED_UNITS,
     count,
     disturbed,

@@ -6,7 +6,7 @@ from html import escape
 
 from autosched.protocol import Span
 from autosched.report.data import Point
-from autosched.units import duration, latency
+from autosched.text.units import duration, latency
 
 STAGES = ("import", "select", "build", "profile", "update", "compile", "evaluate")
 WIDTH = 1000

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from autosched import units
 from autosched.backend import Evaluation, Timing
-from autosched.units import latency, ratio
+from autosched.text import units
+from autosched.text.units import latency, ratio
 
 LABELS = {"default": "default", "tuned": "tuned", "onnxruntime": "ONNX Runtime"}
 

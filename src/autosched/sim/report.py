@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from autosched.gantt import busy_s
 from autosched.model import JobId, JobState, UnitName
 from autosched.protocol import Span
+from autosched.text.gantt import busy_s
 
 if TYPE_CHECKING:
     from autosched.sim.world import World

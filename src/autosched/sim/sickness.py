@@ -1,4 +1,4 @@
-"""Poisonous candidates and sick devices in a simulated world, and what `autosched.blame` makes of them.
+"""Poisonous candidates and sick devices in a simulated world, and what `autosched.measured.blame` makes of them.
 
 It does what the daemon's verdicts and quarantine do, without a disk, hooks and sentinels: a probe sees the truth.
 """
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 
-from autosched.blame import Blame, Finding, Mishap, Suspect, Ward
 from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.measured.blame import Blame, Finding, Mishap, Suspect, Ward
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.sim.client import SimClient
 from autosched.sim.scenario import Faults

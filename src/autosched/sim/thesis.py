@@ -7,10 +7,10 @@ one stage on the client. On one lane and one device no policy can be faster than
 from msgspec import Struct
 
 from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
-from autosched.gantt import Style, gantt
 from autosched.sim.report import Report
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, lower_bound_s, pools
 from autosched.sim.world import World
+from autosched.text.gantt import Style, gantt
 
 ROUND = (Work("build", (HOST,), 8.3), Work("profile", (DEVICE,), 39.5), Work("update", (HOST,), 44.0))
 POLICIES = (SEQUENTIAL, SYNCHRONOUS, INTERLEAVED, PREDICTIVE)

@@ -12,12 +12,12 @@ import msgspec
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network
 from autosched.errors import ModelRejected, StepFailed, from_wire
+from autosched.measured.statistics import summarize
 from autosched.model import Failure, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
 from autosched.simple.child import Answer, Item, Order, entry_of
 from autosched.simple.children import CRASHED, TIMED_OUT, Children
 from autosched.simple.search import decode, encode
-from autosched.statistics import summarize
 
 COMPARED = 3
 """Turns that the finals of a task take."""

@@ -11,14 +11,14 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
-from autosched import units
-from autosched.curve import curve as curve_lines
 from autosched.errors import AutoschedError
-from autosched.gantt import ansi
+from autosched.measured.shares import gain
 from autosched.model import JobId, JobState
 from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
 from autosched.remote import Daemon
-from autosched.shares import gain
+from autosched.text import units
+from autosched.text.curve import curve as curve_lines
+from autosched.text.gantt import ansi
 from autosched.top import panels
 from autosched.top.dialogs import Ask, Say
 from autosched.top.watch import Look, Watch

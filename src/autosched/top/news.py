@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autosched import units
+from autosched.measured.shares import gain
 from autosched.protocol import JobView, UnitView
-from autosched.shares import gain
+from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.top.watch import Look

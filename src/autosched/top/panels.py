@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from autosched import units
-from autosched.gantt import Style, gantt
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
+from autosched.text import units
+from autosched.text.gantt import Style, gantt
 from autosched.top.watch import Look
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 8), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))

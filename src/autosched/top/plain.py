@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.text import Text
 
 from autosched.errors import AutoschedError
-from autosched.gantt import ansi
 from autosched.remote import Daemon
+from autosched.text.gantt import ansi
 from autosched.top import panels
 from autosched.top.watch import Watch
 

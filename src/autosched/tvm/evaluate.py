@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from autosched.backend import Evaluation, Timing
-from autosched.statistics import clearly_faster, summarize
+from autosched.measured.statistics import clearly_faster, summarize
 from autosched.tvm.module import Array, Module, random_inputs
 
 BUDGET_S = 9.0

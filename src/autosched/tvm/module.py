@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from autosched.backend import Timing
 from autosched.errors import AutoschedError, NotFound, RequestError
-from autosched.statistics import summarize
+from autosched.measured.statistics import summarize
 
 Array = np.ndarray[Any, Any]
 

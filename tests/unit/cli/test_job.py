@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from autosched.tables import facts
+from autosched.text.tables import facts
 from samples import job_view
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autosched import keys
 from autosched.cli.app import run
 from autosched.daemon.access.keyring import Keyring
+from autosched.wire import keys
 
 
 @pytest.fixture

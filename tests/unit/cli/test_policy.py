@@ -3,8 +3,8 @@ from msgspec.structs import replace
 from autosched.cli.policy import facts, serve_words
 from autosched.model import Goal
 from autosched.protocol import Calibration, PolicyView
-from autosched.tables import facts as job_facts
-from autosched.tables import reason
+from autosched.text.tables import facts as job_facts
+from autosched.text.tables import reason
 from samples import job_view
 
 VIEW = PolicyView(

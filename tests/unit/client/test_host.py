@@ -14,7 +14,6 @@ from autosched.client import host, line
 from autosched.client.host import Host
 from autosched.client.line import Line
 from autosched.errors import ModelRejected, StepFailed
-from autosched.link import Link
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step
 from autosched.protocol import (
     AskLoad,
@@ -32,6 +31,7 @@ from autosched.protocol import (
     Return,
     StartStep,
 )
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 

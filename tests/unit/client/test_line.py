@@ -12,7 +12,6 @@ from msgspec import Struct
 from autosched.client import line as module
 from autosched.client.line import PAUSE_MAX_S, Line, pauses
 from autosched.errors import Refused, RequestError
-from autosched.link import Link
 from autosched.model import JobLoad, Outcome, Record
 from autosched.protocol import (
     CLIENT_METHODS,
@@ -27,6 +26,7 @@ from autosched.protocol import (
     Return,
     Welcome,
 )
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 JOB = 7

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from autosched.blame import MISHAPS_MAX
 from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.measured.blame import MISHAPS_MAX
 from autosched.model import JobId, Outcome, Step
 from autosched.sim import sickness
 from autosched.sim.client import SimClient

@@ -5,9 +5,9 @@ from collections import deque
 import msgspec
 import pytest
 
-from autosched.curve import LABEL_WIDTH, axis, curve
 from autosched.model import JobFailure
 from autosched.protocol import DaemonInfo, JobView, Span, UnitView
+from autosched.text.curve import LABEL_WIDTH, axis, curve
 from autosched.top import panels
 from autosched.top.news import news
 from autosched.top.plain import frame

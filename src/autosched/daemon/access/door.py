@@ -19,8 +19,6 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused, RequestError, WireError
-from autosched.keys import Key, proof
-from autosched.link import IN_PROGRESS_MAX, Link
 from autosched.protocol import (
     FRAME_BYTES,
     FRAME_BYTES_BEFORE_HELLO,
@@ -33,9 +31,11 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
-from autosched.roles import Role, may_host
+from autosched.protocol.roles import Role, may_host
 from autosched.version import __version__
-from autosched.wire import Peer
+from autosched.wire.frames import Peer
+from autosched.wire.keys import Key, proof
+from autosched.wire.link import IN_PROGRESS_MAX, Link
 
 log = logging.getLogger(__name__)
 

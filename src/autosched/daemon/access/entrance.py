@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.address import UNIX
 from autosched.config import Config, check_protected, loopback
 from autosched.daemon import ground
 from autosched.daemon.access import identity, keyring
 from autosched.errors import ConfigError
+from autosched.wire.address import UNIX
 
 MAKE_CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=autosched"

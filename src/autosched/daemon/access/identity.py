@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.errors import ConfigError, Refused
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 _CREDENTIALS = struct.Struct("3i")
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from autosched.config import Config
 from autosched.errors import ConfigError, NotFound
-from autosched.keys import SECRET_BYTES, Key, read
-from autosched.roles import Role
+from autosched.protocol.roles import Role
+from autosched.wire.keys import SECRET_BYTES, Key, read
 
 log = logging.getLogger(__name__)
 

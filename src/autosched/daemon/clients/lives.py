@@ -26,7 +26,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched import units
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientLost, Event
 from autosched.core.scheduler import TURN_S
@@ -38,7 +37,6 @@ from autosched.daemon.disk.history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
-from autosched.link import Handler, Link
 from autosched.model import JobId, JobLoad, Step
 from autosched.protocol import (
     CLIENT_METHODS,
@@ -57,6 +55,8 @@ from autosched.protocol import (
 )
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
+from autosched.text import units
+from autosched.wire.link import Handler, Link
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from autosched import protocol as p
-from autosched import tables, units
 from autosched.daemon.console.words import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
-from autosched.selectors import answered_async, labels, select, select_one
+from autosched.text import tables, units
+from autosched.text.selectors import answered_async, labels, select, select_one
 
 R = TypeVar("R", bound=Struct)
 Ask = Callable[[p.Method], Awaitable[Struct]]

@@ -16,8 +16,6 @@ from difflib import get_close_matches
 import msgspec
 from msgspec import Struct
 
-from autosched import units
-from autosched.address import TCP, UNIX
 from autosched.config import Config, ConsoleConfig
 from autosched.daemon import ground
 from autosched.daemon.access import entrance, identity
@@ -32,8 +30,10 @@ from autosched.daemon.telling.happenings import Dropped, Happening
 from autosched.daemon.telling.stream import Filter
 from autosched.errors import AutoschedError, Busy, Refused, RequestError
 from autosched.protocol import Method
-from autosched.roles import Role, at_most
+from autosched.protocol.roles import Role, at_most
+from autosched.text import units
 from autosched.version import __version__
+from autosched.wire.address import TCP, UNIX
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from autosched import units
 from autosched.errors import RequestError
+from autosched.text import units
 
 _HERE = {"explain": "why", "status": "info", "stop": "shutdown now"}
 """Commands that are called otherwise here."""

@@ -13,7 +13,6 @@ from statistics import median
 
 from msgspec import Struct
 
-from autosched import units
 from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
 from autosched.daemon.disk.store import Store
@@ -22,6 +21,7 @@ from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.stream import Stream
 from autosched.model import DeviceNote, JobId, UnitName
 from autosched.protocol import TagRecords
+from autosched.text import units
 
 LEARNED_FROM = 5
 """Sentinels that make a baseline: the median of fewer would be at the mercy of two bad ones."""

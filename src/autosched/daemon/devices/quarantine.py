@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from autosched import units
-from autosched.blame import Ward
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.runtime import BY, Runtime, spawn
+from autosched.measured.blame import Ward
 from autosched.model import DeviceNote, UnitName
+from autosched.text import units
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What failed measurements say of candidates and of devices (`autosched.blame`): kept, told, and acted upon.
+"""What failed measurements say of candidates and of devices (`autosched.measured.blame`): kept, told, and acted upon.
 
 A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
 record is. What a client says of a device counts only while the daemon leases that device to it.
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from autosched.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 from autosched.daemon.devices.guard import Guard, is_device
 from autosched.daemon.disk.history import where
 from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
@@ -19,6 +18,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import CandidatePoisoned
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Damaged, NotFound
+from autosched.measured.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 from autosched.model import JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
 

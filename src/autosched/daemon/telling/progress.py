@@ -9,8 +9,8 @@ from typing import Protocol
 
 from autosched.backend import Network
 from autosched.daemon.disk.store import Found, Store
+from autosched.measured.shares import network_s
 from autosched.model import JobId, Purpose, TaskIndex, TaskInfo
-from autosched.shares import network_s
 
 RECENT_TRIALS = 256
 """The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""

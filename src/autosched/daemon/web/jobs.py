@@ -12,11 +12,11 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web.shown import Shown
 from autosched.errors import NotFound
+from autosched.measured.shares import network_s
 from autosched.model import JobId, Purpose, Record
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span
+from autosched.protocol.roles import Role
 from autosched.report import Report, gather, page
-from autosched.roles import Role
-from autosched.shares import network_s
 
 POINTS_MAX = 400
 """Of one curve; more cannot be seen."""

@@ -17,14 +17,14 @@ from typing import cast
 
 from aiohttp import web
 
-from autosched import keys
 from autosched.config import Config
 from autosched.daemon.access import identity
 from autosched.daemon.access.door import FAILED_S, Door
 from autosched.daemon.access.identity import Who
 from autosched.errors import ConfigError, Refused
-from autosched.keys import Key
-from autosched.roles import Role
+from autosched.protocol.roles import Role
+from autosched.wire import keys
+from autosched.wire.keys import Key
 
 COOKIE = "autosched"
 COOKIE_S = 12 * 3_600

@@ -16,7 +16,7 @@ from autosched.daemon.telling.stream import Stream
 from autosched.errors import NotFound
 from autosched.model import JobSpec
 from autosched.protocol import AuditEntry, CancelJob, ChoosePolicy, Done, Submit, Submitted
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 ANNA = Who("uid 1000", Role.USER, "unix:/run/x")
 

@@ -10,7 +10,7 @@ import pytest
 from autosched import config
 from autosched.daemon.access import entrance, identity
 from autosched.errors import ConfigError, Refused
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 STRANGER = 54_321
 

@@ -10,7 +10,7 @@ from autosched import config
 from autosched.daemon.access import keyring
 from autosched.daemon.access.keyring import Keyring
 from autosched.errors import ConfigError, NotFound
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 
 def test_a_key_is_in_a_file_that_nobody_else_may_read(tmp_path: Path) -> None:

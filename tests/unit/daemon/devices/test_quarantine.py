@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from autosched.blame import Ward
 from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices import quarantine
@@ -20,6 +19,7 @@ from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantin
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import TABLES
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.measured.blame import Ward
 from autosched.model import DeviceNote, Pool, Unit
 from deadlines import DEADLINE_S
 

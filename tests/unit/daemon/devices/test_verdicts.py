@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from autosched.backend import Network
-from autosched.blame import MISHAPS_MAX, Ward
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
@@ -19,6 +18,7 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound
+from autosched.measured.blame import MISHAPS_MAX, Ward
 from autosched.model import (
     Failure,
     JobId,

@@ -12,12 +12,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched import address as addresses
-from autosched.address import UNIX
 from autosched.errors import DaemonUnreachable, Refused
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome, wire_name
 from autosched.version import __version__
-from autosched.wire import Answer, Closing, Peer, result_of
+from autosched.wire import address as addresses
+from autosched.wire.address import UNIX
+from autosched.wire.frames import Answer, Closing, Peer, result_of
 
 T = TypeVar("T", bound=Struct)
 TIMEOUT_S = 10.0
@@ -43,7 +43,7 @@ class Caller:
     def _introduce(self) -> Welcome:
         hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
         if not self.address.startswith(UNIX):
-            from autosched import keys  # here, because a command on the unix socket must start fast
+            from autosched.wire import keys  # here, because a command on the unix socket must start fast
 
             if (key := keys.for_address(self.address)) is not None:
                 proving = keys.Proving(key, self._channel)

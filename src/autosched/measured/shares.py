@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from autosched import units
 from autosched.model import TaskInfo
 from autosched.protocol import JobView, TaskView
+from autosched.text import units
 
 Part = TaskInfo | TaskView
 

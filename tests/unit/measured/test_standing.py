@@ -1,6 +1,6 @@
 """Which records count."""
 
-from autosched import standing
+from autosched.measured import standing
 from autosched.model import Failure, Purpose, Record
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from autosched.errors import ConfigError, Refused
 from autosched.protocol import NONCE_BYTES, Authenticate, Challenge
-from autosched.roles import Role
+from autosched.protocol.roles import Role
 
 VARIABLE = "AUTOSCHED_KEY"
 FILE_VARIABLE = "AUTOSCHED_KEY_FILE"

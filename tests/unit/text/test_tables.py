@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from autosched import tables, units
 from autosched.protocol import JobView, Place, QueueView, UnitView
+from autosched.text import tables, units
 
 JOB = JobView(
     job=12, name="squeezenet", target='{"kind": "llvm", "mcpu": "x"}', device="cpu", backend="mock", state="running",

@@ -29,7 +29,7 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
-from autosched.wire import Answer, Call, Closing, Notice, Peer, Rejected, error_of, result_of
+from autosched.wire.frames import Answer, Call, Closing, Notice, Peer, Rejected, error_of, result_of
 
 
 def frame(message: object) -> bytes:

@@ -15,9 +15,7 @@ import msgpack
 import pytest
 import uvloop
 
-from autosched import link as link_module
 from autosched.errors import DaemonUnreachable, NotFound, RequestError, WireError
-from autosched.link import Link
 from autosched.protocol import (
     CLIENT_METHODS,
     FRAME_BYTES_BEFORE_HELLO,
@@ -34,6 +32,8 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
+from autosched.wire import link as link_module
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 HI = Hello(protocol=(1, 0), software="test")

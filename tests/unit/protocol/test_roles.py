@@ -4,7 +4,7 @@ import pytest
 
 from autosched import protocol
 from autosched.protocol import USER_METHODS, Method, wire_name
-from autosched.roles import LEAST, Role, changes, least, may, may_host
+from autosched.protocol.roles import LEAST, Role, changes, least, may, may_host
 
 
 def open_to(role: Role) -> list[str]:

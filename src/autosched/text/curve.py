@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autosched import units
+from autosched.text import units
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 LETTERS = " .:#"

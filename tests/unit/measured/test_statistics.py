@@ -4,7 +4,7 @@ from statistics import NormalDist
 import pytest
 
 from autosched.backend import Timing
-from autosched.statistics import clearly_faster, interval, summarize
+from autosched.measured.statistics import clearly_faster, interval, summarize
 
 
 def test_few_samples_give_all_of_them() -> None:

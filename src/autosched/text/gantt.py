@@ -5,7 +5,7 @@ from itertools import groupby
 
 from autosched.model import StepId, UnitName
 from autosched.protocol import Span
-from autosched.units import duration, share
+from autosched.text.units import duration, share
 
 BLOCKS: Mapping[str, str] = {"select": "░", "build": "█", "profile": "▓", "update": "▒"}
 LETTERS: Mapping[str, str] = {"select": ".", "build": "#", "profile": "=", "update": "~"}

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from autosched.measured.shares import calls_made, network_s, tasks_by_share
 from autosched.model import TaskInfo
-from autosched.shares import calls_made, network_s, tasks_by_share
 from samples import job_view
 
 PLAIN = TaskInfo(task=1, name="plain", workload="a", weight=5, groups={"first": 2, "second": 1})

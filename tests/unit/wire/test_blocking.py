@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from autosched.blocking import Caller
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
+from autosched.wire.blocking import Caller
 from deadlines import DEADLINE_S
 from fake import fake_daemon
 
@@ -48,7 +48,7 @@ def test_a_daemon_that_hangs_up(tmp_path: Path) -> None:
 
 
 def _prepared(client: socket.socket, path: str) -> dict[str, object]:
-    from autosched.wire import Peer
+    from autosched.wire.frames import Peer
 
     return {"address": f"unix:{path}", "_timeout_s": 1.0, "_peer": Peer({}), "_socket": client}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from autosched import blame
-from autosched.blame import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
+from autosched.measured import blame
+from autosched.measured.blame import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
 
 
 def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on cpu") -> Suspect:

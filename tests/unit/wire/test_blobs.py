@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from autosched import blobs
 from autosched.api import connected
 from autosched.errors import WireError
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, Method, PutBlob
+from autosched.wire import blobs
 from fake import fake_daemon
 
 

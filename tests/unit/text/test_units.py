@@ -1,6 +1,6 @@
 import pytest
 
-from autosched import units
+from autosched.text import units
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from autosched import units
+from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
-from autosched.shares import gain, tasks_by_share
+from autosched.text import units
 
 WIDTH = 80
 TASKS_SHOWN = 15

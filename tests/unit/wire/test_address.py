@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from autosched import address
 from autosched.errors import RequestError
+from autosched.wire import address
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from autosched import keys
-from autosched.address import TLS
-from autosched.link import CALL_TIMEOUT_S, Link
 from autosched.protocol import Challenge, Hello, Welcome
+from autosched.wire import keys
+from autosched.wire.address import TLS
+from autosched.wire.link import CALL_TIMEOUT_S, Link
 
 
 async def introduce(link: Link, hello: Hello, *, timeout_s: float = CALL_TIMEOUT_S) -> Welcome:

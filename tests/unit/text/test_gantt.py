@@ -1,7 +1,7 @@
 import pytest
 
-from autosched.gantt import BLOCKS, OTHER_BLOCK, ansi, busy_s, gantt, speaks_unicode
 from autosched.protocol import Span
+from autosched.text.gantt import BLOCKS, OTHER_BLOCK, ansi, busy_s, gantt, speaks_unicode
 
 
 def span(step: int, job: int, stage: str, unit: str, start: float, end: float | None) -> Span:

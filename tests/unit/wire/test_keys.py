@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autosched import keys
 from autosched.errors import AutoschedError, ConfigError, Refused
-from autosched.keys import Key, Proving, proof
 from autosched.protocol import Challenge
-from autosched.roles import Role
+from autosched.protocol.roles import Role
+from autosched.wire import keys
+from autosched.wire.keys import Key, Proving, proof
 
 KEY = Key(Role.USER, "3f2a91bc", bytes(range(32)))
 CHANNEL = hashlib.sha256(b"the certificate").digest()
@@ -35,7 +35,7 @@ def test_a_proof_is_what_the_page_of_the_wire_says() -> None:
 
 
 def test_the_messages_in_tests_wire_prove_what_they_say() -> None:
-    folder = Path(__file__).parents[1] / "wire"
+    folder = Path(__file__).parents[2] / "wire"
 
     def params(name: str) -> dict[str, bytes]:
         message = json.loads((folder / f"{name}.json").read_text())["message"]

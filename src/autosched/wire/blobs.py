@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autosched.errors import RequestError, WireError
-from autosched.link import Link
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+from autosched.wire.link import Link
 
 Progress = Callable[[int, int], None]
 """Told how many bytes of how many are there."""

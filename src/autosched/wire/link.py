@@ -21,11 +21,11 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from autosched import address as addresses
-from autosched.address import TCP, TLS, UNIX
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
-from autosched.wire import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
+from autosched.wire import address as addresses
+from autosched.wire.address import TCP, TLS, UNIX
+from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
 log = logging.getLogger(__name__)
 
