@@ -20,8 +20,8 @@ An event is its time, its name, its job or step, then words, then what each task
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
 `ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientAttached JOB holds=STEP,STEP`
 what it still has. `UnitDrained UNIT BY [deadline=S] REASON`, `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N]
-[deadline=S] [held=WHY]`, `Paused BY [REASON]`, `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]` and
-`HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
+[deadline=S] [held=WHY]`, `Paused BY [REASON]`, `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`,
+`JobPruned JOB` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
 """
 
@@ -38,6 +38,7 @@ from autosched.core.events import (
     HistoryRecalled,
     JobAltered,
     JobCancelRequested,
+    JobPruned,
     JobSubmitted,
     Paused,
     PolicyChosen,
@@ -141,6 +142,8 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return ClientAttached(int(job), _load(says))
         case ["ClientAttached", job, held] if held.startswith("holds="):
             return ClientAttached(int(job), _load(says), _ids(held.removeprefix("holds=")))
+        case ["JobPruned", job]:
+            return JobPruned(int(job))
         case ["JobAltered", job, by, *kind]:
             settings = dict(word.split("=", 1) for word in kind)
             within_s = float(settings["deadline"]) if "deadline" in settings else None

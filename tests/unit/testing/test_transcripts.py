@@ -12,6 +12,7 @@ from autosched.core.events import (
     HistoryRecalled,
     JobAltered,
     JobCancelRequested,
+    JobPruned,
     JobSubmitted,
     Paused,
     PolicyChosen,
@@ -60,6 +61,7 @@ EVENTS = [
     UnitReturned("cpu0", "ada"),
     JobAltered(3, "ada", 5, 60.0, "until the fan is changed"),
     Paused("ada", "a new switch"),
+    JobPruned(3),
     DeadlineReached(),
 ]
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)
