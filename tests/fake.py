@@ -6,13 +6,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from msgspec import Struct
 
+from autosched.cli.app import run
 from autosched.protocol import HELLO, PROTOCOL, USER_METHODS, Hello, Method, Welcome
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 Answer = Callable[[Method], Awaitable[Struct]]
+Said = tuple[int, str, str]
+"""Exit code, stdout, stderr."""
 
 
 @contextmanager
@@ -51,3 +55,19 @@ def fake_daemon(folder: Path, answer: Answer, *, mute: bool = False) -> Iterator
         down.set()
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
+
+
+@contextmanager
+def fake_commands(
+    folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    """Runs commands against such a daemon."""
+    with fake_daemon(folder, answer) as address:
+        monkeypatch.setenv("AUTOSCHED_HOST", address)
+
+        def say(*words: str) -> Said:
+            code = run(words)
+            said = capsys.readouterr()
+            return code, said.out, said.err
+
+        yield say

@@ -1,9 +1,13 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 
 from autosched.remote import Daemon
 from autosched.wire.blocking import Caller
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
+from integration.lab import Lab, Said, command_line, lab
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +15,18 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing else is said, this process waits as long for a daemon on a busy machine as tests wait."""
     for function in (Caller.__init__, Daemon.connect.__func__, Link.open.__func__):  # type: ignore[attr-defined]
         monkeypatch.setattr(function, "__kwdefaults__", {**function.__kwdefaults__, "timeout_s": DEADLINE_S})
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    """A lab with no settings of its own."""
+    with lab(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """Commands against it."""
+    return command_line(there, tmp_path, monkeypatch, capsys)

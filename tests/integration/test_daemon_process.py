@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,11 @@ import pytest
 from autosched.errors import AutoschedError
 from autosched.protocol import DaemonInfo
 from deadlines import DEADLINE_S
-from integration.lab import Lab, lab
+from integration.lab import Lab
 from integration.served import Puppet, load, record, run, spec, user
 
 RSS_BYTES_MAX = 80_000_000
 PROFILE = load(1, "device:cpu", "profile")
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
 
 
 def serve(folder: Path, settings: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,20 +17,7 @@ from autosched.errors import StorageFull
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
 from deadlines import DEADLINE_S
-from integration.lab import Lab, Said, command_line, lab
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def cli(
-    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
-    return command_line(there, tmp_path, monkeypatch, capsys)
+from integration.lab import Lab, Said
 
 
 def test_check_backup_restore_and_the_way_out_of_damage(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-
-import pytest
 
 from autosched.daemon.disk.database import DATABASE
 from autosched.workloads import recorded
@@ -14,12 +11,6 @@ from integration.lab import Lab, ended, lab
 
 ROUNDS = 10
 INSTANCE = {"instance": "standard", "instance_name": "hom-N2-C1-M1-s1", "time_scale": 0.002}
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
 
 
 def stages(log: Path) -> Counter[str]:

@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,24 +16,11 @@ from autosched.daemon.disk import database
 from autosched.errors import NotFound
 from autosched.model import JobId
 from autosched.protocol import AuditList, JobList, ListAudit, ListJobs
-from integration.lab import Lab, Said, command_line, lab
+from integration.lab import Lab, Said
 from integration.served import run, serving, spec, user
 
 WORDS = {"trials": 8, "tasks": 1, "build_s": 0.002, "profile_s": 0.002}
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def cli(
-    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
-    return command_line(there, tmp_path, monkeypatch, capsys)
 
 
 def ended(there: Lab, count: int) -> list[JobId]:

@@ -17,7 +17,7 @@ from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
 from deadlines import DEADLINE_S
-from integration.lab import MODEL, Lab, command_line, lab
+from integration.lab import MODEL, Lab, command_line
 
 HAND_OVER = """
 import os, sys
@@ -114,12 +114,6 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
 
 
 # The agent ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
 
 
 def test_the_agents_command_hosts_a_job(

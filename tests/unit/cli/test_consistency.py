@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from autosched import errors
 from autosched.cli import output
-from autosched.cli.app import COMMANDS, Commands, autosched, run
+from autosched.cli.app import COMMANDS, Commands, autosched
 from autosched.cli.wait import TIMED_OUT
 from autosched.errors import NotFound, Refused
 from autosched.model import JobSpec
@@ -50,10 +50,9 @@ from autosched.protocol import (
     Wishes,
 )
 from deadlines import DEADLINE_S
-from fake import fake_daemon
+from fake import Said, fake_commands
 from samples import job_view
 
-Said = tuple[int, str, str]
 VIEWS = [replace(job_view(), job=number, name=f"net{number % 2}", tasks=()) for number in (1, 2, 3)]
 UNITS = (UnitView("host/0", ("host",), (0,), "free"), UnitView("cpu0", ("device:cpu",), (1,), "free"))
 LISTS = ("jobs", "devices", "queue", "audit", "slowlog")
@@ -113,14 +112,7 @@ def fake() -> Fake:
 def command(
     fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Said]]:
-    with fake_daemon(tmp_path, fake.answer) as address:
-        monkeypatch.setenv("AUTOSCHED_HOST", address)
-
-        def say(*words: str) -> Said:
-            code = run(words)
-            said = capsys.readouterr()
-            return code, said.out, said.err
-
+    with fake_commands(tmp_path, fake.answer, monkeypatch, capsys) as say:
         yield say
 
 

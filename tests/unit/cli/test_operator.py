@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from autosched.cli.app import run
 from autosched.errors import NotFound
 from autosched.protocol import Done, DrainUnit, FreeUnit, ListDevices, Method, ReturnUnit, UnitList, UnitView
-from fake import fake_daemon
+from fake import Said, fake_commands
 
 IDLE = UnitView("host/0", ("host",), (0,), "drained", drained="it is cleaned (uid 1)")
 BUSY = UnitView("cpu0", ("device:cpu",), (1,), "busy", job=3, task=1, stage="profile", held_s=240.0, left_s=60.0)
-Said = tuple[int, str, str]
 
 
 class Asked:
@@ -40,14 +38,7 @@ def asked() -> Asked:
 def command(
     asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Said]]:
-    with fake_daemon(tmp_path, asked.answer) as address:
-        monkeypatch.setenv("AUTOSCHED_HOST", address)
-
-        def say(*words: str) -> Said:
-            code = run(words)
-            said = capsys.readouterr()
-            return code, said.out, said.err
-
+    with fake_commands(tmp_path, asked.answer, monkeypatch, capsys) as say:
         yield say
 
 
