@@ -43,7 +43,14 @@ def test_what_the_image_copies_exists_and_is_all_that_the_package_needs() -> Non
     copied = [path for kind, words in instructions() if kind == "COPY" for path in words.split()[:-1]]
     assert not [path for path in copied if not (ROOT / path).exists()]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = [*build["packages"], *build["force-include"], "pyproject.toml", "README.md", "etc/constraints.txt"]
+    needed = [
+        *build["packages"],
+        *build["force-include"],
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "etc/constraints.txt",
+    ]
     assert not [path for path in needed if not any(path == c or path.startswith(f"{c}/") for c in copied)]
 
 
