@@ -29,8 +29,9 @@ pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.orders import UNTUNED  # noqa: E402
 from autosched.tvm.session import TvmSession  # noqa: E402
-from autosched.tvm.tuner import KEPT, UNTUNED  # noqa: E402
+from autosched.tvm.tuner import KEPT  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))

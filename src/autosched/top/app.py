@@ -21,7 +21,8 @@ from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
 from autosched.top import panels
 from autosched.top.dialogs import Ask, Say
-from autosched.top.watch import Look, Watch
+from autosched.top.look import Look
+from autosched.top.watch import Watch
 
 PERIOD_S = 1.0
 SHARE_MAX = 0.04

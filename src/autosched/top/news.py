@@ -1,17 +1,14 @@
 """What happened between two looks at a daemon, in words."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from autosched.measured.shares import gain
 from autosched.protocol import JobView, UnitView
 from autosched.text import units
-
-if TYPE_CHECKING:
-    from autosched.top.watch import Look
+from autosched.top.look import Look
 
 
-def news(before: "Look | None", now: "Look") -> Iterator[str]:
+def news(before: Look | None, now: Look) -> Iterator[str]:
     """One line for each thing that is different. The first look has no news."""
     if before is None:
         return

@@ -6,7 +6,7 @@ from autosched.model import JobState
 from autosched.protocol import JobView, Span
 from autosched.text import units
 from autosched.text.gantt import Style, gantt
-from autosched.top.watch import Look
+from autosched.top.look import Look
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 8), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""

@@ -6,43 +6,27 @@ what is going on and not on what has ever been. All that is kept is bounded.
 
 from collections import deque
 
-from msgspec import Struct
-
-from autosched.model import JobId, JobState, StepId
+from autosched.model import JobId, StepId
 from autosched.protocol import (
     DaemonInfo,
     JobList,
-    JobView,
     ListDevices,
     ListJobs,
     ListSpans,
     Span,
     SpanList,
     UnitList,
-    UnitView,
 )
 from autosched.remote import Daemon
+from autosched.top.look import ENDED_SHOWN, Look, ordered
 from autosched.top.news import news
 
 JOBS_MAX = 500
-ENDED_SHOWN = 30
-"""Jobs that have ended, beside the active ones."""
 STEPS_BEFORE = 500
 """Of the past that many steps are fetched when the first look is taken."""
 SPANS_MAX = 4_000
 CURVE_POINTS_MAX = 512
 NEWS_MAX = 200
-
-
-class Look(Struct, frozen=True):
-    """A daemon at one moment."""
-
-    info: DaemonInfo
-    jobs: tuple[JobView, ...]
-    """The active ones first, oldest first; then those that ended, the last one first."""
-    units: tuple[UnitView, ...]
-    now: float
-    """Scheduler clock, seconds."""
 
 
 class Watch:
@@ -96,10 +80,3 @@ class Watch:
                 curve = self.curves.setdefault(job.job, deque(maxlen=CURVE_POINTS_MAX))
                 if not curve or curve[-1][1] != job.estimate_s:
                     curve.append((look.now, job.estimate_s))
-
-
-def ordered(jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:
-    """As they are shown."""
-    active = [job for job in jobs if not JobState(job.state).ended]
-    ended = [job for job in jobs if JobState(job.state).ended]
-    return (*active, *sorted(ended, key=lambda job: -(job.ended_at or 0.0))[:ENDED_SHOWN])

@@ -11,9 +11,6 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autosched.tvm import lowering, toolchain
 
-UNTUNED = b""
-"""The candidate that is the workload as it is, without any schedule."""
-
 
 @lru_cache(maxsize=256)
 def load_task(path: str) -> Any:

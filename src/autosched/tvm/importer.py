@@ -12,6 +12,7 @@ from tvm import relax
 
 from autosched.errors import ModelRejected
 from autosched.tvm import converters, graph
+from autosched.tvm.failures import gist
 from autosched.tvm.graph import Prepared, Shapes
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
@@ -70,7 +71,7 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
             warnings.simplefilter("ignore")
             return tvm.transform.Sequential(list(steps))(module)
     except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
-        raise ModelRejected(f"TVM cannot lower the model: {_gist(error)}. Try: autosched model check FILE") from error
+        raise ModelRejected(f"TVM cannot lower the model: {gist(error)}. Try: autosched model check FILE") from error
 
 
 def _from_onnx(model: Any) -> Any:
@@ -97,9 +98,4 @@ def _from_onnx(model: Any) -> Any:
             if dynamic
             else "replace that layer, or cut the model before it"
         )
-        raise ModelRejected(f"TVM cannot import {where}: {_gist(error)}; {advice}") from error
-
-
-def _gist(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:400]
+        raise ModelRejected(f"TVM cannot import {where}: {gist(error)}; {advice}") from error

@@ -5,6 +5,9 @@ from msgspec import Struct
 from autosched.backend import Skipped
 from autosched.model import TaskInfo
 
+UNTUNED = b""
+"""The candidate that is the workload as it is, without any schedule."""
+
 
 class Extracted(Struct, frozen=True):
     """What a network consists of."""

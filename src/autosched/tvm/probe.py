@@ -133,13 +133,13 @@ def kernel() -> str:
     import numpy as np
     import tvm
 
-    from autosched.tvm import building, tasks
+    from autosched.tvm import building, orders, tasks
     from autosched.tvm.targets import resolve
 
     with tempfile.TemporaryDirectory() as folder:
         task, library = Path(folder) / "task.json", Path(folder) / "kernel.so"
         tasks.save(_workload(), task)
-        building.build(str(task), resolve("auto", 1), building.UNTUNED, str(library))
+        building.build(str(task), resolve("auto", 1), orders.UNTUNED, str(library))
         left, right = (np.arange(64, dtype="float32").reshape(8, 8) + i for i in range(2))
         product = tvm.runtime.tensor(np.zeros((8, 8), "float32"))
         tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(left), tvm.runtime.tensor(right), product)

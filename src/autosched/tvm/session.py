@@ -17,11 +17,14 @@ from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.experience import Experience
+from autosched.tvm.failures import gist
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
-from autosched.tvm.tuner import REFERENCE_TIMEOUT_S, UNTUNED, TvmTuner, gist
+from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 
+REFERENCE_TIMEOUT_S = 120.0
+"""Running an operator without a schedule may take as long."""
 LOADED_RATIO = 6.0
 """A build may take so much longer than its processor time where other load shares the core."""
 TAKEN = ("evaluation.json", "report.json")
@@ -223,7 +226,7 @@ class TvmSession:
             file = self._tasks_dir / f"{task}.json"
             measured = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
             # Without a schedule it beats what comes after it.
-            best = list(itertools.takewhile(lambda record: record.candidate != UNTUNED, measured))
+            best = list(itertools.takewhile(lambda record: record.candidate != orders.UNTUNED, measured))
             if file.exists():
                 candidates, latencies_s = tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)
                 choices.append(orders.Choice(task, str(file), candidates, latencies_s, measured[0].best_s or 0.0))

@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 from autosched.backend import Built, Lease, Measured
 from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
-from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError
+from autosched.tvm import failures, orders
+from autosched.tvm.workers import Killed, WorkerError
 
 if TYPE_CHECKING:
     from autosched.tvm.searching import Search
     from autosched.tvm.session import TvmSession
 
-REFERENCE_TIMEOUT_S = 120.0
-"""Running an operator without a schedule may take as long."""
-DETAIL_MAX = 1_000
-UNTUNED = b""
-"""The candidate that is the workload as it is (autosched.tvm.building)."""
 KEPT = 3
 """Kernels of the best candidates are kept, so that the finals need not build them again."""
 
@@ -81,7 +77,7 @@ class TvmTuner:
 
     def default(self) -> bytes | None:
         """The workload as it is."""
-        return UNTUNED
+        return orders.UNTUNED
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure all in turn, in one call of the device's warm worker."""
@@ -92,7 +88,7 @@ class TvmTuner:
         except Killed:
             raise
         except WorkerError as error:
-            raise StepFailed(f"the best candidates cannot be compared: {gist(error)}") from error
+            raise StepFailed(f"the best candidates cannot be compared: {failures.gist(error)}") from error
         finally:
             kept = self._kept_builds()
             self._kept.clear()
@@ -155,14 +151,14 @@ class TvmTuner:
         started = time.monotonic()
         failure, detail = None, ""
         try:
-            if candidate == UNTUNED:
+            if candidate == orders.UNTUNED:
                 self._session.untuned(self._task, artifact)
             else:
                 self._session.build(self._task, candidate, artifact, lease)
         except WorkerError as error:
             for left in (artifact, artifact.with_name(f"{artifact.name}.o")):
                 left.unlink(missing_ok=True)
-            failure, detail = _build_failure(error, self._session.options.build_timeout_s)
+            failure, detail = failures.of_build(error, self._session.options.build_timeout_s)
         spent_s = time.monotonic() - started
         return Built(candidate, None if failure else artifact, failure, detail, spent_s)
 
@@ -175,43 +171,5 @@ class TvmTuner:
         try:
             latency_s = self._session.profile(self._task, built.artifact, self._best_s, lease)
         except WorkerError as error:
-            failure, detail = _run_failure(error, self._session.options.run_timeout_s)
+            failure, detail = failures.of_run(error, self._session.options.run_timeout_s)
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)
-
-
-def _build_failure(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
-    match error:
-        case Killed():
-            raise error
-        case TimedOut():
-            return Failure.BUILD_TIMEOUT, f"not compiled within {timeout_s:g} s of processor time"
-        case Died():
-            return Failure.BUILD_CRASH, f"the compiler crashed: {error}"[:DETAIL_MAX]
-        case Raised():
-            if _disk_full(error):
-                raise StepFailed(f"nothing can be built: {gist(error)}. Free some space, then submit the job again")
-            return Failure.BUILD_ERROR, gist(error)
-    return Failure.BUILD_ERROR, gist(error)
-
-
-def _run_failure(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
-    match error:
-        case Killed():
-            raise error
-        case TimedOut():
-            return Failure.RUN_TIMEOUT, f"not measured within {timeout_s:g} s"
-        case Died():
-            return Failure.RUN_CRASH, f"the kernel crashed: {error}"[:DETAIL_MAX]
-        case Raised(kind="WrongResult"):
-            return Failure.WRONG_RESULT, gist(error)
-    return Failure.RUN_ERROR, gist(error)
-
-
-def _disk_full(error: Raised) -> bool:
-    return "No space left on device" in str(error)
-
-
-def gist(error: Exception) -> str:
-    """The line of an error that says what happened."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:DETAIL_MAX]
