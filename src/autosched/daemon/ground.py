@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -179,3 +180,8 @@ def stay_off_devices(pools: Iterable[Pool]) -> None:
     """Keep this process, and every client it starts, on the cores of the host's lanes: devices are to be quiet."""
     if cores := {core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores}:
         os.sched_setaffinity(0, cores)
+
+
+def started_at() -> str:
+    """Wall time, for people."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -26,7 +26,8 @@ from autosched.daemon.access.door import Door
 from autosched.daemon.access.entrance import Entrance
 from autosched.daemon.access.identity import Who
 from autosched.daemon.budget import Budget
-from autosched.daemon.clients.lives import Client, Clients
+from autosched.daemon.clients.client import Client
+from autosched.daemon.clients.lives import Clients
 from autosched.daemon.clients.process import kill_strays
 from autosched.daemon.clients.session import ClientSession, Parts
 from autosched.daemon.clients.survivors import clear, find
@@ -45,7 +46,8 @@ from autosched.daemon.farewell import welcome_back
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import BY, spawn
-from autosched.daemon.sessions import Services, admitting, started_at
+from autosched.daemon.sessions import Services, admitting
+from autosched.daemon.submissions import Submissions
 from autosched.daemon.telling import logs
 from autosched.daemon.telling.curves import Curves
 from autosched.daemon.telling.happenings import LoopStalled
@@ -223,7 +225,7 @@ class Daemon:
             verdicts,
             self._clients,
             trail,
-            Admission(asyncio.get_running_loop().time),
+            Submissions(self._live, runtime, blobs, Admission(asyncio.get_running_loop().time)),
             self._retention,
             self.stop,
             self._pulse,
@@ -288,7 +290,7 @@ class Daemon:
         page = self._page.url if self._page is not None else ""
         ground.tell_whereabouts(
             self._folder,
-            ground.Whereabouts(os.getpid(), __version__, self._addresses, started_at(), page, console.addresses),
+            ground.Whereabouts(os.getpid(), __version__, self._addresses, ground.started_at(), page, console.addresses),
         )
         self._pulse.start()
         log.info("console at %s", " ".join(console.addresses))

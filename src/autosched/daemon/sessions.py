@@ -3,21 +3,18 @@
 import asyncio
 import logging
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import islice
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from autosched import backend, policies
-from autosched.config import DEVICE_POOL, Config
-from autosched.core.events import Event, JobCancelRequested, JobSubmitted, PolicyChosen
+from autosched import policies
+from autosched.config import Config
+from autosched.core.events import Event, JobCancelRequested, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
-from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.door import Admit
 from autosched.daemon.access.identity import Who
@@ -32,13 +29,13 @@ from autosched.daemon.operations import alter, operate, slot_of
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.submissions import Submissions
 from autosched.daemon.telling import inside
-from autosched.daemon.telling.happenings import SubmissionRefused
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.pulse import Pulse
 from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
-from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull, WireError
+from autosched.errors import NotFound, Refused, WireError
 from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
@@ -105,9 +102,6 @@ ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
 VIEWS_PER_TURN = 25
 """So many jobs are put together in one turn of the loop."""
-SUBMIT_S = 15.0
-"""A submit that cannot be stored by then is refused rather than kept in the dark."""
-UNSTORED = "the daemon, which could not store it in time and has told its user so"
 
 
 class Services(Struct, frozen=True):
@@ -122,7 +116,7 @@ class Services(Struct, frozen=True):
     verdicts: Verdicts
     clients: Clients
     audit: Audit
-    admission: Admission
+    submissions: Submissions
     retention: Retention
     stop: Callable[[str], None]
     pulse: Pulse
@@ -313,61 +307,10 @@ class UserSession:
     # Jobs -------------------------------------------------------------------------------------------------------------
 
     async def _submit(self, spec: JobSpec) -> Submitted:
-        self._check(spec)
-        given_up, job = False, 0
-
-        def submitted() -> Event | None:
-            nonlocal job
-            if given_up:
-                return None
-            state, limit = self._runtime.state, self._services.config.limits.jobs_active_max
-            if len(state.active) >= limit:
-                raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
-            job = state.last_job + 1
-            self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
-            return JobSubmitted(job, spec, self._who.name)
-
-        def withdrawn() -> Event | None:
-            return None if self._runtime.state.jobs[job].state.ended else JobCancelRequested(job, UNSTORED)
-
-        stored = False
-        try:
-            async with asyncio.timeout(SUBMIT_S), self._services.admission.turn(self._who.name):
-                stored = await _before(self._runtime.journal.stalls, self._runtime.post(submitted))
-        except Busy as error:
-            self._runtime.stream.publish(SubmissionRefused(self._who.name, str(error)))
-            raise
-        except TimeoutError:
-            pass
-        if not stored:
-            given_up = True
-            if job:
-                self._runtime.tell(withdrawn)
-            why = self._runtime.journal.stalled or "its disk is too slow"
-            raise StorageFull(f"the daemon cannot store the job now: {why}, then submit again")
-        return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
-
-    def _check(self, spec: JobSpec) -> None:
-        """Refuse what cannot work, saying what would. The model itself is looked at by the job's client."""
-        if stalled := self._runtime.journal.stalled:
-            raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
-        if not spec.external:
-            backend.check_name(spec.backend)
-        pools = [name for name in self._runtime.state.queues if name.startswith(DEVICE_POOL)]
-        if DEVICE_POOL + spec.device not in pools:
-            kinds = ", ".join(name.removeprefix(DEVICE_POOL) for name in pools)
-            raise NotFound(f"no device is of the kind {spec.device!r}; there are: {kinds}")
         if spec.records_from is not None:
             self._job(spec.records_from)
-        elif spec.trials == 0:
-            raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
-        if spec.target.startswith("{"):  # what other words mean, the backend knows
-            _check_target(spec.target)
-        self._look_for_model(spec)
-
-    def _look_for_model(self, spec: JobSpec) -> None:
-        if self._services.blobs.size(spec.model) is None:
-            raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
+        job = await self._services.submissions.take(spec, self._who.name)
+        return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
 
     async def _get_job(self, method: GetJob) -> JobView:
         job = self._job(method.job)
@@ -418,30 +361,3 @@ class UserSession:
                 by_step.setdefault(step, span)
         ordered = tuple(by_step[step] for step in sorted(by_step))
         return SpanList(ordered, self._runtime.clock(), more)
-
-
-async def _before(sign: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether the work was done before the sign came; raises what it raises."""
-    both = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(sign.wait())
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        for one in both:
-            one.cancel()
-
-
-def _check_target(target: str) -> None:
-    try:
-        msgspec.json.decode(target, type=dict[str, object])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise RequestError(
-            f'the target {target[:100]!r} is no JSON object such as {{"kind": "llvm"}} ({error})'
-        ) from None
-
-
-def started_at() -> str:
-    """Wall time, for people."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

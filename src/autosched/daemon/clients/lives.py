@@ -18,9 +18,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -28,10 +26,11 @@ from msgspec import Struct
 
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientLost, Event
-from autosched.core.scheduler import TURN_S
 from autosched.daemon.clients import survivors
+from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.process import JOB_DIR, Process, kill_strays, sweep
 from autosched.daemon.clients.session import ClientSession
+from autosched.daemon.clients.turns import StartTurns
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.disk.history import History
 from autosched.daemon.runtime import Runtime, spawn
@@ -74,33 +73,6 @@ ASK_LOAD_S = 600.0
 """Bounds what only the scheduler's attach deadline should end."""
 
 
-@dataclass(eq=False)
-class Client:
-    """One client of one job; a job may have several, one after the other."""
-
-    job: JobId
-    token: str
-    process: Process | None = None
-    link: Link | None = None
-    protocol: tuple[int, int] = PROTOCOL
-    temporary: str = ""
-    """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
-    records_before: int = 0
-    """Records of the job when it began."""
-    why: str = ""
-    """Why the daemon ended it; empty when it ended by itself."""
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    up: asyncio.Event = field(default_factory=asyncio.Event)
-    """It has said hello, or is gone."""
-    coming: Link | None = None
-    """Over this connection it is back, but has not said yet which steps it has."""
-
-    @property
-    def lost(self) -> bool:
-        """True when nothing of it is left."""
-        return self.gone.is_set()
-
-
 class Clients:
     """All clients of this life of the daemon."""
 
@@ -111,14 +83,13 @@ class Clients:
         past: History,
         guard: Guard,
         folder: Path,
-        session: Callable[["Client", Callable[[], bool]], ClientSession],
+        session: Callable[[Client, Callable[[], bool]], ClientSession],
     ) -> None:
         self._runtime, self._ledger, self._past, self._guard = runtime, ledger, past, guard
         self._folder = folder
         self._session = session
         self._of: dict[JobId, Client] = {}
-        self._to_start: deque[Client] = deque()
-        self._starting = 0
+        self._turns = StartTurns(self._start)
         self._secret = survivors.secret(folder)
         self.address = ""
         """Where clients connect to; set before the first one is started."""
@@ -139,29 +110,9 @@ class Clients:
     # What the scheduler asks for --------------------------------------------------------------------------------------
 
     def start(self, job: JobId) -> None:
-        """Start the process that hosts the job, when its turn comes.
-
-        A hundred interpreters that start at once would keep the daemon from its work for half a minute, and none of
-        them would be ready before all are: one starts for each core that the daemon has.
-        """
+        """Start the process that hosts the job, when its turn comes."""
         client = self._of[job] = Client(job, secrets.token_urlsafe(24), records_before=self._ledger.of(job).records)
-        self._to_start.append(client)
-        self._start_next()
-
-    def _start_next(self) -> None:
-        while self._to_start and self._starting < len(os.sched_getaffinity(0)):
-            client = self._to_start.popleft()
-            if not client.lost:
-                self._starting += 1
-                self._start(client)
-                spawn(self._settle(client), f"start client of job {client.job}")
-
-    async def _settle(self, client: Client) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TURN_S):
-                await client.up.wait()
-        self._starting -= 1
-        self._start_next()
+        self._turns.join(client)
 
     def _start(self, client: Client) -> None:
         folder = self._folder / str(client.job)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from autosched.core.events import ClientLost
-from autosched.daemon.clients import lives as module
-from autosched.daemon.clients.lives import Client, Clients
+from autosched.daemon.clients import turns
+from autosched.daemon.clients.client import Client
+from autosched.daemon.clients.lives import Clients
 from autosched.daemon.telling.progress import Ledger
 from autosched.model import JobId, JobState
 from deadlines import DEADLINE_S
@@ -92,7 +93,7 @@ def test_one_client_starts_for_each_core_and_the_next_when_one_is_gone(play: Pla
 def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TURN_S", 0.01)
+    monkeypatch.setattr(turns, "TURN_S", 0.01)
 
     async def story(stage: Stage) -> None:
         assert await stage.started(len(JOBS)) == JOBS

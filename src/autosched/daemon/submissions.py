@@ -1,0 +1,107 @@
+"""How a model becomes a job: what cannot work is refused with what would, and what is taken is stored."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from autosched import backend
+from autosched.config import DEVICE_POOL
+from autosched.core.events import Event, JobCancelRequested, JobSubmitted
+from autosched.daemon.access.admission import Admission
+from autosched.daemon.disk.blobs import Blobs
+from autosched.daemon.reload import Settings
+from autosched.daemon.runtime import Runtime
+from autosched.daemon.telling.happenings import SubmissionRefused
+from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
+from autosched.model import JobId, JobSpec
+
+SUBMIT_S = 15.0
+"""A submit that cannot be stored by then is refused rather than kept in the dark."""
+UNSTORED = "the daemon, which could not store it in time and has told its user so"
+
+
+class Submissions:
+    """Takes jobs in, as many at a time as it can store."""
+
+    def __init__(self, settings: Settings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
+        self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
+
+    async def take(self, spec: JobSpec, owner: str) -> JobId:
+        """Make it a job. Raises RequestError, NotFound, Refused, Busy, or StorageFull when it cannot be stored."""
+        self._check(spec)
+        given_up, job = False, 0
+
+        def submitted() -> Event | None:
+            nonlocal job
+            if given_up:
+                return None
+            state, limit = self._runtime.state, self._settings.now.limits.jobs_active_max
+            if len(state.active) >= limit:
+                raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
+            job = state.last_job + 1
+            self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
+            return JobSubmitted(job, spec, owner)
+
+        def withdrawn() -> Event | None:
+            return None if self._runtime.state.jobs[job].state.ended else JobCancelRequested(job, UNSTORED)
+
+        stored = False
+        try:
+            async with asyncio.timeout(SUBMIT_S), self._admission.turn(owner):
+                stored = await _before(self._runtime.journal.stalls, self._runtime.post(submitted))
+        except Busy as error:
+            self._runtime.stream.publish(SubmissionRefused(owner, str(error)))
+            raise
+        except TimeoutError:
+            pass
+        if not stored:
+            given_up = True
+            if job:
+                self._runtime.tell(withdrawn)
+            why = self._runtime.journal.stalled or "its disk is too slow"
+            raise StorageFull(f"the daemon cannot store the job now: {why}, then submit again")
+        return job
+
+    def _check(self, spec: JobSpec) -> None:
+        """Refuse what cannot work, saying what would. The model itself is looked at by the job's client."""
+        if stalled := self._runtime.journal.stalled:
+            raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
+        if not spec.external:
+            backend.check_name(spec.backend)
+        pools = [name for name in self._runtime.state.queues if name.startswith(DEVICE_POOL)]
+        if DEVICE_POOL + spec.device not in pools:
+            kinds = ", ".join(name.removeprefix(DEVICE_POOL) for name in pools)
+            raise NotFound(f"no device is of the kind {spec.device!r}; there are: {kinds}")
+        if spec.records_from is None and spec.trials == 0:
+            raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
+        if spec.target.startswith("{"):  # what other words mean, the backend knows
+            _check_target(spec.target)
+        self._look_for_model(spec)
+
+    def _look_for_model(self, spec: JobSpec) -> None:
+        if self._blobs.size(spec.model) is None:
+            raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
+
+
+async def _before(sign: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work was done before the sign came; raises what it raises."""
+    both = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(sign.wait())
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for one in both:
+            one.cancel()
+
+
+def _check_target(target: str) -> None:
+    try:
+        msgspec.json.decode(target, type=dict[str, object])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RequestError(
+            f'the target {target[:100]!r} is no JSON object such as {{"kind": "llvm"}} ({error})'
+        ) from None
