@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from autosched import api, zoo
+from autosched import api, remote, zoo
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
 from autosched.remote import Daemon
 from autosched.results import collect
@@ -116,7 +116,7 @@ def say(what: Any) -> None:
 async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int, output: Path) -> list[Tuned]:
     """All models at once, with a daemon of their own."""
     with own_state(output):
-        async with api.connected(None) as daemon:
+        async with remote.connected(None) as daemon:
             try:
                 settings = [
                     api.Settings(

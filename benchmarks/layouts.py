@@ -12,7 +12,7 @@ from typing import Any
 
 from against_stock import finish, load, own_state, remeasure, say
 
-from autosched import api
+from autosched import api, remote
 from autosched.protocol import Done, Shutdown
 
 LAYOUTS = ("nchw", "nhwc", "nchwc", "auto")
@@ -53,7 +53,7 @@ def compared(network: str, seed: int) -> dict[str, Any]:
 async def tune(network: str, seed: int, folder: Path) -> dict[str, tuple[Path, int]]:
     """The compiled network and its number of tasks, by layout; one job after the other."""
     found = {}
-    async with api.connected(None) as daemon:
+    async with remote.connected(None) as daemon:
         try:
             for layout in LAYOUTS:
                 settings = api.Settings(trials=TRIALS[network], seed=seed, options={"layout": layout})

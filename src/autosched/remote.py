@@ -5,11 +5,11 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from autosched.config import DEVICE_POOL
+from autosched.config import DEVICE_POOL, Config
 from autosched.errors import Busy, DaemonUnreachable
 from autosched.model import Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
@@ -44,7 +44,7 @@ from autosched.protocol import (
 )
 from autosched.version import __version__
 from autosched.wire import blobs, blocking
-from autosched.wire.address import UNIX
+from autosched.wire.address import UNIX, default, named, own
 from autosched.wire.introduction import introduce
 from autosched.wire.link import Link
 
@@ -57,6 +57,8 @@ ON_DEMAND_START_S = 30.0
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
 COMMAND = (sys.executable, "-m", "autosched", "serve", "--on-demand")
+Told = Callable[[str], None]
+"""Told in a sentence what is being done; for people."""
 _started: list[subprocess.Popen[bytes]] = []  # kept: a daemon outlives the object, which would complain of that
 
 
@@ -171,9 +173,9 @@ class Daemon:
         """Result files of a job."""
         return (await self.link.call(ListArtifacts(job=job), ArtifactList)).artifacts
 
-    async def download(self, artifact: Artifact, folder: Path) -> Path:
-        """Fetch one result file. Raises OSError when it cannot be written."""
-        path = folder / Path(artifact.name).name
+    async def download(self, artifact: Artifact, folder: Path, name: str | None = None) -> Path:
+        """Fetch one result file, under its own name if no other is given. Raises OSError when it cannot be written."""
+        path = folder / (name or Path(artifact.name).name)
         await blobs.download(self.link, artifact.sha256, path)
         return path
 
@@ -199,6 +201,29 @@ def _move_to(cores: set[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)
+
+
+@asynccontextmanager
+async def connected(
+    daemon: str | None = None, *, start: bool = True, told: Told | None = None, serve: Sequence[str] = ()
+) -> AsyncIterator[Daemon]:
+    """A connection to the daemon that is meant; this user's own is started if it does not run and `start` is true.
+
+    `serve`: options of `autosched serve` for the one that is started.
+    """
+    chosen = named(daemon)
+    try:
+        connection = await Daemon.connect(chosen or default())
+    except DaemonUnreachable:
+        if chosen is not None or not start:
+            raise
+        if told is not None:
+            told(f"No daemon at {own()}: starting a private one; it ends when it has nothing to do.")
+        connection = await start_on_demand(own(), Config().state_dir, serve)
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
 async def start_on_demand(

@@ -12,10 +12,11 @@ from autosched import report
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import JobState, Record
-from autosched.protocol import JobView
+from autosched.protocol import Artifact, JobView
 from autosched.remote import Daemon
 from autosched.wire import blobs
 
+MODULE, SIDE = ".so", ".json"
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 
@@ -29,7 +30,7 @@ class Result(Struct, frozen=True):
     @property
     def module(self) -> Path | None:
         """The compiled network; None when the backend makes none."""
-        return next((path for path in self.files if path.suffix == ".so"), None)
+        return next((path for path in self.files if path.suffix == MODULE), None)
 
 
 def check_ended(job: JobView) -> None:
@@ -44,8 +45,13 @@ def check_ended(job: JobView) -> None:
         raise JobFailed(f"job {job.job} ({job.name}) failed: {why}")
 
 
-def prepare(folder: Path) -> Path:
-    """Make the output folder and prove that it can be written. Raises RequestError that says why not."""
+def prepare(output: Path) -> Path:
+    """Make the output folder, or that of NAME.so, and prove that it can be written. Raises RequestError that says why
+    not.
+    """
+    if output.suffix == MODULE and output.is_dir():
+        raise RequestError(f"{output} is a folder, not the file of a module. Choose another:  --output FILE.so")
+    folder = output.parent if output.suffix == MODULE else output
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".autosched-"):
@@ -55,11 +61,11 @@ def prepare(folder: Path) -> Path:
         raise RequestError(
             f"the output folder {folder} cannot be written: {why}. Choose another:  --output DIR"
         ) from None
-    return folder.absolute()
+    return output.absolute()
 
 
-async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
-    """Write a job's results into a folder; what lies there under the same names is replaced.
+async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
+    """Write a job's results into a folder, or its module alone to NAME.so with NAME.json; what is there is replaced.
 
     Raises RequestError when they cannot be written; the daemon keeps them, so it can be tried again.
     """
@@ -71,10 +77,16 @@ async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
     records = await daemon.records(_source(job))
     health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
     gathered = report.gather(job, evaluation, records, await daemon.spans(), health)
+    wanted = [artifact for artifact in artifacts if artifact.name != EVALUATION]
+    folder = output
     try:
-        prepare(folder)
-        files = [await daemon.download(artifact, folder) for artifact in artifacts if artifact.name != EVALUATION]
-        files += write(folder, gathered, records)
+        prepare(output)
+        if output.suffix == MODULE:
+            folder = output.parent
+            files = [await daemon.download(artifact, folder, name) for artifact, name in _alone(job, wanted, output)]
+        else:
+            files = [await daemon.download(artifact, folder) for artifact in wanted]
+            files += write(folder, gathered, records)
     except OSError as error:
         why = "the disk is full" if blobs.is_full_disk(error) else f"{error.strerror} ({error.filename})"
         raise RequestError(
@@ -82,6 +94,20 @@ async def collect(daemon: Daemon, job: JobView, folder: Path) -> Result:
             f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"
         ) from None
     return Result(gathered, folder, tuple(files))
+
+
+def _alone(job: JobView, artifacts: Iterable[Artifact], output: Path) -> list[tuple[Artifact, str]]:
+    """The module and the file that belongs to it, and their names. Raises RequestError when there is no module."""
+    artifacts = list(artifacts)
+    for module in artifacts:
+        if module.name.endswith(MODULE):
+            stem = module.name.removesuffix(MODULE)
+            side = next((each for each in artifacts if each.name == f"{stem}{SIDE}"), None)
+            return [(module, output.name)] + ([] if side is None else [(side, output.with_suffix(SIDE).name)])
+    raise RequestError(
+        f"job {job.job} left no {output.name}: the backend {job.backend!r} makes no module. See what it made:"
+        f"  autosched attach {job.job} --output DIR"
+    )
 
 
 def _source(job: JobView) -> int:

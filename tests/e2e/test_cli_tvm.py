@@ -58,6 +58,10 @@ def test_a_network_is_tuned_checked_run_and_measured(cli: Callable[..., Said], t
     with pytest.raises(RequestError, match="no input 'z'"):
         loaded.run({"z": np.load("x.npy")})
 
+    onnx.save(conv_net(), "other.onnx")
+    assert cli("run", module, "--check", "--model", "other.onnx")[0] == 2
+    assert cli("run", module, "--check", "--output", "outputs")[0] == 2
+
     code, out, err = cli("evaluate", module, "--seconds", 0.2)
     assert code == 0, err
     assert "95 % of" in out

@@ -111,6 +111,28 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     assert "host/0" in shell.type("autosched gantt --last 5m")
 
 
+@pytest.mark.tvm
+def test_the_first_network_is_compiled_and_checked(there: Lab, tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from nets import conv_net
+
+    onnx.save(conv_net(), tmp_path / "ppocr_rec.onnx")
+    shell = Terminal(tmp_path, AUTOSCHED_HOST=there.address, AUTOSCHED_BACKEND="ansor")
+    try:
+        assert "autosched tune ppocr_rec.onnx" in shell.type("autosched model check ppocr_rec.onnx")
+        shell.type("autosched submit ppocr_rec.onnx --trials 64")
+        there.wait(1, "trials", 1)
+        shell.type("autosched cancel 1")
+        (tmp_path / "ppocr_rec.onnx").unlink()  # the daemon has it
+        said = shell.type("autosched compile 1 -o squeezenet.so && autosched run squeezenet.so --check")
+    finally:
+        shell.close()
+    assert "files in .: squeezenet.so, squeezenet.json" in said
+    assert "outputs equal to ONNX Runtime" in said.partition(" squeezenet.so ")[2]
+
+
 def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
     shell.type('autosched drain pi4-2 --reason "fan"')
     shell.type("autosched submit squeezenet.onnx -t pi4 --option hang_stage=import")

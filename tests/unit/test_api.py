@@ -1,10 +1,12 @@
 import asyncio
+import hashlib
 from pathlib import Path
 
 import pytest
 
 import autosched
 from autosched import api
+from autosched.api.module import Origin, _here
 from autosched.errors import NotFound, RequestError
 
 
@@ -89,6 +91,29 @@ def test_what_is_no_module(module: autosched.Module, tmp_path: Path) -> None:
     (tmp_path / "net.json").unlink()
     with pytest.raises(RequestError, match=r"net\.json is missing"):
         autosched.load_module(tmp_path / "net.so")
+
+
+def test_a_module_is_checked_against_the_very_model_it_was_compiled_from(
+    module: autosched.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    origin = Origin(hashlib.sha256(b"mine").hexdigest(), "net.onnx")
+    assert _here(module.path, origin, None) is None
+    (tmp_path / "net.onnx").write_bytes(b"another")
+    assert _here(module.path, origin, None) is None, "of that name, and another one"
+    with pytest.raises(RequestError, match=r"is not what net\.so was compiled from"):
+        _here(module.path, origin, Path("net.onnx"))
+    (tmp_path.parent / "net.onnx").write_bytes(b"mine")
+    assert _here(module.path, origin, None) == tmp_path.parent / "net.onnx"
+    with pytest.raises(NotFound, match=r"there is no model none\.onnx"):
+        _here(module.path, origin, Path("none.onnx"))
+    assert _here(module.path, Origin(), Path("net.onnx")) == Path("net.onnx"), "an older module believes what is said"
+    module.path.with_suffix(".json").write_text(f'{{"model": "{"0" * 64}", "file": "../lost.onnx"}}')
+    with pytest.raises(NotFound, match=r"neither here nor in a daemon that runs.*--model"):
+        module.check(daemon=f"unix:{tmp_path}/none.sock")
+    module.path.with_suffix(".json").write_bytes(b"{}")
+    with pytest.raises(RequestError, match="does not say what it was compiled from"):
+        module.check()
 
 
 def test_saving_copies_what_belongs_together(module: autosched.Module, tmp_path: Path) -> None:

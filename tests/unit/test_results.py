@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched import results
-from autosched.api import connected
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import JobFailure, Record
 from autosched.protocol import (
@@ -30,6 +29,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
 )
+from autosched.remote import connected
 from fake import fake_daemon
 from samples import evaluation, job_view, records, spans
 
@@ -100,6 +100,23 @@ def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     assert told["evaluation"]["timings"][1]["median_s"] == 0.016
     assert [span["step"] for span in told["spans"]] == [2, 3, 4, 5, 6, 7]
     assert "squeezenet" in (folder / "report.html").read_text()
+
+
+def test_the_module_alone_under_a_name_of_its_own(tmp_path: Path) -> None:
+    wanted = tmp_path / "out" / "mine.so"
+    result = collect(tmp_path, Finished(FILES), done(), wanted)
+    assert sorted(wanted.parent.iterdir()) == [wanted.with_suffix(".json"), wanted]
+    assert result.module == wanted
+    assert wanted.read_bytes() == MODULE
+    assert wanted.with_suffix(".json").read_bytes() == b"{}"
+
+
+def test_a_module_of_a_backend_that_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"makes no module.*autosched attach 7 --output DIR"):
+        collect(tmp_path, Finished({"net.json": b"{}"}), done(), tmp_path / "mine.so")
+    (tmp_path / "folder.so").mkdir()
+    with pytest.raises(RequestError, match="is a folder"):
+        results.prepare(tmp_path / "folder.so")
 
 
 def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from autosched.cli.progress import line
 from autosched.errors import AutoschedError
 from autosched.model import Goal, JobState
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
-from autosched.remote import Daemon, off_devices
+from autosched.remote import Daemon, connected, off_devices
 from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
 from autosched.sim import thesis
@@ -76,7 +76,7 @@ async def _tune_both(serve: list[str]) -> bool:
     data("")
     data(" 2/3  tuning two real networks at the same time, on this CPU, with a private daemon")
     models = await asyncio.to_thread(_networks)
-    async with api.connected(None, serve=serve) as daemon:
+    async with connected(None, serve=serve) as daemon:
         try:
             jobs = []
             for model, trials in models:

@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from autosched import api, children, config
+from autosched.api.module import MODULE_CHILD, Module
+from autosched.cli.outcome import evaluation, shown
 from autosched.cli.output import data, document, say
 from autosched.config import Config
 from autosched.report.verdict import interval
@@ -31,10 +33,45 @@ style_option = click.option(
 @inputs_option
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write each output to DIR/NAME.npy.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "--check", is_flag=True, help="Compare its outputs with its model's in ONNX Runtime, and time both on a device."
+)
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    metavar="MODEL.onnx",
+    help="For --check: what it was compiled from. Default: found near it, here, or in the daemon.",
+)
+@click.option("--device", default="cpu", show_default=True, help="For --check: kind of device to measure on.")
 @style_option
-def run(module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, style: str) -> None:
-    """Run a compiled network once, in a process of its own that stays off the devices' cores."""
+@click.pass_obj
+def run(
+    host: str | None, module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, check: bool,
+    model: Path | None, device: str, style: str,
+) -> int:  # fmt: skip
+    """Run a compiled network once, in a process of its own that stays off the devices' cores.
+
+    With --check it runs on a device, waits for that when a daemon is using it, and exits with 1 if outputs differ.
+    """
     found = api.load_module(module)
+    if not check:
+        if model is not None:
+            raise click.UsageError("--model is for --check: write  autosched run MODULE --check --model MODEL.onnx")
+        _run(found, inputs, output, seed, style)
+        return 0
+    if output is not None:
+        raise click.UsageError("--check writes no outputs: give --check or --output DIR, one after the other")
+    measured = found.check(model=model, daemon=host, device=device, inputs=inputs, seed=seed, told=say)
+    if style == "json":
+        document("evaluation", measured)
+    else:
+        data(f" {found.path.name}  {units.size(found.path.stat().st_size)}")
+        for line in evaluation(measured):
+            data(line)
+    return 0 if measured.outputs_equal else 1
+
+
+def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int, style: str) -> None:
     words = ["run", str(found.path), "--seed", str(seed)]
     for text in inputs:
         words += ["--input", text]
@@ -45,7 +82,7 @@ def run(module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, s
         {core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores}
     )
     words += ["--cores", ",".join(map(str, cores))]
-    answer = asyncio.run(children.ask(api.MODULE_CHILD, words, timeout_s=RUN_S))
+    answer = asyncio.run(children.ask(MODULE_CHILD, words, timeout_s=RUN_S))
     if style == "json":
         return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})
     if not inputs:
@@ -56,7 +93,8 @@ def run(module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, s
         data(f" {tensor['name']}  {tensor['dtype']} {shape}  {first}{', …' if len(tensor['first']) == 5 else ''}")
         if tensor["file"]:
             data(f"   written to {tensor['file']}")
-    say(f"took {units.latency(answer['seconds'])}, the first time; to measure it:  autosched evaluate {module}")
+    took = units.latency(answer["seconds"])
+    say(f"took {took}, the first time. To measure and check it:  autosched run {shown(found.path)} --check")
 
 
 @click.command()

@@ -42,7 +42,8 @@ def outcome(result: Result) -> Iterator[str]:
     else:
         yield f"   autosched job {job.job}"
         yield "   autosched devices"
-    yield f"   xdg-open {shown(result.folder / PAGE)}"
+    if (page := result.folder / PAGE) in result.files:
+        yield f"   xdg-open {shown(page)}"
 
 
 def evaluation(measured: Evaluation) -> Iterator[str]:
@@ -64,6 +65,7 @@ def shown(path: Path) -> str:
     import shlex
 
     try:
-        return shlex.quote(f"./{path.relative_to(Path.cwd())}")
+        short = path.relative_to(Path.cwd())
+        return shlex.quote(f"./{short}") if short.name else "."
     except (ValueError, OSError):
         return shlex.quote(str(path))

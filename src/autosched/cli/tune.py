@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from autosched import api, results
-from autosched.api import Option, Settings, connected
+from autosched.api import Option, Settings
 from autosched.cli.outcome import outcome
 from autosched.cli.output import data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
@@ -19,7 +19,7 @@ from autosched.config import DEVICE_POOL
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
-from autosched.remote import Daemon, off_devices
+from autosched.remote import Daemon, connected, off_devices
 from autosched.text import units
 from autosched.text.selectors import answered_async, labels, select_one
 
@@ -156,6 +156,11 @@ def settings_options(command: F) -> F:
     return command
 
 
+def _output_option(usual: str) -> Callable[[F], F]:
+    text = f"A folder for all results, or FILE.so for the module and its FILE.json alone. Default: {usual}."
+    return click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR|FILE.so", help=text)
+
+
 _TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, for what that is itself'
 
 
@@ -163,9 +168,7 @@ _TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, for wh
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
 @click.option("-t", "--target", default="auto", show_default=True, help=f"{_TARGET}.")
 @settings_options
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: ./MODEL-tuned"
-)
+@_output_option("./MODEL-tuned")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the job's number, and do not wait.")
 @policy_options("in the private daemon")
 @click.pass_obj
@@ -269,9 +272,7 @@ def submit(
 
 @click.command()
 @click.argument("which", metavar="JOB")
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where the results go. Default: as submitted."
-)
+@_output_option("as submitted")
 @click.pass_obj
 def attach(host: str | None, which: str, output: Path | None) -> int:
     """Follow a job to its end and fetch its results; those of one that has ended, at once."""
@@ -289,13 +290,7 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
 
 @click.command()
 @click.argument("which", metavar="JOB")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the module goes. Default: as submitted.",
-)
+@_output_option("as submitted")
 @click.pass_obj
 def compile(host: str | None, which: str, output: Path | None) -> int:
     """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""

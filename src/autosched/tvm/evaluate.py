@@ -1,13 +1,14 @@
 """Checks a compiled network's outputs and times its builds side by side. Runs in a child pinned to the device."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
 from autosched.backend import Evaluation, Timing
+from autosched.errors import RequestError
 from autosched.measured.statistics import clearly_faster, summarize
 from autosched.tvm.module import Array, Module, random_inputs
 
@@ -45,7 +46,7 @@ class Contestant(Struct):
 class Runtime:
     """ONNX Runtime on the original model, with one thread per core of the device."""
 
-    def __init__(self, model: Path, threads: int, inputs: dict[str, Array]) -> None:
+    def __init__(self, model: Path, threads: int, inputs: Mapping[str, Array]) -> None:
         import onnxruntime
 
         self.version = str(onnxruntime.__version__)
@@ -76,19 +77,21 @@ def evaluate(builds: str, model: str, cores: tuple[int, ...], timeout_s: float) 
     notes: list[str] = []
     default, tuned = (Module(Path(builds) / name) for name in ("default", "tuned"))
     inputs = random_inputs(default.info.inputs, INPUT_SEED)
-    runtime = _runtime(Path(model), max(1, len(cores)), inputs, notes)
-    reference = "the untuned build" if runtime is None else f"ONNX Runtime {runtime.version}"
+    runtime = _runtime(Path(model), max(1, len(cores)), inputs)
+    if isinstance(runtime, str):
+        notes.append(f"{runtime}: outputs are compared with the untuned build")
+    reference = "the untuned build" if isinstance(runtime, str) else f"ONNX Runtime {runtime.version}"
     contestants = []
     results = {}
     for name, module in (("default", default), ("tuned", tuned)):
         started = time.perf_counter()
         results[name] = module.run(inputs)
         contestants.append(_contestant(name, module, inputs, time.perf_counter() - started))
-    expected = results["default"] if runtime is None else runtime.expected
+    expected = results["default"] if isinstance(runtime, str) else runtime.expected
     checks = {name: compare(expected, got) for name, got in results.items()}
     if not any(np.isfinite(array.astype("float64")).any() for array in expected):
         notes.append("no output is a finite number for made-up inputs, so that their comparison proves little")
-    if runtime is not None:
+    if not isinstance(runtime, str):
         contestants.append(Contestant("onnxruntime", runtime.sample))
     timings = race(contestants, min(BUDGET_S, timeout_s / 4))
     if tuned.info.build == "default":
@@ -103,18 +106,42 @@ def evaluate(builds: str, model: str, cores: tuple[int, ...], timeout_s: float) 
     )  # fmt: skip
 
 
-def _runtime(model: Path, threads: int, inputs: dict[str, Array], notes: list[str]) -> Runtime | None:
+def check(
+    module: Module, model: Path, inputs: Mapping[str, Array], cores: tuple[int, ...], budget_s: float
+) -> Evaluation:
+    """Compare a module with its model in ONNX Runtime, and time both for `budget_s`.
+
+    Raises RequestError for inputs that do not fit, and where ONNX Runtime cannot run the model.
+    """
+    started = time.perf_counter()
+    outputs = module.run(inputs)
+    once_s = time.perf_counter() - started
+    runtime = _runtime(model, max(1, len(cores)), inputs)
+    if isinstance(runtime, str):
+        raise RequestError(
+            f"{runtime}, so there is nothing to compare {module.info.name} with. Look for yourself: --output DIR"
+        )
+    found = compare(runtime.expected, outputs)
+    ours = _contestant(module.info.build, module, inputs, once_s)
+    timings = race([ours, Contestant("onnxruntime", runtime.sample)], budget_s)
+    return Evaluation(
+        timings=tuple(timings), reference=f"ONNX Runtime {runtime.version}", outputs_equal=found.equal,
+        max_abs_error=found.max_abs_error, tolerance=found.tolerance, cores=cores, published=module.info.build,
+    )  # fmt: skip
+
+
+def _runtime(model: Path, threads: int, inputs: Mapping[str, Array]) -> Runtime | str:
+    """The reference, or why there is none."""
     try:
         return Runtime(model, threads, inputs)
     except ImportError:
-        notes.append("ONNX Runtime is not installed: outputs are compared with the untuned build")
+        return "ONNX Runtime is not installed"
     except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
         said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        notes.append(f"ONNX Runtime cannot run the model: {said}; outputs are compared with the untuned build")
-    return None
+        return f"ONNX Runtime cannot run the model: {said}"
 
 
-def _contestant(name: str, module: Module, inputs: dict[str, Array], once_s: float) -> Contestant:
+def _contestant(name: str, module: Module, inputs: Mapping[str, Array], once_s: float) -> Contestant:
     tensors = module.bind(inputs)
     return Contestant(name, lambda number: module.sample(tensors, number), once_s=once_s)
 

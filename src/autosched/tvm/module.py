@@ -1,6 +1,6 @@
 """A compiled network: NAME.so with NAME.json beside it. Loads, runs and times it with NumPy arrays.
 
-``python -m autosched.tvm.module run|evaluate MODULE`` does so in a process of its own and prints JSON.
+``python -m autosched.tvm.module run|evaluate|check MODULE`` does so in a process of its own and prints JSON.
 """
 
 import argparse
@@ -44,6 +44,10 @@ class SideFile(Struct, frozen=True, kw_only=True):
     outputs: tuple[Tensor, ...]
     target: dict[str, Any]
     versions: dict[str, str]
+    model: str = ""
+    """Content hash of the file that it was compiled from."""
+    file: str = ""
+    """The name of that file."""
 
 
 class Module:
@@ -165,11 +169,12 @@ def _read_side(path: Path) -> SideFile:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run or time a module; print one JSON object."""
+    """Run, time or check a module; print one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m autosched.tvm.module", description=__doc__)
-    parser.add_argument("action", choices=("run", "evaluate", "info"))
+    parser.add_argument("action", choices=("run", "evaluate", "check", "info"))
     parser.add_argument("module", type=Path)
     parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy")
+    parser.add_argument("--model", type=Path, help="what `check` compares with")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
     parser.add_argument("--cores", default="", metavar="0,1")
     parser.add_argument("--seed", type=int, default=0)
@@ -196,6 +201,11 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
     inputs = read_inputs(args.input, module.info.inputs, args.seed)
     if args.action == "evaluate":
         return {"module": info, "timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=args.budget_s))}
+    if args.action == "check":
+        from autosched.tvm.evaluate import check
+
+        found = check(module, args.model, inputs, cores, args.budget_s)
+        return {"module": info, "evaluation": msgspec.to_builtins(found)}
     started = time.perf_counter()
     outputs = module.run(inputs)
     return {"module": info, "seconds": time.perf_counter() - started, "outputs": _saved(module, outputs, args.output)}

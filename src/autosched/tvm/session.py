@@ -110,10 +110,17 @@ class TvmSession:
         )  # fmt: skip
         methods = self._method.notes if self._method is not None else ()
         evaluation = msgspec.structs.replace(evaluation, notes=(*self._notes, *methods, *evaluation.notes))
-        self._outdir.mkdir(parents=True, exist_ok=True)
-        for suffix in (".so", ".json"):
-            shutil.copyfile(self._builds / f"{evaluation.published}{suffix}", self._outdir / f"{self._stem}{suffix}")
+        self._publish(self._builds / evaluation.published)
         return evaluation
+
+    def _publish(self, build: Path) -> None:
+        """Copy a build into the output folder, and say there what it was compiled from."""
+        self._outdir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(f"{build}.so", self._outdir / f"{self._stem}.so")
+        side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
+        side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx"}
+        text = msgspec.json.format(msgspec.json.encode(side), indent=2)
+        (self._outdir / f"{self._stem}.json").write_bytes(text + b"\n")
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""

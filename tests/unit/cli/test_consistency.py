@@ -253,7 +253,9 @@ NEXT = (
         ("completion", "tcsh"), ("man",), ("policy", "--goal", "luck"), ("--host", "nowhere", "jobs"),
         ("--host", "unix:/nonexistent/api.sock", "jobs"), ("tune", "missing.onnx"), ("submit",),
         ("key", "new", "king"),
-        ("serve", "-c", "/nonexistent.toml"), ("run", "missing.so"), ("free", "gpu7"), ("man", "/proc/nowhere"),
+        ("serve", "-c", "/nonexistent.toml"), ("run", "missing.so"),
+        ("run", "missing.so", "--check"), ("compile", "1", "-o", "/proc/nowhere/net.so"),
+        ("free", "gpu7"), ("man", "/proc/nowhere"),
     ],
 )  # fmt: skip
 def test_an_error_says_what_and_what_to_do(words: tuple[str, ...], command: Callable[..., Said]) -> None:

@@ -10,40 +10,30 @@ a daemon: the one at ``daemon="tcp://host:port"`` or AUTOSCHED_HOST, else this u
 runs.
 """
 
-import asyncio
 import re
-import shutil
-import tempfile
-import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any
 
 import msgspec
 
-from autosched import children, config, remote, results
-from autosched.backend import Evaluation, Timing
-from autosched.client import visitor
-from autosched.config import Config
-from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.model import DEFAULT_BACKEND, NETWORK_TASK, Goal, JobId, JobSpec, Record, TaskLoad
+from autosched import results
+from autosched.api.chain import Ordered, wait
+from autosched.api.module import Inputs, Module, TemporaryFolder, load_module
+from autosched.backend import Evaluation
+from autosched.errors import RequestError
+from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
-from autosched.remote import Daemon
-from autosched.wire import address, blobs
+from autosched.remote import Daemon, connected
+from autosched.wire import blobs
 
-if TYPE_CHECKING:
-    import numpy as np
+__all__ = [
+    "Inputs", "Job", "Model", "Module", "Option", "Settings", "TunedModel", "Watch", "load_model", "load_module",
+    "policy", "policy_async", "submit",
+]  # fmt: skip
 
-T = TypeVar("T")
-MODULE_CHILD = "autosched.tvm.module"
-EVALUATE_EXTRA_S = 60.0
-"""To start the process, load the module and finish the inference under way."""
 Option = bool | int | float | str
-Told = Callable[[str], None]
-"""Told in a sentence what is being done; for people."""
 Watch = Callable[[JobView], None]
 """Called with the job whenever it changed."""
 
@@ -70,28 +60,9 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     return Model(path.absolute(), checked)
 
 
-def load_module(path: str | Path) -> "Module":
-    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError."""
-    path = Path(path)
-    if path.is_dir():
-        found = sorted(path.glob("*.so"))
-        if len(found) != 1:
-            raise RequestError(f"{path} holds {len(found)} modules (.so): name one of them")
-        path = found[0]
-    if not path.is_file():
-        raise NotFound(f"there is no module {path}. `autosched tune` leaves one in its output folder")
-    if path.suffix != ".so":
-        raise RequestError(f"{path} is no compiled module (.so). Make one:  autosched tune MODEL.onnx")
-    if not path.with_suffix(".json").is_file():
-        raise RequestError(
-            f"{path.with_suffix('.json')} is missing: it belongs to {path.name}. Copy both files together"
-        )
-    return Module(path.absolute())
-
-
 def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:
     """Who goes next in a daemon. With a name or a goal, let that decide until the daemon starts again."""
-    return _wait(policy_async(name, goal=goal, daemon=daemon))
+    return wait(policy_async(name, goal=goal, daemon=daemon))
 
 
 async def policy_async(
@@ -132,22 +103,8 @@ class Settings:
         )  # fmt: skip
 
 
-class _Ordered:
-    """Says what to do first when a step of the chain is asked of the wrong type."""
-
-    _instead: Mapping[str, str] = {}
-
-    if not TYPE_CHECKING:  # a type checker refuses the attribute by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            kind = type(self).__name__
-            if name in self._instead:
-                raise AttributeError(f"a {kind} has no {name!r}: {self._instead[name]}")
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-
-
 @dataclass(frozen=True)
-class Model(_Ordered):
+class Model(Ordered):
     """A network that is not tuned."""
 
     path: Path
@@ -169,7 +126,7 @@ class Model(_Ordered):
 
     def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Any) -> "TunedModel":
         """Tune, and wait for it. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""
-        return _wait(self.tune_async(daemon=daemon, watch=watch, **settings))
+        return wait(self.tune_async(daemon=daemon, watch=watch, **settings))
 
     async def tune_async(
         self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Any
@@ -180,7 +137,7 @@ class Model(_Ordered):
 
     def submit(self, *, daemon: str | None = None, **settings: Any) -> "Job":
         """Start tuning; returns as soon as the job is accepted."""
-        return _wait(self.submit_async(daemon=daemon, **settings))
+        return wait(self.submit_async(daemon=daemon, **settings))
 
     async def submit_async(self, *, daemon: str | None = None, **settings: Any) -> "Job":
         """The same for coroutines."""
@@ -192,7 +149,7 @@ class Model(_Ordered):
 
 
 @dataclass(frozen=True)
-class Job(_Ordered):
+class Job(Ordered):
     """A job that a daemon has accepted. It goes on whether or not this object lives."""
 
     id: JobId
@@ -203,7 +160,7 @@ class Job(_Ordered):
 
     def wait(self, *, watch: Watch | None = None) -> "TunedModel":
         """Wait for the end. Raises JobFailed or JobCancelled."""
-        return _wait(self.wait_async(watch=watch))
+        return wait(self.wait_async(watch=watch))
 
     async def wait_async(self, *, watch: Watch | None = None) -> "TunedModel":
         """The same for coroutines."""
@@ -215,13 +172,13 @@ class Job(_Ordered):
             results.check_ended(view)
             folder = self.output
             if folder is None:
-                holder = _Folder()
+                holder = TemporaryFolder()
                 folder = holder.path
             return TunedModel(await results.collect(connection, view, folder), holder)
 
     def view(self) -> JobView:
         """Where the job stands."""
-        return _wait(self.view_async())
+        return wait(self.view_async())
 
     async def view_async(self) -> JobView:
         """The same for coroutines."""
@@ -230,7 +187,7 @@ class Job(_Ordered):
 
     def cancel(self) -> None:
         """Stop it; its records are kept."""
-        _wait(self.cancel_async())
+        wait(self.cancel_async())
 
     async def cancel_async(self) -> None:
         """The same for coroutines."""
@@ -238,20 +195,12 @@ class Job(_Ordered):
             await connection.cancel(self.id)
 
 
-class _Folder:
-    """A temporary folder that goes when nothing refers to it any more."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="autosched-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
 @dataclass(frozen=True)
-class TunedModel(_Ordered):
+class TunedModel(Ordered):
     """A network whose tasks are tuned."""
 
     result: results.Result
-    holder: _Folder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
+    holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
 
     _instead = dict.fromkeys(("run", "evaluate", "save"), "compile it first, tuned.compile() gives a Module")
 
@@ -282,138 +231,7 @@ class TunedModel(_Ordered):
         return self.compile()
 
 
-@dataclass(frozen=True)
-class Module(_Ordered):
-    """A compiled network: a shared library, and a JSON file that says what goes in and comes out."""
-
-    path: Path
-    holder: _Folder | None = field(default=None, repr=False, compare=False)
-
-    _instead = dict.fromkeys(("tune", "compile"), "it is compiled already; tune the Model again to get another")
-
-    def save(self, folder: str | Path) -> "Module":
-        """Copy it, and the report that lies beside it, into a folder; returns the copy. Raises RequestError."""
-        target = results.prepare(Path(folder))
-        names = [self.path.name, self.path.with_suffix(".json").name, results.RECORDS, results.REPORT, results.PAGE]
-        try:
-            for source in (self.path.with_name(name) for name in names):
-                if source.is_file() and source.parent != target:
-                    shutil.copy2(source, target)
-        except OSError as error:
-            why = "the disk is full" if blobs.is_full_disk(error) else error.strerror
-            raise RequestError(f"the module could not be saved to {target}: {why}. Choose another folder") from None
-        return Module(target / self.path.name)
-
-    def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
-        """One inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
-
-        Raises RequestError for inputs that do not fit, and when TVM is not installed.
-        """
-        one = hasattr(inputs, "dtype")  # asked so because importing NumPy is left to those who have it
-        outputs: list[Any] = _loaded(self.path).run([inputs] if one else inputs)
-        return outputs
-
-    async def run_async(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
-        """The same for coroutines, in a thread."""
-        return await asyncio.to_thread(self.run, inputs)
-
-    def evaluate(self, **words: Any) -> Timing:
-        """Measure the latency of one inference. Keywords as in `evaluate_async`."""
-        return _wait(self.evaluate_async(**words))
-
-    async def evaluate_async(
-        self, *, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0, inputs: Sequence[str] = (),
-        told: Told | None = None,
-    ) -> Timing:  # fmt: skip
-        """Measure in a child process on the device's cores, for about `budget_s` seconds, on random inputs or files.
-
-        Where a daemon runs, its lease on the device is waited for and held: no job's measurement is disturbed.
-        """
-        words = ["evaluate", str(self.path), "--budget-s", str(budget_s)]
-        for text in inputs:
-            words += ["--input", text]
-
-        async def measure(cores: Sequence[int]) -> Timing:
-            pinned = ["--cores", ",".join(map(str, cores))] if cores else []
-            answer = await children.ask(MODULE_CHILD, [*words, *pinned], timeout_s=budget_s + EVALUATE_EXTRA_S)
-            return msgspec.convert(answer["timing"], Timing)
-
-        try:
-            async with connected(daemon, start=False) as connection:
-                return await self._leased(connection, device, budget_s, lambda order: measure(order.cores), told)
-        except DaemonUnreachable:
-            if address.named(daemon) is not None:
-                raise
-        if told is not None:
-            told("No daemon runs: measuring without a lease; other programs on this machine may disturb it.")
-        return await measure(_cores(f"{config.DEVICE_POOL}{device}"))
-
-    async def _leased(
-        self, daemon: Daemon, device: str, budget_s: float, work: visitor.Work[Timing], told: Told | None
-    ) -> Timing:
-        name = f"evaluate-{self.path.stem}"[:200]
-        spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
-        limit_s = 2 * budget_s + EVALUATE_EXTRA_S
-        load = TaskLoad(
-            task=NETWORK_TASK, resources_next=(f"{config.DEVICE_POOL}{device}",), stage_next="evaluate",
-            expected_s=budget_s, timeout_s=limit_s,
-        )  # fmt: skip
-
-        def waiting(job: JobId) -> None:
-            if told is not None:
-                told(f"Waiting for device {device} as job {job}. Why:  autosched explain {job}")
-
-        where = (await daemon.info()).address or daemon.address
-        return await visitor.visit(daemon.link, where, spec, load, work, waiting=waiting)
-
-    async def save_async(self, folder: str | Path) -> "Module":
-        """The same for coroutines."""
-        return await asyncio.to_thread(self.save, folder)
-
-
-def _cores(pool: str) -> tuple[int, ...]:
-    """The cores that a daemon with default settings would give to the first unit of a pool; none when unknown."""
-    pools = config.resources(Config()).pools
-    return next((found.units[0].cores for found in pools if found.name == pool), ())
-
-
-Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[Any, Any]] | np.ndarray[Any, Any]"
-
-
-@cache
-def _loaded(path: Path) -> Any:
-    """The module in this process; loaded once."""
-    try:
-        from autosched.tvm.module import Module as LoadedModule
-    except ImportError as error:
-        raise RequestError(children.INSTALL) from error
-    return LoadedModule(path)
-
-
 # Shared with the command line -----------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def connected(
-    daemon: str | None = None, *, start: bool = True, told: Told | None = None, serve: Sequence[str] = ()
-) -> AsyncIterator[Daemon]:
-    """A connection to the daemon that is meant; this user's own is started if it does not run and `start` is true.
-
-    `serve`: options of `autosched serve` for the one that is started.
-    """
-    chosen = address.named(daemon)
-    try:
-        connection = await Daemon.connect(chosen or address.default())
-    except DaemonUnreachable:
-        if chosen is not None or not start:
-            raise
-        if told is not None:
-            told(f"No daemon at {address.own()}: starting a private one; it ends when it has nothing to do.")
-        connection = await remote.start_on_demand(address.own(), Config().state_dir, serve)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 async def submit(daemon: Daemon, model: Model, settings: Settings, progress: blobs.Progress | None = None) -> JobId:
@@ -437,13 +255,3 @@ def _settings(words: Mapping[str, Any]) -> Settings:
         if (seconds := getattr(settings, name)) is not None and seconds <= 0:
             raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")
     return settings if settings.output is None else Settings(**{**words, "output": Path(settings.output)})
-
-
-def _wait(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine for a caller that has no event loop. Raises RequestError for one that has."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    work.close()
-    raise RequestError("an event loop runs in this thread: await the method of the same name that ends in _async")

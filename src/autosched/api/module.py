@@ -1,0 +1,243 @@
+"""A compiled network as its user holds it: run it, measure it, check it against its model, copy it."""
+
+import asyncio
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from autosched import children, config, results
+from autosched.api.chain import Ordered, wait
+from autosched.backend import Evaluation, Timing
+from autosched.client import visitor
+from autosched.config import Config
+from autosched.errors import DaemonUnreachable, NotFound, RequestError
+from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.remote import Daemon, Told, connected
+from autosched.wire import address, blobs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MODULE_CHILD = "autosched.tvm.module"
+MEASURE_EXTRA_S = 60.0
+"""To start the process, load the module and finish the inference under way."""
+
+
+def load_module(path: str | Path) -> "Module":
+    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError."""
+    path = Path(path)
+    if path.is_dir():
+        found = sorted(path.glob("*.so"))
+        if len(found) != 1:
+            raise RequestError(f"{path} holds {len(found)} modules (.so): name one of them")
+        path = found[0]
+    if not path.is_file():
+        raise NotFound(f"there is no module {path}. `autosched tune` leaves one in its output folder")
+    if path.suffix != ".so":
+        raise RequestError(f"{path} is no compiled module (.so). Make one:  autosched tune MODEL.onnx")
+    if not path.with_suffix(".json").is_file():
+        raise RequestError(
+            f"{path.with_suffix('.json')} is missing: it belongs to {path.name}. Copy both files together"
+        )
+    return Module(path.absolute())
+
+
+class TemporaryFolder:
+    """A temporary folder that goes when nothing refers to it any more."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="autosched-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Module(Ordered):
+    """A compiled network: a shared library, and a JSON file that says what goes in and comes out."""
+
+    path: Path
+    holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)
+
+    _instead = dict.fromkeys(("tune", "compile"), "it is compiled already; tune the Model again to get another")
+
+    def save(self, folder: str | Path) -> "Module":
+        """Copy it, and the report that lies beside it, into a folder; returns the copy. Raises RequestError."""
+        target = results.prepare(Path(folder))
+        names = [self.path.name, self.path.with_suffix(".json").name, results.RECORDS, results.REPORT, results.PAGE]
+        try:
+            for source in (self.path.with_name(name) for name in names):
+                if source.is_file() and source.parent != target:
+                    shutil.copy2(source, target)
+        except OSError as error:
+            why = "the disk is full" if blobs.is_full_disk(error) else error.strerror
+            raise RequestError(f"the module could not be saved to {target}: {why}. Choose another folder") from None
+        return Module(target / self.path.name)
+
+    def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
+        """One inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
+
+        Raises RequestError for inputs that do not fit, and when TVM is not installed.
+        """
+        one = hasattr(inputs, "dtype")  # asked so because importing NumPy is left to those who have it
+        outputs: list[Any] = _loaded(self.path).run([inputs] if one else inputs)
+        return outputs
+
+    async def run_async(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
+        """The same for coroutines, in a thread."""
+        return await asyncio.to_thread(self.run, inputs)
+
+    def evaluate(self, **words: Any) -> Timing:
+        """Measure the latency of one inference. Keywords as in `evaluate_async`."""
+        return wait(self.evaluate_async(**words))
+
+    async def evaluate_async(
+        self, *, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0, inputs: Sequence[str] = (),
+        told: Told | None = None,
+    ) -> Timing:  # fmt: skip
+        """Measure in a child process on the device's cores, for about `budget_s` seconds, on random inputs or files.
+
+        Where a daemon runs, its lease on the device is waited for and held: no job's measurement is disturbed.
+        """
+        words = ["evaluate", str(self.path), *_given(inputs)]
+        return msgspec.convert((await self._measured(words, daemon, device, budget_s, told))["timing"], Timing)
+
+    def check(self, **words: Any) -> Evaluation:
+        """Compare its outputs with its model's. Keywords as in `check_async`."""
+        return wait(self.check_async(**words))
+
+    async def check_async(
+        self, *, model: str | Path | None = None, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0,
+        inputs: Sequence[str] = (), seed: int = 0, told: Told | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Compare its outputs with those of its model in ONNX Runtime, and measure both side by side, as `evaluate`.
+
+        The model is looked for in this folder, near the module, and in the daemon that compiled it. Raises NotFound
+        when it is nowhere, RequestError when it is another one or ONNX Runtime cannot run it.
+        """
+        with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
+            source = await self._model(None if model is None else Path(model), daemon, Path(folder))
+            words = ["check", str(self.path), "--model", str(source), "--seed", str(seed), *_given(inputs)]
+            answer = await self._measured(words, daemon, device, budget_s, told)
+        return msgspec.convert(answer["evaluation"], Evaluation)
+
+    async def _model(self, given: Path | None, daemon: str | None, folder: Path) -> Path:
+        """The file of the model that it was compiled from; fetched into the folder if only the daemon has it."""
+        origin = _origin(self.path)
+        if (found := await asyncio.to_thread(_here, self.path, origin, given)) is not None:
+            return found
+        path = folder / origin.file
+        try:
+            async with connected(daemon, start=False) as connection:
+                await blobs.download(connection.link, origin.model, path)
+        except (DaemonUnreachable, NotFound):
+            raise NotFound(
+                f"{origin.file}, which {self.path.name} was compiled from, is neither here nor in a daemon that runs."
+                " Name it:  --model MODEL.onnx"
+            ) from None
+        return path
+
+    async def _measured(
+        self, words: Sequence[str], daemon: str | None, device: str, budget_s: float, told: Told | None
+    ) -> dict[str, Any]:
+        """Ask the child that measures; under a lease where a daemon runs."""
+
+        async def measure(cores: Sequence[int]) -> dict[str, Any]:
+            pinned = ["--cores", ",".join(map(str, cores))] if cores else []
+            timeout_s = budget_s + MEASURE_EXTRA_S
+            return await children.ask(MODULE_CHILD, [*words, "--budget-s", str(budget_s), *pinned], timeout_s=timeout_s)
+
+        try:
+            async with connected(daemon, start=False) as connection:
+                return await self._leased(connection, device, budget_s, lambda order: measure(order.cores), told)
+        except DaemonUnreachable:
+            if address.named(daemon) is not None:
+                raise
+        if told is not None:
+            told("No daemon runs: measuring without a lease; other programs on this machine may disturb it.")
+        return await measure(_cores(f"{config.DEVICE_POOL}{device}"))
+
+    async def _leased(
+        self, daemon: Daemon, device: str, budget_s: float, work: visitor.Work[dict[str, Any]], told: Told | None
+    ) -> dict[str, Any]:
+        name = f"evaluate-{self.path.stem}"[:200]
+        spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
+        limit_s = 2 * budget_s + MEASURE_EXTRA_S
+        load = TaskLoad(
+            task=NETWORK_TASK, resources_next=(f"{config.DEVICE_POOL}{device}",), stage_next="evaluate",
+            expected_s=budget_s, timeout_s=limit_s,
+        )  # fmt: skip
+
+        def waiting(job: JobId) -> None:
+            if told is not None:
+                told(f"Waiting for device {device} as job {job}. Why:  autosched explain {job}")
+
+        where = (await daemon.info()).address or daemon.address
+        return await visitor.visit(daemon.link, where, spec, load, work, waiting=waiting)
+
+    async def save_async(self, folder: str | Path) -> "Module":
+        """The same for coroutines."""
+        return await asyncio.to_thread(self.save, folder)
+
+
+class Origin(Struct, frozen=True):
+    """What the file beside a module says of the model that it was compiled from; nothing in older ones."""
+
+    model: str = ""
+    """Content hash of the model's file."""
+    file: str = ""
+    """The file's name."""
+
+
+def _origin(module: Path) -> Origin:
+    side = module.with_suffix(".json")
+    try:
+        found = msgspec.json.decode(side.read_bytes(), type=Origin)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RequestError(f"{side} does not describe a compiled module: {error}. Compile the network again") from None
+    return Origin(found.model, Path(found.file).name)
+
+
+def _here(module: Path, origin: Origin, given: Path | None) -> Path | None:
+    """The model's file: the one that is given, or one of its name and content near the module or in this folder."""
+    if given is not None:
+        if not given.is_file():
+            raise NotFound(f"there is no model {given}. Name the file that {module.name} was compiled from")
+        if origin.model and blobs.sha256(given) != origin.model:
+            raise RequestError(
+                f"{given} is not what {module.name} was compiled from: that {origin.file} differs from it"
+            )
+        return given
+    if not origin.model:
+        raise RequestError(f"{module.name} does not say what it was compiled from. Name it:  --model MODEL.onnx")
+    places = (place / origin.file for place in (Path(), module.parent, module.parent.parent))
+    return next((path for path in places if path.is_file() and blobs.sha256(path) == origin.model), None)
+
+
+def _given(inputs: Sequence[str]) -> list[str]:
+    return [word for text in inputs for word in ("--input", text)]
+
+
+def _cores(pool: str) -> tuple[int, ...]:
+    """The cores that a daemon with default settings would give to the first unit of a pool; none when unknown."""
+    pools = config.resources(Config()).pools
+    return next((found.units[0].cores for found in pools if found.name == pool), ())
+
+
+Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[Any, Any]] | np.ndarray[Any, Any]"
+
+
+@cache
+def _loaded(path: Path) -> Any:
+    """The module in this process; loaded once."""
+    try:
+        from autosched.tvm.module import Module as LoadedModule
+    except ImportError as error:
+        raise RequestError(children.INSTALL) from error
+    return LoadedModule(path)
