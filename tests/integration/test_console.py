@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import ssl
 import sys
 from asyncio.subprocess import PIPE
@@ -289,18 +288,6 @@ def test_a_line_that_never_ends_and_too_many_visitors(tmp_path: Path, monkeypatc
     run(work)
 
 
-def test_a_shell_is_client_enough(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with serving(tmp_path):
-            host, _, port = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][1].rpartition(":")
-            script = f"exec 3<>/dev/tcp/{host}/{port}; printf 'jobs\\nquit\\n' >&3; cat <&3"
-            shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=asyncio.subprocess.PIPE)
-            said, _ = await shell.communicate()
-            assert said.decode().splitlines()[1:] == ["OK there are none", ".", "OK goodbye", "."]
-
-    run(work)
-
-
 # Beyond this machine --------------------------------------------------------------------------------------------------
 
 
@@ -336,23 +323,6 @@ def test_others_come_with_tls_and_a_key_and_are_nobody_before(tmp_path: Path, mo
             plain.type("jobs\n")
             assert await plain.line() in ("", "\x15\x03\x03")  # an alert of TLS at most
             plain.close()
-
-    run(work)
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install openssl")
-def test_openssl_is_client_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
-
-    async def work() -> None:
-        async with everywhere(tmp_path, monkeypatch) as (_, port):
-            words = f"s_client -quiet -verify_return_error -CAfile {TLS_FILES}/tls.crt -connect 127.0.0.1:{port}"
-            shell = await asyncio.create_subprocess_exec(
-                "openssl", *words.split(), stdin=PIPE, stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
-            )
-            said, _ = await shell.communicate(f"auth {key.id} {key.secret.hex()}\njobs\nquit\n".encode())
-            lines = ["OK role=viewer", ".", "OK there are none", ".", "OK goodbye", "."]
-            assert said.decode().splitlines()[1:] == lines
 
     run(work)
 
