@@ -1,12 +1,14 @@
 import asyncio
 import hashlib
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import autosched
 from autosched import api
 from autosched.api.module import Origin, _here
+from autosched.api.settings import Settings, Words
 from autosched.errors import NotFound, RequestError
 
 
@@ -50,7 +52,7 @@ def test_settings_are_checked_before_anything_is_started(model: autosched.Model,
         with pytest.raises(RequestError, match="at least 1 is needed"):
             model.tune(trials=trials, daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="there is no setting colour; there are: trials, target"):
-        model.tune(colour="red", daemon="tcp://127.0.0.1:1")
+        model.tune(colour="red", daemon="tcp://127.0.0.1:1")  # type: ignore[call-arg]
     with pytest.raises(RequestError, match="goes from -100 to 100"):
         model.tune(priority=101, daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="must be more than 0"):
@@ -60,6 +62,10 @@ def test_settings_are_checked_before_anything_is_started(model: autosched.Model,
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="cannot be written"):
         model.tune(output=tmp_path / "file", daemon="tcp://127.0.0.1:1")
+
+
+def test_type_checkers_know_the_settings() -> None:
+    assert get_type_hints(Words) == get_type_hints(Settings)
 
 
 def test_blocking_forms_refuse_to_block_an_event_loop(model: autosched.Model) -> None:

@@ -14,16 +14,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from autosched import results
 from autosched.api.chain import Ordered, wait
 from autosched.api.module import Inputs, Module, TemporaryFolder, load_module
+from autosched.api.settings import Option, Settings, Words, chosen
 from autosched.backend import Evaluation
 from autosched.errors import RequestError
-from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, Record
+from autosched.model import Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon, connected
 from autosched.wire import blobs
@@ -33,7 +34,6 @@ __all__ = [
     "policy", "policy_async", "submit",
 ]  # fmt: skip
 
-Option = bool | int | float | str
 Watch = Callable[[JobView], None]
 """Called with the job whenever it changed."""
 
@@ -77,32 +77,6 @@ async def policy_async(
         return await connection.choose_policy(name, Goal(goal) if goal is not None else None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to tune; `None` for `trials` is the backend's default."""
-
-    trials: int | None = None
-    target: str = "auto"
-    device: str = "cpu"
-    backend: str = DEFAULT_BACKEND
-    seed: int = 0
-    options: Mapping[str, Option] = field(default_factory=dict)
-    output: Path | None = None
-    priority: int = 0  # -100 to 100; higher goes first
-    deadline_s: float | None = None  # the job should be done so long after its submission
-    step_timeout_s: float | None = None  # no step is killed before it has taken so long
-    labels: Mapping[str, str] = field(default_factory=dict)  # by which jobs are found again
-
-    def spec(self, model: "Model", sha256: str) -> JobSpec:
-        """The job to submit."""
-        return JobSpec(
-            name=model.name, file=model.file, model=sha256, shapes=dict(model.shapes), target=self.target,
-            device=self.device, backend=self.backend, trials=self.trials, seed=self.seed, options=dict(self.options),
-            output=str(self.output or ""), priority=self.priority, deadline_s=self.deadline_s,
-            step_timeout_s=self.step_timeout_s, labels=dict(self.labels),
-        )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Model(Ordered):
     """A network that is not tuned."""
@@ -124,28 +98,36 @@ class Model(Ordered):
         """The same with its ending, by which a backend may tell what it is."""
         return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
 
-    def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Any) -> "TunedModel":
+    def spec(self, settings: Settings, sha256: str) -> JobSpec:
+        """The job that tunes it; `sha256` is that of the file's content."""
+        return JobSpec(
+            name=self.name, file=self.file, model=sha256, shapes=dict(self.shapes), target=settings.target,
+            device=settings.device, backend=settings.backend, trials=settings.trials, seed=settings.seed,
+            options=dict(settings.options), output=str(settings.output or ""), priority=settings.priority,
+            deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
+        )  # fmt: skip
+
+    def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]) -> "TunedModel":
         """Tune, and wait for it. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""
         return wait(self.tune_async(daemon=daemon, watch=watch, **settings))
 
     async def tune_async(
-        self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Any
+        self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]
     ) -> "TunedModel":
         """The same for coroutines."""
         job = await self.submit_async(daemon=daemon, **settings)
         return await job.wait_async(watch=watch)
 
-    def submit(self, *, daemon: str | None = None, **settings: Any) -> "Job":
+    def submit(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
         """Start tuning; returns as soon as the job is accepted."""
         return wait(self.submit_async(daemon=daemon, **settings))
 
-    async def submit_async(self, *, daemon: str | None = None, **settings: Any) -> "Job":
+    async def submit_async(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
         """The same for coroutines."""
-        wanted = _settings(settings)
-        if wanted.output is not None:
-            results.prepare(wanted.output)
+        wanted = chosen(settings)
+        output = results.prepare(Path(wanted.output)) if wanted.output is not None else None
         async with connected(daemon) as connection:
-            return Job(await submit(connection, self, wanted), daemon, wanted.output)
+            return Job(await submit(connection, self, wanted), daemon, output)
 
 
 @dataclass(frozen=True)
@@ -237,21 +219,4 @@ class TunedModel(Ordered):
 async def submit(daemon: Daemon, model: Model, settings: Settings, progress: blobs.Progress | None = None) -> JobId:
     """Upload a model and submit the job."""
     sha256 = await daemon.upload(model.path, progress)
-    return (await daemon.submit(settings.spec(model, sha256))).job
-
-
-def _settings(words: Mapping[str, Any]) -> Settings:
-    try:
-        settings = Settings(**words)
-    except TypeError:
-        known = Settings.__dataclass_fields__
-        unknown = ", ".join(sorted(set(words) - set(known)))
-        raise RequestError(f"there is no setting {unknown}; there are: {', '.join(known)}") from None
-    if settings.trials is not None and settings.trials < 1:
-        raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
-    if not -100 <= settings.priority <= 100:
-        raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
-    for name in ("deadline_s", "step_timeout_s"):
-        if (seconds := getattr(settings, name)) is not None and seconds <= 0:
-            raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")
-    return settings if settings.output is None else Settings(**{**words, "output": Path(settings.output)})
+    return (await daemon.submit(model.spec(settings, sha256))).job

@@ -247,7 +247,7 @@ def submit(
                     folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
-                    spec = settings.spec(net, sha256)
+                    spec = net.spec(settings, sha256)
                     accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))
                     if style == "id":
                         data(str(accepted[-1].job))

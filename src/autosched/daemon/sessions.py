@@ -104,7 +104,7 @@ VIEWS_PER_TURN = 25
 """So many jobs are put together in one turn of the loop."""
 
 
-class Services(Struct, frozen=True):
+class Services(Struct, frozen=True, kw_only=True):
     """The parts of the daemon that sessions speak to."""
 
     settings: Settings

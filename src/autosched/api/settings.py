@@ -1,0 +1,67 @@
+"""How to tune: what a user may choose beside the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+from autosched.errors import RequestError
+from autosched.model import DEFAULT_BACKEND
+
+Option = bool | int | float | str
+"""What an option of a backend may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """With their defaults."""
+
+    trials: int | None = None
+    """Candidates to measure; None: as many as the backend thinks right."""
+    target: str = "auto"
+    device: str = "cpu"
+    backend: str = DEFAULT_BACKEND
+    seed: int = 0
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Of the backend."""
+    output: str | Path | None = None
+    """The folder for what comes out."""
+    priority: int = 0
+    """-100 to 100; higher goes first."""
+    deadline_s: float | None = None
+    """The job should be done so long after its submission."""
+    step_timeout_s: float | None = None
+    """No step is killed before it has taken so long."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """By which jobs are found again."""
+
+
+class Words(TypedDict, total=False):
+    """The same as keywords, for type checkers and editors."""
+
+    trials: int | None
+    target: str
+    device: str
+    backend: str
+    seed: int
+    options: Mapping[str, Option]
+    output: str | Path | None
+    priority: int
+    deadline_s: float | None
+    step_timeout_s: float | None
+    labels: Mapping[str, str]
+
+
+def chosen(words: Mapping[str, Any]) -> Settings:
+    """Settings from keywords. Raises RequestError for one that is not there, or out of range."""
+    if unknown := ", ".join(sorted(words.keys() - Words.__annotations__.keys())):
+        raise RequestError(f"there is no setting {unknown}; there are: {', '.join(Words.__annotations__)}")
+    settings = Settings(**words)
+    if settings.trials is not None and settings.trials < 1:
+        raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
+    if not -100 <= settings.priority <= 100:
+        raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
+    for name in ("deadline_s", "step_timeout_s"):
+        if (seconds := getattr(settings, name)) is not None and seconds <= 0:
+            raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")
+    return settings
