@@ -1,4 +1,4 @@
-"""Snapshots and backups, made beside the daemon by a process of the lowest priority that only reads its database.
+"""Snapshots and backups, made beside the daemon by a process that only reads its database.
 
 ``python -m autosched.daemon.disk.keeper snapshot|backup FOLDER [KEEP]`` makes one. The daemon starts it when enough was
 written since the last snapshot, or when the last backup is old enough.
@@ -26,6 +26,8 @@ SNAPSHOT_EVERY = 20_000
 FIRST_BACKUP = 1_000
 """Commits after which the first backup does not wait for its hour."""
 LOOK_S = 10.0
+NICE = 19
+"""The priority of those that nobody waits for, the lowest: on a busy machine a second's work takes minutes at it."""
 LIMIT_S = 1_800.0
 """One that takes longer is given up."""
 AGAIN_S = 600.0
@@ -50,9 +52,9 @@ class Keeper:
             await asyncio.sleep(LOOK_S)
             if loop.time() >= self._quiet_until:
                 if self._behind + self._journal.written >= SNAPSHOT_EVERY:
-                    await self.snapshot()
+                    await self.snapshot(hurried=False)
                 if self._backup_is_due(loop.time() - began_at):
-                    await self._make("backup", str(self.settings.keep))
+                    await self._make("backup", str(self.settings.keep), hurried=False)
 
     def _backup_is_due(self, uptime_s: float) -> bool:
         """A daemon that has made none yet begins with one, unless it is hardly more than an empty database."""
@@ -65,20 +67,23 @@ class Keeper:
         age_s = datetime.now(UTC).timestamp() - last.stat().st_mtime
         return age_s >= interval_s and backups.commits(last) != self._journal.commits
 
-    async def snapshot(self) -> bool:
-        """Make one now; whether it could be made."""
+    async def snapshot(self, *, hurried: bool = True) -> bool:
+        """Make one now; whether it could be made. `hurried`: somebody waits for it."""
         written = self._journal.written
-        if made := await self._make("snapshot"):
+        if made := await self._make("snapshot", hurried=hurried):
             self._behind = -written
         return made
 
-    async def _make(self, *words: str) -> bool:
+    async def _make(self, *words: str, hurried: bool) -> bool:
         """Whether it was made."""
         command = (sys.executable, "-m", "autosched.daemon.disk.keeper", words[0], str(self._folder), *words[1:])
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         try:
+            if not hurried:
+                with contextlib.suppress(OSError):  # it may have ended
+                    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
             async with asyncio.timeout(LIMIT_S):
                 _, said = await process.communicate()
         except TimeoutError:
@@ -117,7 +122,6 @@ def make_snapshot(folder: Path) -> Path:
 def main(words: list[str]) -> int:
     """The process border: what goes wrong becomes a line and an exit code."""
     what, folder, *keep = words
-    os.nice(19)
     try:
         if what == "snapshot":
             make_snapshot(Path(folder))

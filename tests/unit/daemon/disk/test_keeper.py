@@ -55,11 +55,30 @@ def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0,
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "LOOK_S", 0.01)
+    monkeypatch.setattr(keeper, "NICE", 0)
 
 
 def test_a_snapshot_is_made_when_much_was_written(folder: Path) -> None:
     assert kept(folder, BackupConfig(interval_s=0), "snapshots/*.snapshot", replayed=keeper.SNAPSHOT_EVERY) == ""
     assert not database.backups(folder).exists()
+
+
+def test_it_holds_up_nobody_but_who_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "NICE", 7)
+    asked: list[int] = []
+    monkeypatch.setattr(os, "setpriority", lambda which, pid, nice: asked.append(nice))
+
+    async def snapshot(*, hurried: bool) -> bool:
+        journal = Journal(database.database(folder), *database.TABLES)
+        try:
+            return await Keeper(journal, Stream(lambda: 0.0), folder, BackupConfig(), 0).snapshot(hurried=hurried)
+        finally:
+            journal.close()
+
+    assert asyncio.run(snapshot(hurried=True))
+    assert asked == []
+    assert asyncio.run(snapshot(hurried=False))
+    assert asked == [7]
 
 
 def test_a_backup_is_made_when_the_last_one_is_old(folder: Path) -> None:
