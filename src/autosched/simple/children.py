@@ -28,7 +28,7 @@ class Children:
     """Runs orders; `kill` comes from another thread."""
 
     def __init__(self) -> None:
-        self._running: dict[int, tuple[Lease, set[int]]] = {}
+        self._running: dict[int, tuple[Lease, set[subprocess.Popen[bytes]]]] = {}
         self._killed: dict[int, Lease] = {}  # keeps the lease, so that no other one gets its identity
         self._lock = threading.Lock()
 
@@ -38,8 +38,8 @@ class Children:
             leases = [lease] if lease is not None else [one for one, _ in self._running.values()]
             for one in leases:
                 self._killed[id(one)] = one
-                for pid in self._running.get(id(one), (one, ()))[1]:
-                    _kill(pid)
+                for process in self._running.get(id(one), (one, ()))[1]:
+                    _kill(process)
 
     def one(self, order: Order, lease: Lease) -> Answer:
         """What a child answers to the order as a whole. Raises StepFailed as `each` does."""
@@ -90,10 +90,10 @@ class Children:
                     if answer.code in (CRASHED, TIMED_OUT):
                         return
             finally:
-                _kill(process.pid)
+                _kill(process)
                 process.wait()
                 with self._lock:
-                    self._running[id(lease)][1].discard(process.pid)
+                    self._running[id(lease)][1].discard(process)
                     if not self._running[id(lease)][1]:
                         del self._running[id(lease)]
                 if id(lease) in self._killed:
@@ -111,7 +111,7 @@ class Children:
                 )
             finally:
                 os.close(outer)
-            self._running.setdefault(id(lease), (lease, set()))[1].add(process.pid)
+            self._running.setdefault(id(lease), (lease, set()))[1].add(process)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as pipe:  # it died at once, and reading its answers will say so
             pipe.write(msgspec.json.encode(order))
@@ -123,13 +123,15 @@ class Children:
         if line is None:
             return Answer(error=f"it took longer than {timeout_s:g} s", code=TIMED_OUT)
         if not line:
-            _kill(process.pid)  # what it has left in its group; its own exit code stays
+            _kill(process)  # what it has left in its group; its own exit code stays
             code = process.wait()
             how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
             return Answer(error=how, code=CRASHED)
         return msgspec.msgpack.decode(line, type=Answer)
 
 
-def _kill(pid: int) -> None:
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End it and its group, unless it has been waited for: its number may be another's then."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)

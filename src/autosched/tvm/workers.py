@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ class Worker:
         self._process = context.Process(target=_serve, args=(theirs, cores, str(log)), daemon=True)
         self._process.start()
         theirs.close()
+        self._dying = threading.Lock()
+        self._watched = _watch(self.pid)
 
     @property
     def pid(self) -> int:
@@ -95,6 +98,7 @@ class Worker:
             fine, answer = self._line.recv()
         except (EOFError, OSError) as error:
             by_us = self._killed
+            self._kill_group()
             self._end()
             if by_us:
                 raise Killed("killed, because its step had to end") from error
@@ -106,13 +110,18 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """End the process and what it started, at once."""
+        """End the process and what it started, at once. One that has ended long ago is left alone: it is not our child,
+        and its number may be another's."""
         self._killed = True
-        for kill in (os.killpg, os.kill):  # it may not have become the leader of its group yet
-            try:
-                kill(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        with self._dying, suppress(ProcessLookupError):
+            if self._watched >= 0:
+                signal.pidfd_send_signal(self._watched, signal.SIGKILL)
+                self._kill_group()
+
+    def _kill_group(self) -> None:
+        """What it has started, while its number is still its own."""
+        with suppress(ProcessLookupError):  # it may not have become the leader of its group yet
+            os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Retire a worker that is idle."""
@@ -122,6 +131,10 @@ class Worker:
         self.kill()
         self._process.join(JOIN_S)
         self._line.close()
+        with self._dying:
+            if self._watched >= 0:
+                os.close(self._watched)
+            self._watched = -1
 
     def _last_words(self) -> str:
         code = self._process.exitcode
@@ -141,6 +154,14 @@ class Worker:
             return ""
         telling = [line.strip() for line in lines if "error" in line.lower()]
         return f": {telling[-1][:500]}" if telling else ""
+
+
+def _watch(pid: int) -> int:
+    """A file descriptor that stands for the process and never for another one; -1 when it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
 
 
 class Workers:

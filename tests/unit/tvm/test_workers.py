@@ -116,6 +116,21 @@ def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
     assert eventually(lambda: not sleeps())
 
 
+def test_the_number_of_a_dead_worker_is_left_to_whoever_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, hit = Workers(tmp_path, recycle_after=100), list[int]()
+    dead = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
+    workers.kill()
+    assert eventually(lambda: not psutil.pid_exists(dead)), "as long as it is a zombie, its number is its own"
+    kill, killpg = os.kill, os.killpg
+    monkeypatch.setattr(os, "kill", lambda pid, number: (hit.append(pid), kill(pid, number)))
+    monkeypatch.setattr(os, "killpg", lambda pid, number: (hit.append(pid), killpg(pid, number)))
+    workers.kill()
+    assert workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) != dead
+    assert dead not in hit
+    workers.kill()
+    assert hit, "a living one's group dies with it"
+
+
 def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
     workers = Workers(tmp_path, recycle_after=2)
     pids = [workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) for _ in range(5)]
