@@ -204,10 +204,17 @@ class Course:
         return self._round_over(task)
 
     def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:
-        """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back."""
+        """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back.
+
+        What a search has measured before its profile step failed, it still learns.
+        """
         self.running.discard(task)
         self.last_error = error
         if task not in self.purpose:
+            if measured and self.stage[task] == "profile":
+                self.spent -= self.allotted[task] - measured
+                self.allotted[task] = measured
+                return self._advance(task)
             self._count_half(task)
             self.spent -= self.allotted.get(task, 0) - measured
             self.shares[task].strikes += 1

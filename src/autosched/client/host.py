@@ -290,8 +290,11 @@ class Host:
     def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
         said = str(error) if isinstance(error, AutoschedError) else f"{type(error).__name__}: {error}"
         if task != NETWORK_TASK:
-            measured = self._worker.give_up(task) if self._worker is not None else 0
-            return course.failed(task, measured, f"{stage}: {said}"[:2_000])
+            assert self._worker is not None, "a job without a session has no tasks"
+            load = course.failed(task, self._worker.measured(task), f"{stage}: {said}"[:2_000])
+            if course.stage.get(task) != "update":
+                self._worker.give_up(task)
+            return load
         message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
         return course.broken(
             JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000])

@@ -161,10 +161,14 @@ class Worker:
         del self._rounds[task]  # not before: a failed update must still tell how many trials were measured
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
 
-    def give_up(self, task: TaskIndex) -> int:
-        """Drop the round under way; returns how many of its trials were measured, those of an earlier client aside."""
-        current = self._rounds.pop(task, None)
+    def measured(self, task: TaskIndex) -> int:
+        """How many trials of the round under way were measured, those of an earlier client aside."""
+        current = self._rounds.get(task)
         return len(current.measured) - current.earlier if current is not None else 0
+
+    def give_up(self, task: TaskIndex) -> None:
+        """Drop the round under way."""
+        self._rounds.pop(task, None)
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules."""

@@ -115,6 +115,18 @@ def test_a_failed_step_gives_back_what_was_not_measured() -> None:
     assert c.spent == 1 + c.allotted[1]
 
 
+def test_what_was_measured_before_its_step_failed_is_learned() -> None:
+    c = course(trials=8)
+    c.imported(network(tasks=1), [])
+    c.selected(1, 4)
+    c.advanced(1)
+    load = c.failed(1, measured=3, error="profile: it took too long")
+    assert wants(load) == {1: "update"}
+    assert (c.spent, c.allotted[1]) == (3, 3)
+    assert c.updated(1, None).failure is None
+    assert c.shares[1].strikes == 1
+
+
 def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=1), [])
@@ -203,7 +215,6 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
             load = c.compiled() if stage == "compile" else c.evaluated()
         elif rng.random() < 0.05:
             done = rng.randrange(c.allotted[task] + 1) if stage == "profile" else 0
-            measured += done
             load = c.failed(task, measured=done, error="x")
         elif stage == "select":
             load = c.selected(task, rng.randrange(c.allotted[task] + 1))

@@ -85,7 +85,7 @@ def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
     worker.profile(1, LEASE)
     with pytest.raises(StepFailed):
         worker.update(1, LEASE)
-    assert worker.give_up(1) == 2
+    assert worker.measured(1) == 2
 
 
 class ComparingSession(FakeSession):
