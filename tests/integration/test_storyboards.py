@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,14 +54,31 @@ class Terminal:
     def type(self, line: str) -> str:
         """Type a line; what it shows until the prompt is back."""
         self.start(line)
-        return self._shown()
+        return self.prompt()
+
+    def press(self, key: str, words: str) -> None:
+        """Press a key, and wait for what it shows."""
+        self._shell.send(key)
+        self._shell.expect(words)
+
+    def quit(self) -> str:
+        """Press q; what is shown until the prompt is back."""
+        self._shell.send("q")
+        return self.prompt()
+
+    def end(self) -> str:
+        """SIGTERM to what runs; what is shown until the prompt is back."""
+        for pid in Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children").read_text().split():
+            os.kill(int(pid), signal.SIGTERM)
+        return self.prompt()
 
     def interrupt(self) -> str:
         """Ctrl-C; what is shown until the prompt is back."""
         self._shell.sendintr()
-        return self._shown()
+        return self.prompt()
 
-    def _shown(self) -> str:
+    def prompt(self) -> str:
+        """What is shown until the prompt is back."""
         self._shell.expect_exact(PROMPT)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._shell.before)
 
@@ -87,8 +105,11 @@ def shell(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
 
 
 def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Terminal) -> None:
-    shell.start("autosched tune squeezenet.onnx --trials 600 --option build_s=0.2")
+    shell.start("autosched tune squeezenet.onnx --trials 600 --option build_s=0.5 --option fail_ratio=0.5")
     shell.wait("best ")
+    shell.press("w", "TASK +SHARE +TRIALS +FAILED")
+    shell.press("f", r"the last build error: ")
+    shell.press("e", r"task \d.* (runs on|waited|wait)")
     assert "Detached. The job goes on:  autosched attach 1     stop it:  autosched cancel 1" in shell.interrupt()
     drawn = shell.type("autosched plot 1")
     assert "job 1 squeezenet: best latency, x" in drawn
@@ -109,6 +130,28 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     assert "job 6 takes the place of job 5" in shell.type("autosched set 5 target=llvm")
     assert "cancelled" in shell.type("autosched job 5")
     assert "host/0" in shell.type("autosched gantt --last 5m")
+
+
+def test_a_terminal_is_as_it_was_however_a_job_is_left(shell: Terminal, there: Lab) -> None:
+    modes = shell.type("stty -a")
+    job = there.submit(build_s=0.2, trials=600)
+
+    def cancelled() -> str:
+        there.cancel(job)
+        return shell.prompt()
+
+    for leave, words, code in (
+        (shell.quit, "Detached. The job goes on:  autosched attach 1", 130),
+        (shell.interrupt, "Detached. The job goes on:  autosched attach 1", 130),
+        (shell.end, "Detached. The job goes on:  autosched attach 1", 130),
+        (cancelled, "was cancelled after", 7),
+    ):
+        shell.start("autosched attach 1")
+        shell.wait("q = detach")
+        assert words in leave()
+        assert shell.type("echo $?").split()[-1] == str(code)
+        assert shell.type("stty -a") == modes
+    assert "cancelled" in shell.type("autosched attach 1 </dev/null | cat"), "no terminal, no keys"
 
 
 @pytest.mark.tvm

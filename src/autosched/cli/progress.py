@@ -2,18 +2,22 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
+from autosched.cli.keys import heard
 from autosched.cli.output import colours, say
 from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
 from autosched.text import units
+from autosched.text.tables import plain
 
 LINE_EVERY_S = 30.0
 TASKS_SHOWN = 8
 BAR_WIDTH = 41
+KEYS = " w = all tasks, f = failures, e = explain, q = detach; the job goes on"
 
 
 class Progress(Protocol):
@@ -21,6 +25,9 @@ class Progress(Protocol):
 
     def show(self, view: JobView) -> None:
         """The job now."""
+
+    def above(self, lines: Iterable[str]) -> None:
+        """Say what was asked for; it stays, above what changes."""
 
     def __enter__(self) -> "Progress": ...
 
@@ -56,6 +63,11 @@ class Lines:
         self._said, self._said_at = phase, now
         say(line(view))
 
+    def above(self, lines: Iterable[str]) -> None:
+        """Say it."""
+        for text in lines:
+            say(plain(text))
+
 
 def line(view: JobView) -> str:
     """A job's progress in one line."""
@@ -82,6 +94,7 @@ class Live:
         from rich.live import Live as RichLive
 
         self._live: Any = RichLive(console=Console(stderr=True), refresh_per_second=4, transient=True)
+        self._keys = heard()
         self._estimate_s: float | None = None
         self._gained_at = time.monotonic()
         self._last: JobView | None = None
@@ -100,11 +113,18 @@ class Live:
         if view.estimate_s != self._estimate_s:
             self._estimate_s, self._gained_at = view.estimate_s, time.monotonic()
         self._last = view
-        self._live.update(picture(view, time.monotonic() - self._gained_at))
+        self._live.update(picture(view, time.monotonic() - self._gained_at, keys=self._keys))
+
+    def above(self, lines: Iterable[str]) -> None:
+        """Print it above the picture."""
+        from rich.text import Text
+
+        for text in lines:
+            self._live.console.print(Text(plain(text)))
 
 
-def picture(view: JobView, since_gain_s: float) -> Any:
-    """The live view: header, bar, best, tasks by share, and the keys."""
+def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:
+    """The live view: header, bar, best, tasks by share, and the keys where there are any."""
     from rich.console import Group
     from rich.text import Text
 
@@ -126,7 +146,7 @@ def picture(view: JobView, since_gain_s: float) -> Any:
     parts.append(Text(f" {view.reason}", style="dim", no_wrap=True, overflow="ellipsis"))
     if view.tasks:
         parts.append(_tasks(view))
-    parts.append(Text(" Ctrl-C detaches; the job goes on", style="dim"))
+    parts.append(Text(KEYS if keys else " Ctrl-C detaches; the job goes on", style="dim"))
     return Group(*parts)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,15 +11,14 @@ import msgspec
 
 from autosched import api, results
 from autosched.api import Option, Settings
-from autosched.cli.outcome import outcome
+from autosched.cli.follow import INTERRUPTED, follow, interruptible
 from autosched.cli.output import data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
-from autosched.cli.progress import progress
 from autosched.config import DEVICE_POOL
-from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
-from autosched.remote import Daemon, connected, off_devices
+from autosched.remote import Daemon, connected
 from autosched.text import units
 from autosched.text.selectors import answered_async, labels, select_one
 
@@ -28,9 +27,6 @@ T = TypeVar("T")
 DEVICE = "cpu"
 """What is measured on when nobody says."""
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
-INTERRUPTED = 130
-RECONNECT_TRIES = 5
-RECONNECT_PAUSE_S = 1.0
 
 
 def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -179,7 +175,8 @@ def tune(
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
     MODEL is an ONNX file, or what the backend that is chosen takes for one.
-    Starts a private daemon when none runs. Ctrl-C detaches: the job goes on and can be attached again or cancelled.
+    Starts a private daemon when none runs. Ctrl-C or q detaches: the job goes on and can be attached again or
+    cancelled. At a terminal w shows all tasks, f what failed and why, e what the job waits for.
     """
     net = api.load_model(model, words.pop("shapes"))
     folder = results.prepare(output or Path(f"{net.name}-tuned"))
@@ -192,7 +189,7 @@ def tune(
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
             return await api.submit(daemon, net, settings, _uploading())
 
-    job = _interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
+    job = interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
     if job is None:
         return INTERRUPTED
     if detach:
@@ -275,7 +272,7 @@ def submit(
 @_output_option("as submitted")
 @click.pass_obj
 def attach(host: str | None, which: str, output: Path | None) -> int:
-    """Follow a job to its end and fetch its results; those of one that has ended, at once."""
+    """Follow a job to its end and fetch its results; those of one that has ended, at once. Keys as in `tune`."""
 
     async def find() -> JobView:
         async with connected(host, told=say) as daemon:
@@ -321,48 +318,6 @@ async def _view(daemon: Daemon, which: str) -> JobView:
         return [view.job for view in (await daemon.link.call(asked, JobList)).jobs]
 
     return await daemon.job(await answered_async(select_one(which), numbers))
-
-
-def follow(host: str | None, job: JobId, folder: Path) -> int:
-    """Watch a job to its end, fetch its results and tell them; Ctrl-C detaches."""
-    detached = f"\nDetached. The job goes on:  autosched attach {job}     stop it:  autosched cancel {job}"
-    result = _interruptible(_follow(host, job, folder), detached)
-    if result is None:
-        return INTERRUPTED
-    for line in outcome(result):
-        data(line)
-    measured = result.report.evaluation
-    return 0 if measured is None or measured.outputs_equal else 1
-
-
-async def _follow(host: str | None, job: JobId, folder: Path) -> results.Result:
-    failures = 0
-    with progress() as screen:
-        while True:
-            try:
-                async with connected(host) as daemon, off_devices(daemon):
-                    async for view in daemon.follow(job):
-                        failures = 0
-                        screen.show(view)
-                    break
-            except DaemonUnreachable as error:
-                failures += 1
-                if failures > RECONNECT_TRIES:
-                    raise
-                say(f"{error}\nTrying to reach it again ({failures} of {RECONNECT_TRIES}) ...")
-                await asyncio.sleep(RECONNECT_PAUSE_S)
-    results.check_ended(view)
-    async with connected(host) as daemon:
-        return await results.collect(daemon, view, folder)
-
-
-def _interruptible(work: Coroutine[Any, Any, T], farewell: str) -> T | None:
-    """Run it; on Ctrl-C say farewell and return None."""
-    try:
-        return asyncio.run(work)
-    except KeyboardInterrupt:
-        say(farewell)
-        return None
 
 
 def _uploading() -> Callable[[int, int], None] | None:

@@ -38,6 +38,16 @@ def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
     assert "job 7" in capture.get()
 
 
+def test_keys_are_named_where_there_are_any() -> None:
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(picture(job_view(), 22.0, keys=True))
+    text = capture.get()
+    assert "w = all tasks, f = failures, e = explain, q = detach" in text
+    assert "Ctrl-C" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_without_a_terminal_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

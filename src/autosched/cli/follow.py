@@ -1,0 +1,145 @@
+"""Follows a job to its end, in the terminal: progress, what keys ask for, results. Ctrl-C and q leave it going."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autosched import results
+from autosched.cli.keys import pressed
+from autosched.cli.outcome import outcome
+from autosched.cli.output import data, room, say
+from autosched.cli.progress import Progress, progress
+from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.model import JobId, Record
+from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
+from autosched.remote import Daemon, connected, off_devices
+from autosched.text import tables, units
+from autosched.text.tables import Column
+
+T = TypeVar("T")
+INTERRUPTED = 130
+RECONNECT_TRIES = 5
+RECONNECT_PAUSE_S = 1.0
+FAILURES_FROM = 200
+"""Among the last so many records the failures are looked for."""
+DETAIL_CHARS = 200
+
+
+def follow(host: str | None, job: JobId, output: Path) -> int:
+    """Watch a job to its end, fetch its results and tell them."""
+    detached = f"\nDetached. The job goes on:  autosched attach {job}     stop it:  autosched cancel {job}"
+    result = interruptible(_follow(host, job, output), detached)
+    if result is None:
+        return INTERRUPTED
+    for line in outcome(result):
+        data(line)
+    measured = result.report.evaluation
+    return 0 if measured is None or measured.outputs_equal else 1
+
+
+def interruptible(work: Coroutine[Any, Any, T], farewell: str) -> T | None:
+    """Run it; when it is interrupted or told to end, say farewell and return None."""
+    try:
+        return asyncio.run(_until_told(work))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        say(farewell)
+        return None
+
+
+async def _until_told(work: Coroutine[Any, Any, T]) -> T:
+    """SIGTERM ends it as Ctrl-C does, so that whatever holds the terminal gives it back."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stopper())
+    return await work
+
+
+def _stopper() -> Callable[[], object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancel
+
+
+async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
+    failures = 0
+    with progress() as screen:
+        keys = Keys(screen, _stopper())
+        with pressed(keys.press):
+            while True:
+                try:
+                    async with connected(host) as daemon, off_devices(daemon):
+                        async for view in daemon.follow(job):
+                            failures = 0
+                            keys.daemon, keys.view = daemon, view
+                            screen.show(view)
+                        break
+                except DaemonUnreachable as error:
+                    failures += 1
+                    if failures > RECONNECT_TRIES:
+                        raise
+                    say(f"{error}\nTrying to reach it again ({failures} of {RECONNECT_TRIES}) ...")
+                    await asyncio.sleep(RECONNECT_PAUSE_S)
+    results.check_ended(view)
+    async with connected(host) as daemon:
+        return await results.collect(daemon, view, output)
+
+
+class Keys:
+    """What the keys do: w shows all tasks, f what failed, e why it waits; q leaves."""
+
+    def __init__(self, screen: Progress, leave: Callable[[], object]) -> None:
+        self._screen, self._leave = screen, leave
+        self.asking: asyncio.Task[None] | None = None
+        self.daemon: Daemon | None = None
+        self.view: JobView | None = None
+
+    def press(self, key: str) -> None:
+        """Do what the key is for. While the daemon is asked, nothing else is asked."""
+        if key == "q":
+            self._leave()
+        elif self.daemon is None or self.view is None:
+            return
+        elif key == "w":
+            self._screen.above(tables.task_table(self.view, len(self.view.tasks), room()) if self.view.tasks else NONE)
+        elif key in ("e", "f") and (self.asking is None or self.asking.done()):
+            ask = self._explain if key == "e" else self._failures
+            self.asking = asyncio.get_running_loop().create_task(ask(self.daemon, self.view))
+
+    async def _explain(self, daemon: Daemon, view: JobView) -> None:
+        try:
+            lines = (await daemon.link.call(ExplainJob(job=view.job), Explanation)).lines
+        except AutoschedError as error:
+            lines = (f"autosched: {error}",)
+        self._screen.above(lines)
+
+    async def _failures(self, daemon: Daemon, view: JobView) -> None:
+        records: tuple[Record, ...] = ()
+        with suppress(AutoschedError):  # what is known without them is told all the same
+            asked = GetRecords(job=view.job, after=max(0, view.trials - FAILURES_FROM))
+            records = tuple((await daemon.link.call(asked, RecordPage)).records)
+        self._screen.above(failures(view, records))
+
+
+NONE = (" its tasks are not known yet: the network is imported first",)
+
+
+def failures(view: JobView, records: Iterable[Record]) -> Iterator[str]:
+    """How many trials failed, why, of which tasks, and what was said of the last of each kind."""
+    if view.failed_steps:
+        yield f" {units.failed_steps(view.failed_steps, view.last_error)}"
+    if not view.failed:
+        yield f" none of {units.count(view.trials, 'trial')} has failed"
+        return
+    yield f" {view.failed} of {units.count(view.trials, 'trial')} failed: {units.reasons(view.failures)}"
+    columns = (
+        Column("TASK", lambda task: task.shape or task.name, least=12),
+        Column("FAILED", lambda task: str(task.failed), right=True),
+        Column("TRIALS", lambda task: str(task.trials), right=True),
+    )
+    worst = sorted((task for task in view.tasks if task.failed), key=lambda task: -task.failed)
+    yield from tables.table(columns, worst, room=room())
+    last = {record.failure.value: record.detail for record in records if record.failure is not None}
+    for reason, detail in last.items():
+        said = detail.strip().partition("\n")[0][:DETAIL_CHARS]
+        yield f" the last {reason}: {said or 'nothing was said of it'}"
