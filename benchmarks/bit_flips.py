@@ -23,7 +23,7 @@ from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.identity import Who
 from autosched.daemon.disk import backups, database
 from autosched.daemon.disk.acknowledged import Acknowledged
-from autosched.daemon.disk.history import ADD
+from autosched.daemon.disk.history import PUT
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.recovery import recover
 from autosched.daemon.disk.schema import checked
@@ -75,7 +75,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
             now = core.state.now + 1.0
             actions = core.handle(now, event)
             started = tuple(action.step for action in actions if isinstance(action, StartStep))
-            times = [(ADD, checked("w", "mock auto on cpu", span.stage, 1, 0.5)) for span in also]
+            times = [(PUT, checked("w", "mock auto on cpu", span.stage, 1, 0.5)) for span in also]
             await journal.append(now, event, started, (*span_rows(also), *times))
             return [step.id for step in started]
 

@@ -67,8 +67,8 @@ from autosched.version import __version__
 log = logging.getLogger(__name__)
 
 SWITCH_S = 2e-4
-"""So soon a busy loop leaves the interpreter to the journal's thread, which needs it anew for each row: with Python's
-own 5 ms the two wait for each other, and there are half as many transitions."""
+"""So soon a busy loop leaves the interpreter to the journal's thread, which needs it anew for each statement: with
+Python's own 5 ms the two wait for each other, and there are half as many transitions."""
 HALT_S, STOP_S = 2.0, 2.5
 """A stop takes no longer than these: for the event that is being written, and for the good-byes."""
 

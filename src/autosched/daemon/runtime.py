@@ -31,7 +31,8 @@ from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.daemon.budget import Budget
-from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.journal import WAYS_OUT, Journal
+from autosched.daemon.disk.rows import Statement
 from autosched.daemon.disk.store import span_rows
 from autosched.daemon.telling import happenings
 from autosched.daemon.telling.stream import Stream
@@ -225,9 +226,7 @@ class Runtime:
         if event is not None:
             self._happen(entry, event)
         self._ahead.append(entry)
-        if entry.stored is not None:
-            entry.stored.add_done_callback(self._go_on)
-        elif len(self._ahead) == 1:
+        if len(self._ahead) == 1:
             self._go_on()
         for action in entry.actions:
             if isinstance(action, ReplacePolicy):
@@ -247,22 +246,26 @@ class Runtime:
         entry.stored = self.journal.append(now, event, started, (*self.remember(ended), *entry.also))
 
     def _go_on(self, _: object = None) -> None:
-        """Something is durable: perform and answer what waited for nothing else."""
+        """Perform and answer what is durable, in order, and come back when the next one is. Answers leave in later
+        turns of the loop, so orders need not wait for them; said first, they share a message with the client's next."""
         ahead = self._ahead
-        while ahead and self._fault is None and ((stored := ahead[0].stored) is None or stored.done()):
+        while ahead and self._fault is None:
+            if (stored := ahead[0].stored) is not None:
+                if not stored.done():
+                    stored.add_done_callback(self._go_on)
+                    return
+                if (fault := stored.exception()) is not None:
+                    self._fault = fault  # the state knows what the disk does not: nothing may go on
+                    self.tell(lambda: None)
+                    return
             entry = ahead.popleft()
-            if stored is not None and (fault := stored.exception()) is not None:
-                self._fault = fault  # the state knows what the disk does not: nothing may go on
-                self.tell(lambda: None)
-                return
+            if entry.done is not None and not entry.done.done():
+                if entry.refused is None:
+                    entry.done.set_result(None)
+                else:
+                    entry.done.set_exception(entry.refused)
             if entry.event is not None:
                 self._perform(entry.now, entry.event, entry.actions, entry.ended)
-            if entry.done is None or entry.done.done():
-                continue
-            if entry.refused is None:
-                entry.done.set_result(None)
-            else:
-                entry.done.set_exception(entry.refused)
 
     def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
         """Let the core handle an event; with `started`, repeat what was decided then."""

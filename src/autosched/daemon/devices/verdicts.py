@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from autosched.daemon.devices.guard import Guard, is_device
 from autosched.daemon.disk.history import where
-from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.journal import WAYS_OUT, Journal
+from autosched.daemon.disk.rows import Statement
 from autosched.daemon.disk.schema import checked
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import CandidatePoisoned

@@ -1,15 +1,14 @@
 """How long stages took, by workload and target, over all jobs: what estimates for a new job begin with.
 
-A total is kept for each (workload, target, stage) and changes in the transaction of the event that ended the step, so
-that no step counts twice.
+A total is kept for each (workload, target, stage), here and in the database, where it changes in the transaction of the
+event that ended the step, so that no step counts twice.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
-import msgspec
-
 from autosched.core.events import Event, HistoryRecalled
-from autosched.daemon.disk.journal import Statement
+from autosched.daemon.disk.rows import Insert, Statement
 from autosched.daemon.disk.schema import checked
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.progress import Ledger
@@ -20,22 +19,25 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS stage_times (workload TEXT, target TEXT, stage TEXT, count INTEGER, sum_s REAL,"
     " crc INTEGER, PRIMARY KEY (workload, target, stage)) STRICT, WITHOUT ROWID",
 )
-ADD = (
-    "INSERT INTO stage_times VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-    " count = count + 1, sum_s = sum_s + excluded.sum_s,"
-    " crc = crc(workload, target, stage, count + 1, sum_s + excluded.sum_s)"
-)
-FIND = (
-    "SELECT workload, stage, count, sum_s FROM stage_times WHERE target = ?"
-    " AND workload IN (SELECT value FROM json_each(?))"
+PUT = Insert(
+    "stage_times", 6, "ON CONFLICT DO UPDATE SET count = excluded.count, sum_s = excluded.sum_s, crc = excluded.crc"
 )
 
 
 class History:
-    """Stage times of the past. Reads do not wait for writes that are under way."""
+    """Stage times of the past."""
 
     def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
+        """To be made before the journal is started."""
         self._runtime, self._ledger = runtime, ledger
+        self._totals: defaultdict[tuple[str, str], dict[str, tuple[int, float]]] = defaultdict(dict)
+        """By workload and target, for each stage: how many steps, and their seconds."""
+        for workload, target, stage, count, sum_s in runtime.journal.rows(
+            "SELECT workload, target, stage, count, sum_s FROM stage_times"
+        ):
+            assert isinstance(workload, str) and isinstance(target, str) and isinstance(stage, str)
+            assert isinstance(count, int) and isinstance(sum_s, float)
+            self._totals[workload, target][stage] = count, sum_s
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
         """What these ended steps teach, to be written with the event that ended them."""
@@ -48,21 +50,20 @@ class History:
         if span.job in self._runtime.sharing:
             return None  # other steps slowed it down
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
-        return ADD, checked(workload, where(self._runtime.state.jobs[span.job].spec), span.stage, 1, took_s)
+        target = where(self._runtime.state.jobs[span.job].spec)
+        totals = self._totals[workload, target]
+        count, sum_s = totals.get(span.stage, (0, 0.0))
+        totals[span.stage] = count, sum_s = count + 1, sum_s + took_s
+        return PUT, checked(workload, target, span.stage, count, sum_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""
-        tasks = (NETWORK_TASK, *self._ledger.of(job).tasks)
-        workloads = {task: found for task in tasks if (found := self._workload(job, task)) is not None}
-        wanted = msgspec.json.encode(sorted(set(workloads.values()))).decode()
-        known: dict[str, list[tuple[str, float, int]]] = {}
-        place = where(self._runtime.state.jobs[job].spec)
-        for workload, stage, count, sum_s in await self._runtime.journal.read(FIND, place, wanted):
-            assert isinstance(workload, str) and isinstance(stage, str)
-            assert isinstance(count, int) and isinstance(sum_s, float)
-            known.setdefault(workload, []).append((stage, sum_s / count, count))
+        tasks, target = (NETWORK_TASK, *self._ledger.of(job).tasks), where(self._runtime.state.jobs[job].spec)
         stages = tuple(
-            StageHistory(task, *times) for task, workload in workloads.items() for times in known.get(workload, ())
+            StageHistory(task, stage, sum_s / count, count)
+            for task in tasks
+            if (workload := self._workload(job, task)) is not None
+            for stage, (count, sum_s) in sorted(self._totals.get((workload, target), {}).items())
         )
 
         def recalled() -> Event | None:

@@ -1,7 +1,8 @@
 """The database: events in order, what was decided on each, and in the same transactions whatever must be as durable.
 
 One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
-not depend on how slow the disk flushes. A write is acknowledged after its commit (WAL, synchronous=FULL).
+not depend on how slow the disk flushes, and the thread is woken once for each. A write is acknowledged after its commit
+(WAL, synchronous=FULL).
 
 A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
 version of a policy, or a policy that is not installed any more, cannot make it diverge.
@@ -25,15 +26,15 @@ from typing import TypeVar
 import msgspec
 
 from autosched.core.events import Event
-from autosched.daemon.disk import schema
+from autosched.daemon.disk import rows, schema
 from autosched.daemon.disk.acknowledged import Acknowledged, Mark
+from autosched.daemon.disk.rows import Insert, Statement
 from autosched.daemon.telling.tally import QUICK_BOUNDS_S, Histogram
 from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
 
 log = logging.getLogger(__name__)
 
-Statement = tuple[str, tuple[object, ...]]
 T = TypeVar("T")
 
 RETRY_S = 0.5
@@ -55,6 +56,7 @@ FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
 EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
 
+EVENT_ROW = Insert("journal", 5)
 WAYS_OUT = (
     "Nothing was changed. Put back a backup: autosched db restore; or go on without what is damaged, of which a copy is"
     " kept: autosched serve --accept-data-loss"
@@ -69,7 +71,6 @@ Row = tuple[float, bytes, bytes]
 class _Entry:
     statements: tuple[Statement, ...]
     row: Row | None
-    lazy: bool
     done: asyncio.Future[None]
 
 
@@ -100,7 +101,15 @@ class Journal:
         except UNREADABLE as error:
             raise unreadable(path, error) from None
         self._acknowledged = Acknowledged(path)
-        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._unwritten: list[_Entry] = []
+        """What the writer's thread has not got yet."""
+        self._urgent = False
+        """Whether somebody waits for one of them."""
+        self._patience: asyncio.TimerHandle | None = None
+        self._unsettled = 0
+        """How many writes that thread has."""
+        self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
         self._torn: Exception | None = None
         """Why an event could not be written: what came after it was decided on what the disk does not know."""
         self._thread: threading.Thread | None = None
@@ -191,12 +200,34 @@ class Journal:
     def _put(self, statements: tuple[Statement, ...], row: Row | None, lazy: bool = False) -> asyncio.Future[None]:
         assert self._loop is not None, "the journal is not started"
         done = self._loop.create_future()
-        self._queue.put(_Entry(statements, row, lazy, done))
+        self._unwritten.append(_Entry(statements, row, done))
+        if not lazy or len(self._unwritten) >= LAZY_MAX:
+            self._hurry()
+        elif self._patience is None:
+            self._patience = self._loop.call_later(LAZY_S, self._hurry)
         return done
+
+    def _hurry(self) -> None:
+        if not self._urgent:
+            self._urgent = True
+            if not self._unsettled:
+                assert self._loop is not None
+                self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """The writer has nothing to do: give it what is there now."""
+        batch, self._unwritten = self._unwritten[:BATCH_MAX], self._unwritten[BATCH_MAX:]
+        self._unsettled, self._urgent = len(batch), bool(self._unwritten)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        self._queue.put(batch)
 
     def close(self) -> None:
         """Write what is outstanding, unless the disk is full, and close. Blocks for a moment."""
         if self._thread is not None:
+            self._closing.set()
+            self._queue.put(self._unwritten)
             self._queue.put(None)
             self._thread.join(timeout=2.0)
         self._reader.submit(self._close_reading)
@@ -212,67 +243,50 @@ class Journal:
     # In the writer thread ---------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        batch: list[_Entry] = []
-        open_ = True
-        while open_ or batch:
-            batch, open_ = self._gather(batch, open_)
-            self.turns += 1
-            began_at = time.monotonic()
-            try:
-                self._commit(batch)
-            except FAULTS as error:
-                batch = self._after_error(batch, error)
-                if not open_:
-                    return
-            else:
-                self.commit_s.add(time.monotonic() - began_at)
-                self._settle([(entry, None) for entry in batch], "")
-                batch = []
-
-    def _gather(self, batch: list[_Entry], open_: bool) -> tuple[list[_Entry], bool]:
-        """Add what has arrived; wait for something to arrive, or after a failure for a moment."""
-        retrying = bool(batch)
-        timeout_s = RETRY_S if retrying else None
-        lazy = not retrying
-        until = 0.0
-        while open_ and (retrying or len(batch) < BATCH_MAX):
-            try:
-                entry = self._queue.get(timeout=timeout_s)
-            except queue.Empty:
-                break
-            if entry is None:
-                open_ = False
-            else:
-                batch.append(entry)
-                lazy = lazy and entry.lazy and len(batch) < LAZY_MAX
-            until = until or time.monotonic() + LAZY_S
-            timeout_s = max(0.0, until - time.monotonic()) if lazy else 0.0
-        return batch, open_
+        while (batch := self._queue.get()) is not None:
+            while batch:
+                self.turns += 1
+                began_at, last_try = time.monotonic(), self._closing.is_set()
+                try:
+                    self._commit(batch)
+                except FAULTS as error:
+                    batch = self._after_error(batch, error)
+                    if batch and last_try:
+                        return
+                    if batch:
+                        self._closing.wait(RETRY_S)
+                else:
+                    self.commit_s.add(time.monotonic() - began_at)
+                    self._settle([(entry, None) for entry in batch], "")
+                    batch = []
 
     def _commit(self, batch: list[_Entry]) -> None:
-        db, seq, commits = self._db, self.seq, self.commits
+        db, commits = self._db, self.commits
         if not any(entry.row or entry.statements for entry in batch):
             return
         try:
             db.execute("BEGIN IMMEDIATE")
-            for entry in batch:
-                if entry.row is not None:
-                    if self._torn is not None:
-                        raise self._torn
-                    seq += 1
-                    now, event, started = entry.row
-                    crc = schema.journal_crc(seq, now, event, started)
-                    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, now, event, crc, started))
-                for sql, params in entry.statements:
-                    db.execute(sql, params)
+            rows.execute(db, self._statements(batch))
             db.execute(schema.COUNT_COMMIT)
             db.execute("COMMIT")
         except FAULTS:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self.seq, self.commits, self.written = seq, commits + 1, self.written + len(batch)
+        self.seq += sum(entry.row is not None for entry in batch)
+        self.commits, self.written = commits + 1, self.written + len(batch)
         self._acknowledged.write(Mark(self.commits, self.seq))
+
+    def _statements(self, batch: list[_Entry]) -> Iterator[Statement]:
+        seq = self.seq
+        for entry in batch:
+            if entry.row is not None:
+                if self._torn is not None:
+                    raise self._torn
+                seq += 1
+                now, event, started = entry.row
+                yield EVENT_ROW, (seq, now, event, schema.journal_crc(seq, now, event, started), started)
+            yield from entry.statements
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
         """Returns what is to be tried again."""
@@ -314,6 +328,9 @@ class Journal:
                 entry.done.set_result(None)
             else:
                 entry.done.set_exception(error)
+        self._unsettled -= len(entries)
+        if entries and self._urgent and not self._unsettled:
+            self._hand_over()
 
 
 def open_beside(path: Path) -> sqlite3.Connection:

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from autosched.core.events import Event, JobPruned, StepEnded
 from autosched.core.state import State
-from autosched.daemon.disk.journal import Decided, Journal, Statement
+from autosched.daemon.disk.journal import Decided, Journal
+from autosched.daemon.disk.rows import Statement
 from autosched.model import JobId, StepId
 
 MARK = "pruned"

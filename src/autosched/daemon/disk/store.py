@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from autosched.backend import Network
-from autosched.daemon.disk.journal import WAYS_OUT, Journal, Statement
+from autosched.daemon.disk.journal import WAYS_OUT, Journal
+from autosched.daemon.disk.rows import Insert, Statement
 from autosched.daemon.disk.schema import checked, row_crc
 from autosched.errors import Damaged
 from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
@@ -27,9 +28,7 @@ PUT_NETWORK = (
     "INSERT INTO networks VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET trials = excluded.trials, body = excluded.body, crc = excluded.crc"
 )
-ADD_RECORD = (
-    "INSERT INTO records (job, ordinal, task, trial, best_s, failure, body, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
+ADD_RECORD = Insert("records (job, ordinal, task, trial, best_s, failure, body, crc)", 8)
 PUT_MARK = (
     "INSERT INTO marks VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET purpose = excluded.purpose, disturbed = excluded.disturbed, crc = excluded.crc"
@@ -42,7 +41,7 @@ PUT_ARTIFACT = (
     "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, crc = excluded.crc"
 )
-PUT_SPAN = "INSERT INTO spans VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
+PUT_SPAN = Insert("spans", 3, "ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc")
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
 """A page is closed when it is larger than this; one more record still fits a frame."""
