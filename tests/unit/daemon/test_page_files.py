@@ -44,8 +44,8 @@ def test_text_has_the_contrast_that_wcag_aa_asks_for(theme: int) -> None:
     pairs = [(text, ground) for text in TEXTS for ground in GROUNDS]
     weak = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
     assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
-    bars = {stage: contrast(colours[stage], colours["panel"]) for stage in STAGES}
-    assert {stage: ratio for stage, ratio in bars.items() if ratio < 3.0} == {}
+    bars = {stage: contrast(colours[stage], colours["panel"]) for stage in STAGES}  # numbers of jobs stand in them
+    assert {stage: ratio for stage, ratio in bars.items() if ratio < 4.5} == {}
 
 
 def test_each_cause_has_a_tint() -> None:

@@ -2,7 +2,7 @@
 import { colour, make, say } from "./dom.js";
 import { latency, short } from "./format.js";
 
-const INKS = ["build", "profile", "update", "select", "compile", "evaluate", "import", "other"];
+const INKS = ["build", "profile", "update", "select", "compile", "evaluate", "import", "bad"];
 
 // series: [{name, points: [[x, y], ...]}]; x in seconds or trials.
 export class Curves {
@@ -34,7 +34,6 @@ export class Curves {
     this.place.replaceChildren();
     this.plot = new uPlot(this.options(some, axis), data, this.place);
     this.plot.over.addEventListener("mouseleave", () => this.latest());
-    this.latest();
   }
 
   // The legend says how it stands, unless somebody points at another moment.
@@ -50,6 +49,7 @@ export class Curves {
       ...this.size(), padding: [8, 12, 0, 0],
       scales: { x: { time: false }, y: { range: (u, low, high) => [0, high * 1.06] } },
       legend: { live: true },
+      hooks: { ready: [() => this.latest()] },
       cursor: { points: { size: 6 } },
       axes: [
         { ...plain, values: (u, ticks) => ticks.map(write), label: axis === "trials" ? "trials" : "", labelSize: axis === "trials" ? 16 : 0, labelFont: "11px system-ui, sans-serif" },

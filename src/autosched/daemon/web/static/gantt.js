@@ -153,7 +153,7 @@ export class Gantt {
       say(share, percent(Math.min(1, busy / seen)));
       const causes = [...idle].filter(([, seconds]) => seconds / seen >= 0.005).sort((a, b) => b[1] - a[1]);
       why.title = causes.map(([cause, s]) => `${percent(s / seen)} ${cause}`).join(", ");
-      say(why, causes.length ? `idle: ${causes.slice(0, 3).map(([cause, s]) => `${percent(s / seen)} ${cause}`).join(", ")}` : "");
+      say(why, causes.length ? `idle: ${causes.slice(0, 2).map(([cause, s]) => `${percent(s / seen)} ${cause}`).join(", ")}` : "");
       while (meter.children.length > causes.length) meter.lastChild.remove();
       causes.forEach(([cause, seconds], index) => {
         const part = meter.children[index] ?? meter.appendChild(document.createElement("i"));
@@ -201,7 +201,9 @@ export class Gantt {
     if (!(event.key in moves) || !this.drawn.length) return;
     event.preventDefault();
     const [along, across] = moves[event.key];
-    const row = Math.max(0, Math.min(this.units().length - 1, (current?.[1] ?? 0) + across));
+    const rows = new Set(this.drawn.map(([, its]) => its)), last = this.units().length - 1;
+    let row = (current?.[1] ?? 0) + across;
+    while (row >= 0 && row <= last && !rows.has(row)) row += across || 1; // past units that did nothing
     const those = this.drawn.filter(([, its]) => its === row).sort((a, b) => a[0] - b[0]);
     if (!those.length) return;
     let next = those[those.length - 1];

@@ -54,11 +54,13 @@ function draw(explained) {
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
     ["Searched by", view.backend, `on ${view.device}, target ${view.target}`],
-    ["Disturbed", String(view.disturbed_records), "measurements, which are made again"],
+    ["Disturbed", String(view.disturbed_records), view.disturbed_records ? "measurements, which are made again" : "measurements"],
   ];
   at("about").replaceChildren(...facts.map(([name, value, more]) => make("div", "", "", make("dt", "", name), make("dd", "", value, make("small", "", more)))));
   at("why").replaceChildren(...explained.map((line) => make("li", "", line)));
   at("tasks").tBodies[0].replaceChildren(...weighed().map(([task, part]) => taskRow(task, part)));
+  at("curves").hidden = view.ended_at !== null && !view.trials;
+  at("tasks-panel").hidden = !view.tasks.length;
   at("cancel").hidden = view.ended_at !== null || lab.role === "viewer" || !lab.role;
 }
 
@@ -68,8 +70,11 @@ function taskRow(task, part) {
   const speed = task.best_s && task.flops ? (task.flops / task.best_s / 1e9).toFixed(1) : "–";
   const name = make("td", "name", task.shape || task.name);
   name.title = task.name;
-  const cells = [String(task.weight), String(task.trials), String(task.failed || "–"), latency(task.first_s), latency(task.best_s), gain(task.first_s, task.best_s), speed];
-  return make("tr", "", "", name, make("td", "num", "", meter, make("span", "", percent(part))), ...cells.map((text) => make("td", "num", text)), make("td", "dim", task.stage || ""));
+  const wide = "wide"; // not on a phone
+  const cells = [[task.weight, wide], [task.trials], [task.failed || "–", wide], [latency(task.first_s), wide], [latency(task.best_s)],
+    [gain(task.first_s, task.best_s)], [speed, wide]];
+  return make("tr", "", "", name, make("td", "num", "", meter, make("span", "", percent(part))),
+    ...cells.map(([text, where]) => make("td", `num ${where ?? ""}`, String(text))), make("td", "dim", task.stage || ""));
 }
 
 function drawCurves() {

@@ -3,7 +3,12 @@ import { at, make, say } from "./dom.js";
 import { lab, now, older } from "./feed.js";
 import { count, duration, gain, latency } from "./format.js";
 
+// What the first word of its reason says of a job that runs.
+const STANDS = { waits: "waiting", held: "held" };
 const ROWS_MAX = 300, ROWS_MORE = 200;
+
+// What runs is not to be looked for behind a hundred jobs that wait for their clients.
+const rank = (job) => ({ running: 0, starting: 1 })[job.state] ?? 2;
 
 export class Jobs {
   constructor() {
@@ -23,7 +28,7 @@ export class Jobs {
     return [...lab.jobs.values()]
       .filter((job) => this.which === "all" || active(job) === (this.which === "active"))
       .filter((job) => !words || `${job.job} ${job.name} ${job.state} ${job.reason} ${job.backend}`.toLowerCase().includes(words))
-      .sort((a, b) => b.job - a.job);
+      .sort((a, b) => rank(a) - rank(b) || b.job - a.job);
   }
 
   async older() {
@@ -37,6 +42,7 @@ export class Jobs {
   }
 
   draw() {
+    say(at("jobs-when"), this.which === "ended" ? "Ended" : "ETA");
     const found = this.chosen(), shown = found.slice(0, this.room);
     const head = lab.head ?? { active: 0, jobs: 0 };
     const more = found.length > shown.length ? `, the latest ${shown.length} shown` : "";
@@ -79,7 +85,7 @@ export class Jobs {
     const [, name, state, trials, best, better, eta, reason] = row.cells;
     say(name, job.name);
     name.title = `${job.name}, ${job.backend} on ${job.device}`;
-    const now_is = job.state === "running" && job.reason.startsWith("waits") ? "waiting" : job.state;
+    const now_is = (job.state === "running" && STANDS[job.reason.match(/^\w*/)[0]]) || job.state;
     say(state.firstChild, now_is);
     state.firstChild.className = `state ${now_is}`;
     const total = job.total ?? 0;

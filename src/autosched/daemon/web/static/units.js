@@ -37,7 +37,9 @@ function write(card, unit) {
   drained.className = "warn";
   say(drained, unit.drained ? `drained: ${unit.drained}` : "");
   actions.hidden = lab.role !== "operator";
-  say(actions.firstChild, unit.drained ? "Give it steps again" : "Drain");
+  const does = unit.drained ? "Give it steps again" : "Drain";
+  say(actions.firstChild, does);
+  actions.firstChild.setAttribute("aria-label", `${does}: ${unit.unit}`);
 }
 
 async function act(name) {
