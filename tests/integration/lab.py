@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -143,7 +143,8 @@ class Lab:
     def kill_client(self, job: JobId) -> None:
         """Kill -9."""
         for pid in self.clients(job):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may just have ended
+                os.kill(pid, signal.SIGKILL)
 
 
 def command_line(

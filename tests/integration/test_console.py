@@ -14,11 +14,13 @@ import msgspec
 import pytest
 
 from autosched import config
+from autosched.core.events import PolicyChosen
 from autosched.daemon.access import hall, keyring
 from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.console import server
 from autosched.daemon.ground import WHEREABOUTS
 from autosched.daemon.main import Daemon as Served
+from autosched.daemon.telling.happenings import Happening
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.protocol.roles import Role
@@ -175,10 +177,16 @@ def test_settings_that_nobody_confirms_come_back(tmp_path: Path) -> None:
     async def work() -> None:
         wanted = '[guard]\nsentinel_interval_s = 7.0\n[scheduler]\npolicy = "interleaved"\n'
         async with serving(tmp_path, changed=wanted) as served, console(tmp_path) as typist:
+            chosen = list[str]()
+
+            def take(told: Happening) -> None:
+                chosen.extend([told.what.policy] if isinstance(told.what, PolicyChosen) else [])
+
+            served._runtime.stream.attach(take)
             said = await typist.ask("reload timeout 0.2")
             assert "scheduler.policy predictive->interleaved" in said[0]
-            assert served._runtime.scheduler.policy.name == "interleaved"
-            await until_so(lambda: served._runtime.scheduler.policy.name == "predictive")
+            await until_so(lambda: chosen == ["interleaved", "predictive"])
+            assert served._runtime.scheduler.policy.name == "predictive"
             assert served._live.now.guard.sentinel_interval_s == 30.0
             assert (await typist.ask("confirm"))[0].startswith("ERR refused nothing is to be confirmed")
 

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,7 @@ from autosched.wire import keys
 from autosched.wire.blocking import Caller
 from autosched.wire.keys import Key
 from autosched.wire.link import Link
+from deadlines import DEADLINE_S
 from integration.served import BUILD, SHA256, Puppet, run, serving, spec, user
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
@@ -267,7 +268,7 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hall, "STRANGERS_MAX", 4)
-    monkeypatch.setattr(door, "HELLO_S", 0.5)
+    monkeypatch.setattr(door, "HELLO_S", DEADLINE_S)
 
     async def work() -> None:
         async with serving(tmp_path) as served:
@@ -275,15 +276,15 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
             silent = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(8)]
             daemon = await Daemon.connect(f"unix:{tmp_path}/api.sock")
             assert (await daemon.info()).pid == os.getpid()
-            while True:  # when the silent ones have been sent away; he too has to be quick then
-                with suppress(AutoschedError):
-                    late = await Daemon.connect(served._addresses[1])
-                    break
+            waiting = asyncio.ensure_future(Daemon.connect(served._addresses[1]))
+            assert (await daemon.info()).pid == os.getpid()
+            assert not waiting.done()
+            for one in silent:
+                one.close()
+            late = await waiting
             assert (await late.info()).pid == os.getpid()
             for link in (daemon, late):
                 link.close()
-            for one in silent:
-                one.close()
 
     run(work)
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +60,9 @@ class Service:
     def hears(self, *wanted: str) -> list[str]:
         """All lines up to the message after which all of these were said."""
         seen: list[str] = []
+        until = time.monotonic() + DEADLINE_S
         while not set(wanted) <= set(seen):
+            assert time.monotonic() < until, seen  # a watchdog is fed for ever, whatever else is not said
             seen += self.notify.recv(4_096).decode().split("\n")
         return seen
 

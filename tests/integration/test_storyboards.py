@@ -18,6 +18,7 @@ import pytest
 from autosched.daemon.access import keyring
 from autosched.daemon.ground import WHEREABOUTS
 from autosched.protocol.roles import Role
+from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, lab
 
 PROMPT = "typed-here> "
@@ -37,7 +38,7 @@ class Terminal:
         there = {**os.environ, "TERM": "xterm", "PS1": PROMPT, "AUTOSCHED_BACKEND": "mock", **environment}
         words = ["--norc", "--noprofile", "--noediting", "-i"]
         self._shell = pexpect.spawn(
-            "bash", words, cwd=str(folder), env=there, encoding="utf-8", timeout=60, dimensions=(24, 80)
+            "bash", words, cwd=str(folder), env=there, encoding="utf-8", timeout=DEADLINE_S, dimensions=(24, 80)
         )
         self._shell.delaybeforesend = None
         self._shell.expect_exact(PROMPT)

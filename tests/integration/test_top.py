@@ -40,6 +40,14 @@ async def shows(pilot: Pilot[None], holds: Callable[[], object]) -> None:
             await pilot.pause(0.01)
 
 
+async def answered(pilot: Pilot[None], app: Top, key: str, *words: str) -> None:
+    """Press the key, and answer what it asks."""
+    await pilot.press(key)
+    await shows(pilot, lambda: isinstance(app.focused, Input))
+    await pilot.press(*words, "enter")
+    await shows(pilot, lambda: not isinstance(app.focused, Input))
+
+
 def watched(folder: Path, work: Callable[[Daemon, Pilot[None], Top], Awaitable[None]]) -> None:
     """A daemon, a user, and somebody who watches."""
 
@@ -79,13 +87,13 @@ def test_a_job_is_seen_explained_hurried_and_cancelled(tmp_path: Path) -> None:
         await shows(pilot, lambda: "Esc closes" in screen(app))
         await pilot.press("escape")
 
-        await pilot.press("p", *"7", "enter")
+        await answered(pilot, app, "p", *"7")
         await shows(pilot, lambda: "priority 7" in screen(app))
         assert (await daemon.job(job)).priority == 7
 
-        await pilot.press("c", *"no", "enter")
+        await answered(pilot, app, "c", *"no")
         await pilot.press("c")
-        await shows(pilot, lambda: "Type yes" in screen(app))
+        await shows(pilot, lambda: "Type yes" in screen(app) and isinstance(app.focused, Input))
         assert JobState((await daemon.job(job)).state) is JobState.RUNNING
         await pilot.press(*"yes", "enter")
         await shows(pilot, lambda: "is cancelled" in text(app, "news"))
@@ -98,11 +106,9 @@ def test_a_device_is_drained_with_a_reason_and_comes_back(tmp_path: Path) -> Non
     async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
         _, puppet = await attached(daemon, tmp_path, PROFILE)
         await puppet.steps.get()
-        await pilot.press("d", *"cpu0", "space", *"fan", "enter")
+        await answered(pilot, app, "d", *"cpu0", "space", *"fan")
         await shows(pilot, lambda: "! cpu0 drained: fan" in text(app, "health"))
-        await pilot.press("u")
-        await shows(pilot, lambda: isinstance(app.focused, Input))
-        await pilot.press("enter")
+        await answered(pilot, app, "u")
         await shows(pilot, lambda: "cpu0 gets steps again" in text(app, "news"))
         assert "drained" not in text(app, "health")
         before = text(app, "timeline")

@@ -16,6 +16,7 @@ import autosched
 from autosched.protocol import PROTOCOL
 from autosched.remote import Daemon
 from autosched.version import __version__
+from deadlines import DEADLINE_S
 from integration.lab import Lab, lab
 
 FORMER = "0.0.9"
@@ -76,7 +77,7 @@ def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pyt
             assert told(there)[0] != version
             pids.update(there.clients(job))
             snapshot = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(tmp_path)]
-            subprocess.run(snapshot, check=True, timeout=60)
+            subprocess.run(snapshot, check=True, timeout=DEADLINE_S)
             monkeypatch.setenv("PYTHONPATH", builds[version])
             began_at = time.monotonic()
             there.end(signal.SIGTERM)

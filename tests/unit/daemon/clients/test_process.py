@@ -12,6 +12,7 @@ import pytest
 
 from autosched.daemon.clients.process import JOB_DIR, Process, birth, kill_strays, sweep
 from deadlines import DEADLINE_S
+from processes import is_dead
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -68,14 +69,6 @@ async def first_line(log: Path) -> str:
         await asyncio.sleep(0.01)
 
 
-def is_dead(pid: int) -> bool:
-    """A killed process that nobody waits for stays as a zombie, which is quiet."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 async def is_gone(pid: int) -> None:
     while True:
         if is_dead(pid):
@@ -96,14 +89,17 @@ def test_its_group_dies_with_it(tmp_path: Path, then: str) -> None:
 
 
 def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs/12"
+    folder.mkdir(parents=True)
+
     async def work() -> None:
-        process = start(CHILD.format(new_session=True, then=""), tmp_path)
-        child = int(await first_line(tmp_path / "log"))
+        process = start(CHILD.format(new_session=True, then=""), folder)
+        child = int(await first_line(folder / "log"))
         await process.wait()
         os.kill(child, 0)
         assert kill_strays(tmp_path / "other") == []
-        assert kill_strays(Path(str(tmp_path)[:-1])) == [], "a name that only begins alike is another folder"
-        assert kill_strays(tmp_path.parent) == [child]
+        assert kill_strays(tmp_path / "jobs/1") == [], "a name that only begins alike is another folder"
+        assert kill_strays(tmp_path / "jobs") == [child]
         await is_gone(child)
 
     run(work)
