@@ -54,7 +54,7 @@ from autosched.daemon.telling.happenings import LoopStalled
 from autosched.daemon.telling.headline import Headline
 from autosched.daemon.telling.pulse import NOTICED_S, Pulse
 from autosched.daemon.telling.tally import Tally
-from autosched.daemon.telling.usage import Usage
+from autosched.daemon.telling.usage import LOOK_EVERY_S, Usage
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
@@ -321,7 +321,8 @@ class Daemon:
 
     def _beat(self, lag_s: float, where: str) -> None:
         self._shown.tally.lag_s.add(lag_s)
-        self._shown.usage.look(self._runtime.clock())
+        if (now := self._runtime.clock()) >= self._shown.usage.looked_at + LOOK_EVERY_S:
+            self._shown.usage.look(now)
         if lag_s >= NOTICED_S:
             self._runtime.stream.publish(LoopStalled(lag_s, where))
 

@@ -118,7 +118,8 @@ class Runtime:
         self._budget = budget
         self._advice: Iterator[RuleChosen | None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
+        self._inbox: deque[_Entry] = deque()
+        self._news = asyncio.Event()
         self._ahead: deque[_Entry] = deque()
         """Decided, and not performed or answered before all of it up to there is durable."""
         self._fault: BaseException | None = None
@@ -176,18 +177,25 @@ class Runtime:
         everything before is durable.
         """
         done = self._loop.create_future()
-        self._inbox.put_nowait(_Entry(prepare, done, also))
+        self._accept(_Entry(prepare, done, also))
         await done
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
         """As post, without waiting."""
-        self._inbox.put_nowait(_Entry(prepare))
+        self._accept(_Entry(prepare))
+
+    def _accept(self, entry: _Entry) -> None:
+        self._inbox.append(entry)
+        self._news.set()
 
     async def run(self) -> None:
         """Handle events until `halt`. Raises what breaks the core: then nothing may go on."""
         taken = 0
         while not self._halted:
-            entry = await self._inbox.get()
+            if not self._inbox:
+                self._news.clear()
+                await self._news.wait()
+            entry = self._inbox.popleft()
             while len(self._ahead) >= AHEAD_MAX and self._fault is None:
                 await self._oldest()
             if self._fault is not None:

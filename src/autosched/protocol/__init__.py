@@ -5,6 +5,8 @@ on the wire, which is the class name in snake_case. A peer that sends anything e
 """
 # ruff: noqa: F403, F405 (one namespace in five files; mypy checks the names)
 
+from functools import cache
+
 from autosched.protocol.basics import *
 from autosched.protocol.clients import *
 from autosched.protocol.inside import *
@@ -12,6 +14,7 @@ from autosched.protocol.jobs import *
 from autosched.protocol.lab import *
 
 
+@cache
 def wire_name(method: type[Method]) -> str:
     """`GetJob` is `get_job` on the wire."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in method.__name__).lstrip("_")

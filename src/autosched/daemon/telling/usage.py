@@ -15,6 +15,7 @@ from autosched.core.state import State
 from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
 from autosched.model import JobState, UnitName
 
+LOOK_EVERY_S = 1.0
 SPELLS_KEPT = 500
 """Idle spells remembered per unit, for people who look at the last minutes."""
 SPELL_MIN_S = 0.01
@@ -48,6 +49,7 @@ class Usage:
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
+        self.looked_at = 0.0
         self._idle: dict[UnitName, tuple[float, float, Cause]] = {}
         """Since when and why; and from when on that is not charged yet."""
         self.busy_s: defaultdict[tuple[UnitName, str], float] = defaultdict(float)
@@ -89,6 +91,7 @@ class Usage:
 
     def look(self, now: float) -> None:
         """Charge what passed, and see whether the causes are still the same. O(idle units)."""
+        self.looked_at = now
         slots = self._state().slots
         for unit, (began_at, charged_at, cause) in list(self._idle.items()):
             if unit not in slots or slots[unit].holder is not None:  # gone, or shared
