@@ -10,13 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyramid
 from against_stock import finish, load, own_state, remeasure, say
 
 from autosched import api, remote
 from autosched.protocol import Done, Shutdown
 
 LAYOUTS = ("nchw", "nhwc", "nchwc", "auto")
-TRIALS = {"rnet": 96, "onet": 240, "shufflenet": 600, "squeezenet": 600}
+TRIALS = {"rnet": 96, "pyramid": 192, "onet": 240, "shufflenet": 600, "squeezenet": 600}
 
 
 def main() -> None:
@@ -53,11 +54,12 @@ def compared(network: str, seed: int) -> dict[str, Any]:
 async def tune(network: str, seed: int, folder: Path) -> dict[str, tuple[Path, int]]:
     """The compiled network and its number of tasks, by layout; one job after the other."""
     found = {}
+    model = api.load_model(pyramid.write(folder / "pyramid.onnx"), {}) if network == "pyramid" else load(network)
     async with remote.connected(None) as daemon:
         try:
             for layout in LAYOUTS:
                 settings = api.Settings(trials=TRIALS[network], seed=seed, options={"layout": layout})
-                done = await finish(daemon, await api.submit(daemon, load(network), settings), folder / layout)
+                done = await finish(daemon, await api.submit(daemon, model, settings), folder / layout)
                 found[layout] = done.module, len(done.view.tasks)
         finally:
             await daemon.link.call(Shutdown(), Done)

@@ -19,6 +19,7 @@ from typing import Any
 
 import capacity_page
 import durability_page
+import early_stopping
 import search_page
 import thesis_page
 
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "layouts": ["layouts.py", "--networks", "rnet", "--seeds", "1"],
+    "early_stopping": ["early_stopping.py"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
     "quality_128": ["against_stock.py", "--quality", "--seeds", "3", "--trials", "128"],
@@ -363,9 +365,8 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "fuzz": durability_page.fuzz,
     "search_quality": search_page.section,
     "search_ranking": search_page.ranking,
-    "search_transfer": partial(
-        search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach, and when to stop"
-    ),
+    "early_stopping": early_stopping.section,
+    "search_transfer": partial(search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach"),
     "thesis": thesis_page.section,
     "thesis_distortion": thesis_page.distortion_section,
     "thesis_long": partial(thesis_page.short_section, "Four jobs with a budget that users have", "thesis_long"),

@@ -19,13 +19,15 @@ from autosched.text.units import latency
 
 Run = Mapping[str, Any]
 CHECKPOINTS = (64, 256)
+TAUGHT, UNTAUGHT, EARLY = "autotvm taught", "autotvm xgb", 32
+"""What was learned elsewhere is to halve the trials."""
 NEARLY = 0.01
 """A method is nearly as good as another that is better by this share."""
 PAIRS = (
     ("tc", "tc random", 0.90), ("tc compat", "tc random", None), ("ansor", "stock", 1.00), ("tc", "ansor", None),
     ("autotvm xgb", "autotvm random", 0.85), ("autotvm xgb wide", "autotvm random wide", 0.85),
     ("autotvm ga", "autotvm random", None), ("autotvm xgb", "ansor", 1.10),
-    ("autotvm stopping", "autotvm xgb", 1.01), ("autotvm taught", "autotvm xgb", None),
+    ("autotvm stopping", UNTAUGHT, 1.01), (TAUGHT, UNTAUGHT, None),
 )  # fmt: skip
 """Which methods are to be compared, and the ratio of their latencies that we want at most."""
 MODELS = ("as it is", "knobs alone", "template alone", "stores")
@@ -152,9 +154,9 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
                 if name != "autotvm stopping"
             ],
         ),
-        "Early stopping: the same searches with the same seeds, cut short": (
-            ("task", "runs", "trials saved (bar: 30 %)", "loss (bar: 1 %)"),
-            list(_cut_short(runs)),
+        f"What was learned elsewhere saves: the best after {EARLY} trials and {checkpoints[-1]} of another search": (
+            ("task", "runs", f"latency of {TAUGHT} / {UNTAUGHT}"),
+            list(_halved(runs, checkpoints[-1])),
         ),
         "Seconds per 64 candidates, by stage": (
             ("method", "select", "build", "profile", "update", "failed", "trials used"),
@@ -204,20 +206,21 @@ def _gains(runs: Sequence[Run], numbers: Sequence[int]) -> Iterator[str]:
         yield f"{math.expm1(statistics.mean(gains)):.1%}" if gains else "-"
 
 
-def _cut_short(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
-    """By task, what stopping early saves and costs: what it finds is what the whole search knew by then."""
-    whole = {(run["task"], run["seed"]): run for run in runs if run["method"] == "autotvm xgb" and run["curve"]}
-    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+def _halved(runs: Sequence[Run], trials: int) -> Iterator[Sequence[str]]:
+    """By task, how a taught search after a few trials compares with the whole one of another that was taught nothing;
+    their best were measured again.
+    """
+    whole = {(run["task"], run["seed"]): best_s(run, trials) for run in runs if run["method"] == UNTAUGHT}
+    found: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run["method"] == "autotvm stopping" and (other := whole.get((run["task"], run["seed"]))) and run["curve"]:
-            loss = math.log(run["curve"][-1][2] / other["curve"][-1][2])
-            found[run["task"]].append((1 - run["measured"] / other["measured"], loss))
-    means = {task: [statistics.mean(side) for side in zip(*both, strict=True)] for task, both in found.items()}
-    if means:
-        means["all"] = [statistics.mean(side) for side in zip(*means.values(), strict=True)]
-    for task, (saved, loss) in means.items():
-        count = len(found[task]) if task in found else sum(map(len, found.values()))
-        yield task, str(count), f"{saved:.0%}", f"{math.expm1(loss):.1%}"
+        own, other = best_s(run, EARLY), whole.get((run["task"], run["seed"]))
+        if run["method"] == TAUGHT and own is not None and other is not None:
+            found[run["task"]].append(math.log(own / other))
+    for task, values in found.items():
+        yield task, str(len(values)), f"{math.exp(statistics.mean(values)):.3f}"
+    if found:
+        mean = math.exp(statistics.mean(statistics.mean(values) for values in found.values()))
+        yield "all", str(sum(map(len, found.values()))), f"{mean:.3f}"
 
 
 def _costs(runs: Sequence[Run]) -> list[str]:

@@ -32,7 +32,7 @@ from autosched import backend
 from autosched.tvm import intrinsics
 from autosched.tvm import options as option_table
 from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched.tvm.searching import Search, Site, Unsupported
 from autosched.tvm.workers import prepare
 from autosched_backend_autotvm import match
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
@@ -42,12 +42,16 @@ METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
     "autotvm xgb": "autotvm:tuner=xgb", "autotvm ga": "autotvm:tuner=ga", "autotvm random": "autotvm:tuner=random",
     "autotvm xgb wide": "autotvm:tuner=xgb,space=wide", "autotvm random wide": "autotvm:tuner=random,space=wide",
-    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=40", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
+    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=32", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
 }  # fmt: skip
 TAUGHT = ("autotvm taught",)
-"""Runs that know what the tasks of `--teach` taught them, as if all were of one job."""
+"""Runs that know what the tasks of `--teach` taught them, as if those were of the same job and ended; but not each
+other.
+"""
+Lessons = dict[tuple[str, int], list[tuple[Site, list[tuple[bytes, tuple[float, ...]]]]]]
+"""By method and seed, what was measured of each task that teaches."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
-CHECKPOINT = 64
+CHECKPOINT, EARLY = 64, 32
 SGEMM_TIMEOUT_S, SGEMM_TRIES = 60.0, 3
 
 
@@ -87,9 +91,10 @@ def main() -> None:
             prepare()
             place = Place(Path(folder), args.keep or Path(folder), args.build_core)
             try:
-                kept: dict[tuple[str, int], Method] = {}
+                kept: Lessons = {}
                 for layer in chosen(args.teach):
-                    compared(place, layer, args, {"runs": [], "skipped": []}, kept, TAUGHT)
+                    for run in compared(place, layer, args, {"runs": [], "skipped": []}, {}, TAUGHT):
+                        kept.setdefault((run.told["method"], run.site.seed), []).append((run.site, run.measured))
                 for layer in chosen(args.tasks):
                     compared(place, layer, args, told, kept, args.methods)
                     args.output.write_text(json.dumps(told, separators=(",", ":")))
@@ -130,16 +135,14 @@ def chosen(names: Sequence[str]) -> list[Layer]:
     return found
 
 
-def search_for(method: str, args: argparse.Namespace, site: Site, kept: dict[tuple[str, int], Method]) -> Search:
-    """The search that a method's name stands for. `kept`: what is taught, by method and seed. Raises Unsupported."""
+def search_for(method: str, args: argparse.Namespace, site: Site, kept: Lessons) -> Search:
+    """The search that a method's name stands for. Raises Unsupported."""
     text = method.partition("=")[2] if method not in METHODS else METHODS[method]
     name, _, pairs = text.partition(":")
     if name == "stock":
         from search_stock import StockSearch
 
         return StockSearch(site, args.batch)
-    if (method, site.seed) in kept:
-        return kept[method, site.seed].search(site)
     given: dict[str, Any] = {"batch": args.batch}
     for pair in filter(None, pairs.split(",")):
         key, _, value = pair.partition("=")
@@ -150,8 +153,8 @@ def search_for(method: str, args: argparse.Namespace, site: Site, kept: dict[tup
     if not isinstance(found, TvmBackend):
         raise SystemExit(f"backend {name} does not search TVM's schedules")
     made = found.method(option_table.read(name, found.options, given), 1)
-    if method in TAUGHT:
-        kept[method, site.seed] = made
+    for where, measured in kept.get((method, site.seed), ()):
+        made.search(where).update(measured)
     return made.search(site)
 
 
@@ -176,22 +179,23 @@ def compared(
     layer: Layer,
     args: argparse.Namespace,
     told: dict[str, Any],
-    kept: dict[tuple[str, int], Method],
+    kept: Lessons,
     methods: Sequence[str],
-) -> None:
+) -> "list[Run]":
     """Add the missing runs of this layer to what is told."""
     stand = Stand(place, layer)
     runs: list[Run] = []
     remembered: dict[str, Made | None] = {}
     for method, seed in missing(layer, args, told, methods):
         try:
-            search = search_for(method, args, stand.site(seed), kept)
+            site = stand.site(seed)
+            search = search_for(method, args, site, kept)
         except Unsupported as error:
             told["skipped"] = sorted({*told["skipped"], f"{layer.name}, {method}: {error}"})
             continue
         if isinstance(search, AutoTvmSearch):
             search.maker = Remembering(search.maker, remembered)
-        runs.append(Run(stand, search, method.partition("=")[0], seed, args.trials, args.batch))
+        runs.append(Run(stand, search, site, method.partition("=")[0], args.trials, args.batch))
     while active := [run for run in runs if run.ask()]:
         stand.fill([candidate for run in active for candidate in run.asked])
         for run in active:
@@ -201,6 +205,7 @@ def compared(
     told["runs"] = [*(run for run in told["runs"] if name_of(run) not in new), *(run.ended() for run in runs)]
     for run in runs:
         say(run.told)
+    return runs
 
 
 def missing(
@@ -235,12 +240,13 @@ class Remembering:
 class Run:
     """One search, one round after the other."""
 
-    def __init__(self, stand: Stand, search: Search, method: str, seed: int, trials: int, batch: int) -> None:
-        self._stand, self._search, self._batch = stand, search, batch
+    def __init__(self, stand: Stand, search: Search, site: Site, method: str, trials: int, batch: int) -> None:
+        self._stand, self._search, self.site, self._batch = stand, search, site, batch
+        self.measured: list[tuple[bytes, tuple[float, ...]]] = []
         self.told: dict[str, Any] = {
             "task": stand.layer.name, "family": stand.layer.family, "flops": stand.layer.flops,
-            "method": method, "seed": seed, "trials": trials, "measured": 0, "failed": 0, "curve": [],
-            "stages_s": dict.fromkeys(("select", "build", "profile", "update"), 0.0), "again_s": {},
+            "method": method, "seed": site.seed, "trials": trials, "measured": 0, "failed": 0, "curve": [],
+            "latencies_s": [], "stages_s": dict.fromkeys(("select", "build", "profile", "update"), 0.0), "again_s": {},
         }  # fmt: skip
         self.asked: list[bytes] = []
         self.bests: dict[str, bytes] = {}
@@ -264,16 +270,18 @@ class Run:
             entry = self._stand.table[candidate]
             told["measured"] += 1
             told["failed"] += entry.latency_s is None
+            told["latencies_s"].append(None if entry.latency_s is None else float(f"{entry.latency_s:.4g}"))
             told["stages_s"]["build"] += entry.build_s
             told["stages_s"]["profile"] += entry.profile_s
             measured.append((candidate, (entry.latency_s,) if entry.latency_s is not None else ()))
             if entry.latency_s is not None and (self._best is None or entry.latency_s < self._best[0]):
                 self._best = entry.latency_s, candidate
                 told["curve"].append([told["measured"], round(sum(told["stages_s"].values()), 3), entry.latency_s])
-            for at in (CHECKPOINT, told["trials"]):
+            for at in (EARLY, CHECKPOINT, told["trials"]):
                 if self._best and told["measured"] <= at <= told["trials"]:
                     self.bests[str(at)] = self._best[1]
         self.asked = []
+        self.measured += measured
         with timed(told, "update"):
             self._search.update(measured)
 

@@ -62,12 +62,12 @@ def costs_s(space: Space, records: int) -> dict[str, float]:
 
 def taught(space: Space, digits: Digits, scores: Vector) -> LearningTuner:
     """A tuner that learns for the first time what two other tasks know, whose records are 1,000 each."""
-    knowledge, features, points = Knowledge(), KnobFeatures(space), Points(space)
+    knowledge, points = Knowledge(), Points(space)
     rng = np.random.default_rng(1)
     for other in ("one", "two"):
         rows = points.draw(rng, 1_000)
-        Prior(knowledge, "large", other, features, (56, 64), "rank").tell(rows, rng.random(1_000, np.float32))
-    tuner = LearningTuner(points, 1, Learning(), Prior(knowledge, "large", "own", features, (28, 64), "rank"))
+        Prior(knowledge, other, space, (56, 64), "rank").tell(rows, rng.random(1_000, np.float32))
+    tuner = LearningTuner(points, 1, Learning(), Prior(knowledge, "own", space, (28, 64), "rank"))
     tuner.learn(points.indices(digits), scores.tolist())
     return tuner
 

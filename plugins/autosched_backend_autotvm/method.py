@@ -8,7 +8,6 @@ from random import Random
 from autosched.errors import RequestError
 from autosched.tvm.searching import Site, Unsupported
 from autosched_backend_autotvm import match
-from autosched_backend_autotvm.features import KnobFeatures
 from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.search import AutoTvmSearch
 from autosched_backend_autotvm.siblings import Siblings, kernel_of
@@ -48,8 +47,8 @@ class AutoTvmMethod:
         space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
         if options.transfer:
-            features, shape = KnobFeatures(space), shape_of(site.workload)
-            prior = Prior(self._knowledge, space.template, site.info.workload, features, shape, options.loss_type)
+            shape = shape_of(site.workload)
+            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type)
         if options.feature_type == "store":
             stores = StoreFeatures(site, template, space)
         points = Points(space, options.index_from, options.index_to)

@@ -2,7 +2,8 @@
 
 A base model is fitted to the records of all the others. What it predicts is the margin from which a task's own model
 starts; it counts half as much with every 64 records of the task's own (`load_history` of TVM 0.18's cost model).
-Scores are normalised per task, so that fast and slow tasks count alike.
+Scores are normalised per task, so that fast and slow tasks count alike. Before there are any, a task tries the best of
+the others (examples.py).
 """
 
 import threading
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autosched_backend_autotvm import examples
+from autosched_backend_autotvm.examples import Examples
 from autosched_backend_autotvm.features import KnobFeatures, Matrix, logarithm
 from autosched_backend_autotvm.model import CostModel, Loss, Vector
+from autosched_backend_autotvm.space import Space
 from autosched_backend_autotvm.tuners.points import Digits
 
 HALF_LIFE = 64
@@ -34,6 +38,7 @@ class Lesson:
     features: Matrix
     scores: Vector
     """The best is 1, failures are 0."""
+    examples: Examples
 
 
 @dataclass
@@ -70,16 +75,15 @@ class Knowledge:
 class Prior:
     """What one task is told by the others of its template."""
 
-    def __init__(
-        self, knowledge: Knowledge, template: str, task: str, features: KnobFeatures, shape: Sequence[int], loss: Loss
-    ) -> None:
+    def __init__(self, knowledge: Knowledge, task: str, space: Space, shape: Sequence[int], loss: Loss) -> None:
         """`shape`: numbers that say what the task works on, in the same order for all tasks of the template."""
-        self._knowledge, self._template, self._task, self._loss = knowledge, template, task, loss
-        self._features = features
+        self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
+        self._template, self._extents = space.template, tuple(shape)
+        self._features = KnobFeatures(space)
         self._shape = np.array([logarithm(number) for number in shape], np.float32)
         self._names = (
-            *features.names,
-            *(f"{name}/max" for name in features.names[: len(features.largest)]),
+            *self._features.names,
+            *(f"{name}/max" for name in self._features.names[: len(self._features.largest)]),
             *map(str, range(len(shape))),
         )
         self._version = -1
@@ -88,7 +92,15 @@ class Prior:
 
     def tell(self, digits: Digits, scores: Vector) -> None:
         """What this task knows: configurations and scores, of which the best is 1."""
-        self._knowledge.tell(self._template, self._task, Lesson(self._names, self._of(digits), scores))
+        order = np.argsort(-scores, kind="stable")[: examples.OF_EACH if len(scores) >= RECORDS_MIN else 0]
+        best = tuple(self._space.chosen(digits[at]) for at in order if scores[at] > 0)
+        lesson = Lesson(self._names, self._of(digits), scores, Examples(self._extents, best))
+        self._knowledge.tell(self._template, self._task, lesson)
+
+    def examples(self) -> list[int]:
+        """Configurations that are the best of the others, or near them; the most promising first."""
+        _, lessons = self._knowledge.others(self._template, self._task)
+        return examples.of(self._extents, self._space, [lesson.examples for lesson in lessons])
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
         """What the others would add to a score; None when they have nothing to say beside so many own records."""

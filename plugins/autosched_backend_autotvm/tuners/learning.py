@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -26,6 +27,8 @@ PROMISE_WEIGHT = 2.0
 """With the loss `rank`, so much is added to a prediction for what the template expects to be twice as fast."""
 HALF_LIFE = 64
 """Own records after which that counts half."""
+EXAMPLES_SHARE = 0.5
+"""Of the first round, at most so much is what the best of other tasks were."""
 BLIND_SHARE = 0.25
 """But this share of it from anywhere, so that a template that is wrong does not decide everything."""
 
@@ -57,6 +60,9 @@ class Prior(Protocol):
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
         """What the others would add to a score; None when they have nothing to say beside so many own records."""
 
+    def examples(self) -> list[int]:
+        """Configurations that are the best of the others, or near them; the most promising first."""
+
 
 class Reranker(Protocol):
     """A slower, better look at a few configurations."""
@@ -86,14 +92,23 @@ class LearningTuner(Memory):
         known = self.scores.keys() | taken
         random = seeded(self._seed, len(known))
         rng = np.random.default_rng([self._seed, len(known)])
+        planned = self._examples(count, known)
+        known, free = known | set(planned), count - len(planned)
         if (score := self.predictor()) is not None:
-            chance = int(rng.binomial(count, self._learning.epsilon))
-            planned = self._plan(score, count - chance, known, random, rng)
+            chance = int(rng.binomial(free, self._learning.epsilon))
+            planned += self._plan(score, free - chance, known, random, rng)
         else:
-            chance = int(rng.binomial(count, BLIND_SHARE))
-            promising = self._promising(count, random, known)
-            planned = random.sample(promising, min(len(promising), count - chance))
+            chance = int(rng.binomial(free, BLIND_SHARE))
+            promising = self._promising(free, random, known)
+            planned += random.sample(promising, min(len(promising), free - chance))
         return [*planned, *self._points.fresh(random, count - len(planned), known | set(planned))]
+
+    def _examples(self, count: int, known: Collection[int]) -> list[int]:
+        """For the first round, what others did best."""
+        if self._prior is None or self.scores:
+            return []
+        found = (index for index in self._prior.examples() if index not in known and self._points.legal(index))
+        return list(islice(found, max(1, round(EXAMPLES_SHARE * count))))
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
         """Also tells the others."""

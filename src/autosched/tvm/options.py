@@ -20,8 +20,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trials_per_task: Annotated[int, Meta(ge=1, le=100_000)] = 14
     """Default budget, times the number of tasks, when the job names no trials."""
     early_stopping: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
-    """A task ends when so many trials in a row have brought nothing that is better by more than 2 %; a fifth is enough
-    where six came within 3 % of the best. 0: never; 40 saves a third of 64 trials or more and costs 1 to 2 %."""
+    """A task ends when so many trials in a row have brought nothing that is better by more than 0.5 %; a fifth is
+    enough where six came within 2 % of the best. 0: never; 32 saves a third of 64 trials and costs about 1 %."""
     layout: Wanted = Wanted.KEEP
     """Of the convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     fallback: str = ""

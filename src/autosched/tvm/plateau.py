@@ -7,18 +7,21 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from statistics import median
 
-PROGRESS = 0.02
+PROGRESS = 0.005
 """What is better by less is no reason to go on; small steps that add up to more are."""
-NEAR, SEVERAL, HASTE = 0.03, 6, 5
+NEAR, SEVERAL, HASTE = 0.02, 6, 5
 """So many trials, the best one included, that are slower by this share at most, let the patience be so much shorter."""
 
 
 class Plateau:
     """Counts trials since the last progress; a fold over what was measured."""
 
-    def __init__(self, patience: int) -> None:
-        """`patience`: trials without progress; 0: it never ends. A fifth of it where several came near the best."""
-        self._patience = patience
+    def __init__(
+        self, patience: int, progress: float = PROGRESS, near: float = NEAR, several: int = SEVERAL, haste: int = HASTE
+    ) -> None:
+        """`patience`: trials without progress; 0: it never ends."""
+        self._patience, self._short = patience, max(1, patience // haste)
+        self._progress, self._near, self._several = progress, near, several
         self._seen: set[bytes] = set()
         self._mark_s: float | None = None
         """The latency of the last progress."""
@@ -31,8 +34,8 @@ class Plateau:
         """Whether the task has had its chance. One without a valid trial has not: its client gives it up."""
         if not self._patience or self._mark_s is None:
             return False
-        near = bisect_right(self._sorted_s, (1 + NEAR) * self._sorted_s[0])
-        return self._since >= (self._patience if near < SEVERAL else max(1, self._patience // HASTE))
+        near = bisect_right(self._sorted_s, (1 + self._near) * self._sorted_s[0])
+        return self._since >= (self._patience if near < self._several else self._short)
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
         """Candidates and their latencies in seconds, empty for a failure; a second measurement is no second trial."""
@@ -42,7 +45,7 @@ class Plateau:
             now_s = median(latency_s) if latency_s else None
             if new and now_s is not None:
                 insort(self._sorted_s, now_s)
-            if now_s is not None and (self._mark_s is None or now_s < (1 - PROGRESS) * self._mark_s):
+            if now_s is not None and (self._mark_s is None or now_s < (1 - self._progress) * self._mark_s):
                 self._mark_s, self._since = now_s, 0
             elif new:
                 self._since += 1

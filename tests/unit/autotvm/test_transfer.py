@@ -1,12 +1,13 @@
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_up_kernel import MadeUpKernel
 
 from autosched_backend_autotvm.annealing import Plan
-from autosched_backend_autotvm.features import KnobFeatures
+from autosched_backend_autotvm.examples import OF_EACH, Examples
 from autosched_backend_autotvm.transfer import RECORDS_MAX, Knowledge, Lesson, Prior, aligned, fitted
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_backend_autotvm.tuners.chance import RandomTuner
@@ -15,13 +16,14 @@ from autosched_backend_autotvm.tuners.learning import Learning, LearningTuner
 from autosched_backend_autotvm.tuners.points import Points
 from deadlines import DEADLINE_S
 
+NONE = Examples((), ())
 SHORT = Learning(chains=32, plan=Plan(iterations=60))
 
 
 def tuner_of(kernel: MadeUpKernel, knowledge: Knowledge | None, task: str, seed: int) -> LearningTuner:
     points = Points(kernel.space)
     shape = (kernel.image, kernel.inputs, kernel.outputs, kernel.taps)
-    prior = Prior(knowledge, "t", task, KnobFeatures(kernel.space), shape, "rank") if knowledge is not None else None
+    prior = Prior(knowledge, task, kernel.space, shape, "rank") if knowledge is not None else None
     return LearningTuner(points, seed, SHORT, prior)
 
 
@@ -61,7 +63,7 @@ def taught(records: int = 100) -> tuple[Knowledge, MadeUpKernel]:
 
 def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> None:
     knowledge, kernel = taught()
-    prior = Prior(knowledge, "t", "second", KnobFeatures(kernel.space), (56, 64, 64, 3), "reg")
+    prior = Prior(knowledge, "second", kernel.space, (56, 64, 64, 3), "reg")
     digits = Points(kernel.space).digits([5, 500, 5000])
     at_first, later = prior.opinion(0), prior.opinion(64)
     assert at_first is not None
@@ -73,20 +75,20 @@ def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> 
 
 def test_nobody_is_taught_by_itself_by_another_template_or_by_too_little() -> None:
     knowledge, kernel = taught()
-    features = KnobFeatures(kernel.space)
-    assert Prior(knowledge, "t", "first", features, (1,), "reg").opinion(0) is None
-    assert Prior(knowledge, "u", "second", features, (1,), "reg").opinion(0) is None
-    assert Prior(taught(16)[0], "t", "second", features, (1,), "reg").opinion(0) is None
+    space, other = kernel.space, replace(kernel.space, template="another")
+    assert Prior(knowledge, "first", space, (1,), "reg").opinion(0) is None
+    assert Prior(knowledge, "second", other, (1,), "reg").opinion(0) is None
+    assert Prior(taught(16)[0], "second", space, (1,), "reg").opinion(0) is None
 
 
 def test_failures_alone_teach_nothing() -> None:
     features = np.zeros((200, 1), np.float32)
-    assert fitted([Lesson(("a",), features, np.zeros(200, np.float32))], "reg") == (None, ())
+    assert fitted([Lesson(("a",), features, np.zeros(200, np.float32), NONE)], "reg") == (None, ())
 
 
 def test_too_much_is_cut_to_those_who_learned_last() -> None:
     def lesson(name: str, records: int) -> Lesson:
-        return Lesson((name,), np.ones((records, 1), np.float32), np.ones(records, np.float32))
+        return Lesson((name,), np.ones((records, 1), np.float32), np.ones(records, np.float32), NONE)
 
     _, names = fitted([lesson("old", RECORDS_MAX), lesson("new", 100)], "reg")
     assert names == ("new",)
@@ -115,6 +117,20 @@ def test_tasks_ask_and_tell_at_the_same_time() -> None:
     for thread in threads:
         thread.join(DEADLINE_S)
     assert not failed
-    version, lessons = knowledge.others("t", "nobody")
+    version, lessons = knowledge.others("made_up", "nobody")
     assert version == 1 + 3 * 3
     assert sorted(len(lesson.scores) for lesson in lessons) == [24, 24, 24, 100]
+
+
+def test_the_first_round_begins_with_what_was_best_elsewhere_and_only_the_first() -> None:
+    knowledge, kernel = taught(24)
+    best = tuner_of(kernel, None, "first", 1)
+    indices = RandomTuner(Points(kernel.space), 1).propose(24, ())
+    best.learn(indices, [kernel.throughput(index) for index in indices])
+    new = tuner_of(kernel, knowledge, "second", 2)
+    first = new.propose(8, ())
+    assert first[:OF_EACH] == best.ranked(OF_EACH)
+    assert new.propose(8, ()) == first, "asked again, the same"
+    assert not set(first) & set(new.propose(8, first)), "one that could not be applied is followed by others"
+    new.learn(first[4:], [kernel.throughput(index) for index in first[4:]])
+    assert not set(best.ranked(OF_EACH)) & set(new.propose(8, ())[:1])

@@ -79,14 +79,13 @@ def test_nothing_valid_draws_nothing() -> None:
     assert drawn([run("tc")], {"tc": "#000"}, 0) == ""
 
 
-def test_what_stopping_early_saves_and_costs_is_told_by_task() -> None:
-    whole = [run("autotvm xgb", 4.0, 2.0, 2.0, 1.0, task=task) for task in "ab"]
-    stopped = [run("autotvm stopping", 4.0, 2.0, task="a"), run("autotvm stopping", 4.0, 2.0, 2.0, 1.0, task="b")]
-    head, rows = tables({"runs": [*whole, *stopped]})[
-        "Early stopping: the same searches with the same seeds, cut short"
-    ]
-    assert len(head) == 4
-    assert rows == [("a", "1", "50%", "100.0%"), ("b", "1", "0%", "0.0%"), ("all", "2", "25%", "41.4%")]
+def test_what_is_taught_saves_is_told_by_task() -> None:
+    runs = [run("autotvm xgb", 4.0, 2.0, task=task, again_s=2.2) for task in "ab"]
+    runs += [run("autotvm taught", 3.0, 1.1, task="a"), run("autotvm taught", 2.2, task="b")]
+    runs.append(run("autotvm taught", 1.0, task="c"))
+    (head, rows), *_ = (table for title, table in tables({"runs": runs}).items() if "32 trials" in title)
+    assert len(head) == 3
+    assert rows == [("a", "1", "0.500"), ("b", "1", "1.000"), ("all", "2", "0.707")]
 
 
 def test_what_twice_the_trials_bring() -> None:
