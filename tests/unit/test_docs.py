@@ -101,3 +101,17 @@ def test_the_version_is_the_same_everywhere() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{autosched.__version__}"' in pyproject
     assert f"## {autosched.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+PACKAGES = sorted(
+    path.parent for path in (ROOT / "src/autosched").rglob("__init__.py") if "Files: " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_packages_name_their_files(package: Path) -> None:
+    text = (package / "__init__.py").read_text().partition("Files: ")[2].partition("\n\n")[0].partition('"""')[0]
+    named = re.findall(r"\b(\w+\.py|\w+/)", text)
+    folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and list(path.rglob("__init__.py"))}
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert sorted(named) == sorted(folders | files)

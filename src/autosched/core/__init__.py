@@ -20,8 +20,8 @@ The life of a task's step::
 
     idle --(load names resources)--> waiting --(units free, head of queue)--> running --(StepEnded)--> idle
 
-Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known, and what must
-always be true of it), policy.py (who goes next), ranking.py (the queues in that order), scheduler.py (the machine),
+Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known), policy.py (who goes
+next), ranking.py (the queues in that order), leases.py (which units a step gets), scheduler.py (the machine),
 explain.py (why does it wait). For the policy that looks ahead: predictive.py, on estimates.py (how long stages take),
 outlook.py (what is left to do), rules.py (orders to choose from) and lookahead.py (what would happen).
 

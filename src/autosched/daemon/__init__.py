@@ -12,12 +12,10 @@ from their records with new clients.
 When the disk is full nothing is lost and nothing is acknowledged: submits are refused, everything else waits for the
 writer, which tries again until it succeeds.
 
-Files: main.py (wiring, start, stop), runtime.py (the loop), journal.py (the database and its one writer), rows.py (rows
-of one table together), store.py (records, networks, artifacts, spans), history.py (how long stages took), budget.py
-(the time of a policy), blobs.py (files by content), clients.py and process.py (one process for each job),
-client_session.py (what clients may ask), door.py (who is let in), entrance.py (where it listens), identity.py (what the
-kernel says of a peer), keyring.py and failures.py (keys, and wrong ones), sessions.py (what users may ask),
-admission.py (how many may submit at once), audit.py (who changed what), progress.py (how far each job is), timeline.py
-(steps as spans), guard.py (what disturbs measurements), views.py (what people see), headline.py (all of it in one
-line), ground.py (lock and sockets), service.py (what systemd is told, and gives).
+Files: main.py (start, wiring, stop), ground.py (the folder, its lock, whereabouts), service.py (what systemd is told,
+and gives), runtime.py (the loop around the core), budget.py (the time of a policy), sessions.py (what a user may ask),
+submissions.py (how a model becomes a job), operations.py (what is changed of jobs and units), reload.py (settings),
+retention.py (ended jobs go), farewell.py (the end that waits). Folders: disk/ (what outlives the daemon), access/ (who
+may come in), clients/ (one process for each job), devices/ (whether they can be trusted), telling/ (the stream of
+happenings, and views of it), console/ and web/ (where people look).
 """
