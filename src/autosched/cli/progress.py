@@ -119,8 +119,7 @@ class Live:
         """Print it above the picture."""
         from rich.text import Text
 
-        for text in lines:
-            self._live.console.print(Text(plain(text)))
+        self._live.console.print(Text("\n".join(map(plain, lines))))
 
 
 def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:

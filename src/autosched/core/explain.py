@@ -148,7 +148,8 @@ def _may_have(state: State, task: Task, unit: UnitName) -> bool:
 def _ended(state: State, job: Job, now: float) -> Iterator[str]:
     ago = duration(now - job.ended_at) if job.ended_at is not None else "?"
     why = f": {job.failure.message}" if job.failure is not None else ""
-    yield f"job {job.id} is {job.state.value} since {ago}{why}"
+    ended = job.state.value if job.state is JobState.FAILED else f"was {job.state.value}"
+    yield f"job {job.id} {ended} {ago} ago{why}"
     for step_id in job.steps:
         step = _running(state, state.steps[step_id], now)
         held = ", ".join(step.units)
@@ -169,10 +170,10 @@ def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) 
     """Tasks that wait for the same, the first in the queue first."""
     names = ", ".join(str(task.index) for task in group[:TASKS_NAMED])
     more = f" and {len(group) - TASKS_NAMED} more" if len(group) > TASKS_NAMED else ""
-    tasks = f"task {names} waits" if len(group) == 1 else f"tasks {names}{more} wait"
+    tasks = f"task {names} has" if len(group) == 1 else f"tasks {names}{more} have"
     wanted = " and ".join(f"one of {pool.pool}" for pool in first.pools)
     longest = duration(now - min(task.ready_at for task in group))
-    yield f"{tasks} since {longest} for {wanted}, to {first.stage or 'go on'}"
+    yield f"{tasks} waited {longest} for {wanted}, to {first.stage or 'go on'}"
     for pool in first.pools:
         yield f"  {pool.pool}: {_place(first, pool)}; {_free(pool)}"
         for name, reason in pool.drained:
@@ -205,8 +206,8 @@ def _runs(step: WhyStep) -> str:
 
 
 def _spoken(step: WhyStep) -> str:
-    """ "build since 4s, likely done in 4s, killed in 9m56s"."""
-    words = f"{step.stage or 'a step'} since {duration(step.held_s)}"
+    """ "build for 4s, likely done in 4s, killed in 9m56s"."""
+    words = f"{step.stage or 'a step'} for {duration(step.held_s)}"
     if step.stopping:
         return f"{words}, told to stop ({step.stopping}), not known to be dead"
     if step.expected_left_s is not None:

@@ -10,7 +10,7 @@ A transcript is a text of which a reader sees why the scheduler did what it did.
     > 1 ClientAttached 1 | 1 build@host | 2 profile@device:cpu
     < StartStep 1: job 1 task 1 build on host/0, until 601
     ? explain 1
-    = task 1 runs on host/0: build since 0s, killed in 10m00s at the latest
+    = task 1 runs on host/0: build for 0s, killed in 10m00s at the latest
     ? deadline
     = 601
 

@@ -207,7 +207,7 @@ def unit_facts(unit: UnitView) -> list[str]:
         eta = "" if unit.eta_s is None else f", likely done in {units.duration(unit.eta_s)}"
         held, left = units.duration(unit.held_s), units.duration(unit.left_s)
         lines.append(
-            f"job {unit.job} has it for {unit.stage or 'a step'} since {held}{eta}, killed in {left} at the latest"
+            f"job {unit.job} has held it for {held}, {unit.stage or 'a step'}{eta}, killed in {left} at the latest"
         )
     if unit.drained:
         lines.append(f"it gets no steps: {drained(unit)}. Give it steps again:  autosched undrain {unit.unit}")
@@ -223,7 +223,7 @@ def _unit_reason(unit: UnitView) -> str:
     words = [drained(unit)] if unit.drained else []
     words += [unit.health] if unit.health else []
     if unit.job is not None and not words:
-        words.append(f"since {units.duration(unit.held_s)}, killed in {units.duration(unit.left_s)}")
+        words.append(f"for {units.duration(unit.held_s)}, killed in {units.duration(unit.left_s)}")
     return "; ".join(words)
 
 
@@ -235,7 +235,7 @@ DEVICES = (
     Column("ETA", lambda unit: "" if unit.job is None else units.duration(unit.eta_s), right=True),
     Column("QUEUE", lambda unit: str(unit.waiting), right=True),
     Column("BUSY", lambda unit: f"{100 * unit.busy_ratio:.0f} %", right=True),
-    Column("REASON", _unit_reason, least=14),
+    Column("REASON", _unit_reason, least=10),
     Column("CORES", lambda unit: cores(unit.cores), wide=True),
     Column("SINCE", lambda unit: "" if unit.job is None else units.duration(unit.held_s), right=True, wide=True),
     Column("LEFT", lambda unit: "" if unit.job is None else units.duration(unit.left_s), right=True, wide=True),

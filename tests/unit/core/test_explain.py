@@ -43,9 +43,9 @@ def test_a_running_step_says_where_and_how_long() -> None:
     story = Story(step_timeout_s=100.0)
     job = story.running(TaskLoad(task=3, resources_next=BOTH, stage_next="evaluate", expected_s=30.0))
     assert told(story, job, 10.0) == (
-        "task 3 runs on host/0, cpu0: evaluate since 10s, likely done in 20s, killed in 1m30s at the latest"
+        "task 3 runs on host/0, cpu0: evaluate for 10s, likely done in 20s, killed in 1m30s at the latest"
     )
-    assert told(story, job, 40.0) == "task 3 runs on host/0, cpu0: evaluate since 40s, killed in 1m00s at the latest"
+    assert told(story, job, 40.0) == "task 3 runs on host/0, cpu0: evaluate for 40s, killed in 1m00s at the latest"
 
 
 def test_a_revoked_step() -> None:
@@ -60,9 +60,9 @@ def test_a_waiting_task_names_the_holder_and_the_place_in_the_queue() -> None:
     story.running(TaskLoad(task=4, resources_next=HOST, stage_next="update", expected_s=8.0), wants(5))
     job = story.running(wants(1), wants(2), at=1.0)
     assert told(story, job, 3.0).splitlines() == [
-        "tasks 1, 2 wait since 2s for one of host, to build",
+        "tasks 1, 2 have waited 2s for one of host, to build",
         "  host: 1 task before task 1, the first is task 5 of job 1; its unit is busy",
-        "    host/0 held by job 1, task 4: update since 3s, likely done in 5s, killed in 1m37s at the latest",
+        "    host/0 held by job 1, task 4: update for 3s, likely done in 5s, killed in 1m37s at the latest",
     ]
 
 
@@ -103,14 +103,14 @@ def test_a_policy_that_holds_back_is_named() -> None:
 def test_many_tasks_are_counted() -> None:
     story = Story()
     job = story.running(*(wants(task) for task in range(1, TASKS_NAMED + 5)))
-    assert "tasks 2, 3, 4, 5, 6, 7, 8, 9 and 3 more wait since 0s" in told(story, job)
+    assert "tasks 2, 3, 4, 5, 6, 7, 8, 9 and 3 more have waited 0s" in told(story, job)
 
 
 def test_a_task_that_needs_two_of_a_pool_is_named_once() -> None:
     story = Story((pool("host", "a", "b"),))
     story.running(wants(1))
     job = story.running(wants(1, ("host", "host")))
-    assert told(story, job).count("task 1 waits since 0s for one of host and one of host") == 1
+    assert told(story, job).count("task 1 has waited 0s for one of host and one of host") == 1
 
 
 def test_nothing_to_do() -> None:
@@ -127,7 +127,7 @@ def test_an_ended_job_says_how(failure: JobFailure | None) -> None:
     story = Story()
     job = story.running(wants(1))
     story.end(1, job_complete=failure is None, failure=failure, at=5.0)
-    reason = "job 1 is done since 7s" if failure is None else f"job 1 is failed since 7s: {failure.message}"
+    reason = "job 1 was done 7s ago" if failure is None else f"job 1 failed 7s ago: {failure.message}"
     assert told(story, job, 12.0) == reason
 
 
@@ -137,10 +137,10 @@ def test_an_ended_job_says_what_it_still_holds() -> None:
     other = story.running(wants(1))
     story.cancel(job)
     assert told(story, job).splitlines() == [
-        "job 1 is cancelled since 0s: cancelled by ada",
+        "job 1 was cancelled 0s ago: cancelled by ada",
         "task 1 still holds host/0: its build is not known to be dead",
     ]
-    assert "held by job 1, task 1: build since 0s, told to stop (job 1 is cancelled)" in told(story, other)
+    assert "held by job 1, task 1: build for 0s, told to stop (job 1 is cancelled)" in told(story, other)
 
 
 def test_an_unknown_job() -> None:

@@ -116,7 +116,7 @@ def test_a_story_is_told() -> None:
     played = Script().play(STORY)
     assert "< StartStep 1: job 1 task 1 build on a, b, until 9.5\n" in played
     assert "= 9.5\n" in played
-    assert "= task 1 runs on a, b: build since 2s, likely done in 1s, killed in 7s at the latest\n" in played
+    assert "= task 1 runs on a, b: build for 2s, likely done in 1s, killed in 7s at the latest\n" in played
     assert "< EndJob 1: failed: job_failed: no luck today\n< StopClient 1: job 1 is failed\n" in played
 
 

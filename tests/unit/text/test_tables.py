@@ -34,7 +34,10 @@ def test_jobs_fit_eighty_characters(rows: list[JobView]) -> None:
     assert len(lines) == 1 + len(rows)
 
 
-@pytest.mark.parametrize("rows", [[UNIT], [LONG_UNIT], [UNIT, LONG_UNIT]])
+SICK = msgspec.structs.replace(LONG_UNIT, state="quarantined", eta_s=36_000.0, busy_ratio=1.0)
+
+
+@pytest.mark.parametrize("rows", [[UNIT], [LONG_UNIT], [UNIT, LONG_UNIT], [UNIT, SICK, LONG_UNIT]])
 def test_devices_fit_eighty_characters(rows: list[UnitView]) -> None:
     lines = tables.table(tables.DEVICES, rows)
     assert max(map(len, lines)) <= 80
@@ -44,7 +47,7 @@ def test_devices_fit_eighty_characters(rows: list[UnitView]) -> None:
 def test_a_unit_says_what_it_does_and_why_not() -> None:
     assert tables.unit_facts(UNIT) == [
         "host/0 is busy, 0 % busy so far",
-        "job 123456 has it for profile since 9s, likely done in 8s, killed in 1m00s at the latest",
+        "job 123456 has held it for 9s, profile, likely done in 8s, killed in 1m00s at the latest",
         "0 tasks in its queue",
     ]
     told = "\n".join(tables.unit_facts(LONG_UNIT))
