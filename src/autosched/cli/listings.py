@@ -21,7 +21,7 @@ from autosched.cli.output import (
     say,
     show,
 )
-from autosched.errors import NotFound, Refused
+from autosched.errors import NotFound, Refused, RequestError
 from autosched.model import JobState
 from autosched.protocol import (
     CancelJob,
@@ -163,10 +163,15 @@ def cancel(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 def explain(host: str | None, which: str, style: str) -> None:
     """Say why a job waits, for what, and who holds that; or what a lane or device does, and why not."""
     with caller(host) as daemon:
-        unit = next((u for u in daemon.call(ListDevices(), UnitList).units if u.unit == which), None)
+        lab = daemon.call(ListDevices(), UnitList).units
+        unit = next((u for u in lab if u.unit == which), None)
         if unit is not None:
             return document("unit", unit) if style == "json" else data("\n".join(tables.unit_facts(unit)))
-        why = daemon.call(ExplainJob(job=the_job(daemon, which)), Explanation)
+        try:
+            job = the_job(daemon, which)
+        except RequestError as error:
+            raise RequestError(f"{error}. Or a unit; there are: {', '.join(u.unit for u in lab)}") from None
+        why = daemon.call(ExplainJob(job=job), Explanation)
     if style == "json":
         return document("explanation", why)
     data("\n".join(why.lines))

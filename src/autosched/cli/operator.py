@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from autosched.cli.listings import caller, chosen, dry_run_option, seconds_of
 from autosched.cli.output import complain, data, document, document_option, say
-from autosched.errors import AutoschedError, DaemonUnreachable, Refused
+from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
 from autosched.model import JobState
 from autosched.protocol import (
     CancelJob,
@@ -78,6 +78,10 @@ def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline
     place = dict(word.split("=", 1) for word in words if word not in which)
     if not which or (priority is None and deadline_s is None and not place):
         raise click.UsageError("nothing to set. Name jobs, and --priority N, --deadline TIME or target=TARGET")
+    if any(not value for value in place.values()):
+        raise click.UsageError(
+            "nothing stands behind the =. Write target=TARGET or device=KIND, for example target=llvm"
+        )
     if place and (priority is not None or deadline_s is not None):
         raise click.UsageError("set the target first, then the others of the job that takes its place")
 
@@ -203,6 +207,8 @@ def free(host: str | None, unit: str, force: bool) -> int:
             say(f"{unit} is free as soon as its holder's client is dead. See:  autosched devices")
             return 0
         found = daemon.call(ListDevices(), UnitList).units
+    if unit not in (there := [u.unit for u in found]):
+        raise NotFound(f"there is no unit {unit!r}; there are: {', '.join(there)}")
     if (held := next((u for u in found if u.unit == unit and u.job is not None), None)) is None:
         say(f"nothing holds {unit}. See:  autosched devices")
         return 0
@@ -224,6 +230,10 @@ def free(host: str | None, unit: str, force: bool) -> int:
 @click.pass_obj
 def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool, style: str) -> None:
     """Let the daemon read its settings again. What can only change at a start says so."""
+    if confirm and (check or timeout_s):
+        raise click.UsageError("--confirm keeps what was reloaded; it goes without --check and --timeout")
+    if check and timeout_s:
+        raise click.UsageError("--check changes nothing, so there is nothing to undo: give it without --timeout")
     if confirm:
         with caller(host) as daemon:
             daemon.call(ConfirmReload(), Done)

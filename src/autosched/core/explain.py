@@ -82,10 +82,10 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     it = state.jobs[job]
     if it.state.ended:
         return list(_ended(state, it, now))
-    if it.state is JobState.STARTING:
-        return [_starting(it, now)]
     halted = [f"no steps start, all jobs wait: {state.paused}"] if state.paused else []
     halted += [f"job {job} is held and starts no steps: {it.held}"] if it.held else []
+    if it.state is JobState.STARTING:
+        return [*halted, _starting(it, now)]
     lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:

@@ -83,5 +83,5 @@ def _give_up(runtime: Runtime, clients: Clients, unit: UnitName, by: str) -> Non
     """The client of whoever holds the unit is as good as dead; one on this machine is killed, to be sure."""
     holder = slot_of(runtime, unit).holder
     if holder is None:
-        raise Refused(f"nothing holds {unit}")
+        raise Refused(f"nothing holds {unit}: it is free. See:  autosched devices")
     clients.give_up(runtime.state.steps[holder].job, f"{by} said that nothing of it runs on {unit} any more")

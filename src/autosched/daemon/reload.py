@@ -61,7 +61,9 @@ class Settings:
     def confirm(self) -> Done:
         """Keep it. Raises Refused when nothing is to be undone."""
         if self._before is None:
-            raise Refused("nothing is to be confirmed: no reload with a timeout is under way")
+            raise Refused(
+                "nothing is to be confirmed: no reload with a timeout is under way. Begin one:  autosched reload --timeout 2m"
+            )
         self._forget()
         return Done()
 
