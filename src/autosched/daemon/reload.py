@@ -62,7 +62,8 @@ class Settings:
         """Keep it. Raises Refused when nothing is to be undone."""
         if self._before is None:
             raise Refused(
-                "nothing is to be confirmed: no reload with a timeout is under way. Begin one:  autosched reload --timeout 2m"
+                "nothing is to be confirmed: no reload with a timeout is under way."
+                " Begin one:  autosched reload --timeout 2m"
             )
         self._forget()
         return Done()
