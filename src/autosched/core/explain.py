@@ -148,8 +148,7 @@ def _may_have(state: State, task: Task, unit: UnitName) -> bool:
 def _ended(state: State, job: Job, now: float) -> Iterator[str]:
     ago = duration(now - job.ended_at) if job.ended_at is not None else "?"
     why = f": {job.failure.message}" if job.failure is not None else ""
-    ended = job.state.value if job.state is JobState.FAILED else f"was {job.state.value}"
-    yield f"job {job.id} {ended} {ago} ago{why}"
+    yield f"job {job.id} ended {ago} ago, {job.state.value}{why}"
     for step_id in job.steps:
         step = _running(state, state.steps[step_id], now)
         held = ", ".join(step.units)

@@ -127,7 +127,7 @@ def test_an_ended_job_says_how(failure: JobFailure | None) -> None:
     story = Story()
     job = story.running(wants(1))
     story.end(1, job_complete=failure is None, failure=failure, at=5.0)
-    reason = "job 1 was done 7s ago" if failure is None else f"job 1 failed 7s ago: {failure.message}"
+    reason = "job 1 ended 7s ago, done" if failure is None else f"job 1 ended 7s ago, failed: {failure.message}"
     assert told(story, job, 12.0) == reason
 
 
@@ -137,7 +137,7 @@ def test_an_ended_job_says_what_it_still_holds() -> None:
     other = story.running(wants(1))
     story.cancel(job)
     assert told(story, job).splitlines() == [
-        "job 1 was cancelled 0s ago: cancelled by ada",
+        "job 1 ended 0s ago, cancelled: cancelled by ada",
         "task 1 still holds host/0: its build is not known to be dead",
     ]
     assert "held by job 1, task 1: build for 0s, told to stop (job 1 is cancelled)" in told(story, other)
