@@ -19,7 +19,7 @@ JOBS_MAX_SURE = 32
 SURE_DOUBT = 0.1
 """unless the estimates are hardly in doubt: then it pays for so many."""
 CROWD_MAX = 2_000
-"""With more jobs even looking whether they are a batch takes too long."""
+"""With more jobs nobody asks whether they are one batch."""
 BATCH_SPREAD = 0.25
 """Jobs are one batch while they were submitted within this share of what is left to do."""
 PATIENCE = 10.0
@@ -96,9 +96,9 @@ def plan(state: State) -> Search | None:
     count = len(state.active)
     if not 1 < count <= CROWD_MAX or state.estimates.are_wrong():
         return None
-    submitted = [state.jobs[job].submitted_at for job in state.active]
+    first, last = state.jobs[next(iter(state.active))], state.jobs[next(reversed(state.active))]
     aim = AIMS[state.goal]
-    if max(submitted) - min(submitted) > BATCH_SPREAD * state.totals.bottleneck_s():
+    if last.submitted_at - first.submitted_at > BATCH_SPREAD * state.totals.bottleneck_s():
         return Search((aim.stream,), aim.search.score)
     few = count <= JOBS_MAX or (count <= JOBS_MAX_SURE and doubt(state) < SURE_DOUBT)
     return aim.search if few else Search((aim.rule,), aim.search.score)

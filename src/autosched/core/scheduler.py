@@ -398,7 +398,7 @@ class Scheduler:
         while True:
             for pool in ranking.dirty:
                 heads.pop(pool, None)
-                room = self.policy.shares_units or self.state.first_free(pool) is not None
+                room = queues[pool].waiting and (self.policy.shares_units or self.state.first_free(pool) is not None)
                 if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
             ranking.dirty.clear()

@@ -173,7 +173,7 @@ class Clients:
         """Tell the client to run a step."""
         client = self._of.get(step.job)  # one that came back did not name the step; else it is lost, or comes back
         if client is not None and client.link is not None and step.id in self._runtime.state.steps:
-            asyncio.get_running_loop().call_soon(self._order, client, client.link, step)
+            self._order(client, client.link, step)
 
     def revoke_step(self, action: RevokeStep) -> None:
         """Tell the client to kill a step."""
