@@ -13,7 +13,7 @@ from autosched import backend, children, config
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import DEFAULT_BACKEND
 from autosched.remote import Daemon
-from autosched.text import units
+from autosched.text import tables, units
 from autosched.wire import address
 
 PROBE = "autosched.tvm.probe"
@@ -140,12 +140,16 @@ async def _daemon(host: str | None) -> list[Finding]:
             return [Finding("broken", str(error))]
         return [Finding("ok", "no daemon runs; `autosched tune` starts one, `autosched serve` keeps one")]
     try:
-        info = await daemon.info()
+        info, lab = await daemon.info(), await daemon.units()
     finally:
         daemon.close()
     running = units.count(info.jobs_active, "active job")
     said = [Finding("ok", f"daemon {info.version}, process {info.pid}, {running}, {units.size(info.rss_bytes)}")]
-    return said + [Finding("warning", warning) for warning in info.warnings]
+    said += [Finding("warning", warning) for warning in info.warnings]
+    away = [unit for unit in lab if unit.drained]
+    return said + [
+        Finding("warning", f"{unit.unit}: {tables.drained(unit)}", f"autosched device log {unit.unit}") for unit in away
+    ]
 
 
 async def _tvm() -> list[Finding]:

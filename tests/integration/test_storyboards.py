@@ -48,9 +48,10 @@ class Terminal:
         """Type a line, and do not wait for its end."""
         self._shell.sendline(line)
 
-    def wait(self, words: str) -> None:
-        """Until this regular expression fits what is shown."""
+    def wait(self, words: str) -> str:
+        """Until this regular expression fits what is shown; what its group took, if it has one."""
         self._shell.expect(words)
+        return "".join(self._shell.match.groups()[:1])
 
     def type(self, line: str) -> str:
         """Type a line; what it shows until the prompt is back."""
@@ -189,8 +190,23 @@ def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
         said = shell.type(line)
         assert words in said, line
         assert len(said.splitlines()) <= PHONE, line
-    said = " ".join(shell.type("autosched token add alice --role user").split())
-    assert "Did you mean: autosched key new ROLE" in said
+
+
+def test_an_operators_day_can_be_typed_as_it_is_written(shell: Terminal, there: Lab, tmp_path: Path) -> None:
+    told = shell.type("autosched install-systemd --dry-run")
+    assert re.search(r"(new|same|changed) +/etc/systemd/system/autosched\.service", told)
+    assert "Nothing was written." in told
+    shell.type('autosched drain pi4-2 --reason "tracker answers, session refused"')
+    seen = shell.type("autosched doctor")
+    for finding in ("TVM, kernel: compiled, linked, run, right", "linker", "of disk are free", "pi4-2: drained"):
+        assert finding in " ".join(seen.split()), seen
+    assert "autosched device log pi4-2" in seen
+    said = " ".join(shell.type("autosched token add alice --role user --quota 'share=1 jobs=50'").split())
+    assert "Did you mean: autosched key new ROLE NAME" in said
+    assert "user:alice:" in shell.type(f"autosched key new user alice -c {there.config}")
+    assert "drain" in shell.type("autosched audit")
+    assert "backup.db" in shell.type("autosched db backup backup.db")
+    assert (tmp_path / "backup.db").stat().st_size > 0
 
 
 def test_an_operators_day_can_be_typed_into_nc(shell: Terminal, there: Lab) -> None:
@@ -201,6 +217,7 @@ def test_an_operators_day_can_be_typed_into_nc(shell: Terminal, there: Lab) -> N
     shell.type(f"command -v nc >/dev/null || {NC}")
     shell.start(f"nc {address.replace(':', ' ')}")
     shell.wait(r"# autosched \S+ \S+ uptime \S+ role=viewer   help \| quit")
+    task = ""
     for line, answer in (
         (f"auth {key.id} {key.secret.hex()}", "OK role=operator"),
         ("info sched", "jobs_waiting:16"),
@@ -218,9 +235,10 @@ def test_an_operators_day_can_be_typed_into_nc(shell: Terminal, there: Lab) -> N
         ("monitor job=12", "OK a line ends it"),
         ("", r"\n\.\r?\n"),
         ("slowlog", "OK"),
-        ("tasks", "the scheduler's loop"),
+        ("tasks", r"\n *(\d+)  the scheduler's loop"),
+        ("where TASK", r"OK the scheduler's loop\r?\n.*\n\.\r?\n"),
         ("shutdown drain 5m", "OK running steps finish, for 5m00s at most; then the daemon stops"),
     ):
-        shell.start(line)
-        shell.wait(answer)
+        shell.start(line.replace("TASK", task))
+        task = shell.wait(answer) or task
     assert there.gone() == 0

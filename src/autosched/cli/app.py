@@ -60,7 +60,7 @@ COMMANDS = {
     "completion": "manual:completion",
     "man": "manual:man",
 }
-MEANT = {"token": "key new ROLE", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
+MEANT = {"token": "key new ROLE NAME", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 """What people type who come from elsewhere."""
 INTERRUPTED = 130
 

@@ -39,9 +39,12 @@ def key() -> None:
 
 @key.command()
 @click.argument("role", type=click.Choice(("viewer", "user", "operator", "client")))
+@click.argument("name", default="")
 @_config
-def new(role: str, config: Path | None) -> None:
+def new(role: str, name: str, config: Path | None) -> None:
     """Make a key and print it.
+
+    NAME stands where what its owner did is told; whoever gets a new key of the same name owns the same jobs.
 
     ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
     may everything. A client only works for the job whose token it has.
@@ -49,7 +52,7 @@ def new(role: str, config: Path | None) -> None:
     from autosched.daemon.access import keyring
     from autosched.protocol.roles import Role
 
-    made, path = keyring.make(folder_of(config), Role(role))
+    made, path = keyring.make(folder_of(config), Role(role), name)
     data(made.line())
     say(f"It is in {path} too. Whoever is to have it writes it to ~/.config/autosched/key (chmod 600),")
     say("or into AUTOSCHED_KEY. To withdraw it:  autosched key revoke " + made.id)

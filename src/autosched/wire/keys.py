@@ -25,7 +25,8 @@ from autosched.protocol.roles import Role
 VARIABLE = "AUTOSCHED_KEY"
 FILE_VARIABLE = "AUTOSCHED_KEY_FILE"
 SECRET_BYTES = 32
-_LINE = re.compile(r"(viewer|user|client|operator):([a-z0-9][a-z0-9_-]{0,31}):([0-9a-f]{64})")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_LINE = re.compile(rf"(viewer|user|client|operator):({NAME.pattern}):([0-9a-f]{{64}})")
 
 
 class Key(Struct, frozen=True):

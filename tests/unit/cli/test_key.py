@@ -42,6 +42,19 @@ def test_a_key_is_made_listed_and_withdrawn(settings: Path, tmp_path: Path, caps
     assert len(Keyring(tmp_path / "keys")) == 0
 
 
+def test_a_key_may_have_a_name_and_only_one_has_it(
+    settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["-c", str(settings)]
+    assert run(["key", "new", "user", "alice", *at]) == 0
+    assert keys.parse(capsys.readouterr().out, "what was printed").id == "alice"
+    assert run(["key", "new", "viewer", "alice", *at]) == 2
+    assert "autosched key revoke alice" in capsys.readouterr().err
+    assert run(["key", "new", "user", "Alice Smith", *at]) == 2
+    assert "for example: alice" in capsys.readouterr().err
+    assert len(Keyring(tmp_path / "keys")) == 1
+
+
 def test_there_are_four_roles(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["key", "new", "king", "-c", str(settings)]) == 2
     assert "viewer" in capsys.readouterr().err

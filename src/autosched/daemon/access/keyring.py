@@ -14,9 +14,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config
-from autosched.errors import ConfigError, NotFound
+from autosched.errors import ConfigError, NotFound, RequestError
 from autosched.protocol.roles import Role
-from autosched.wire.keys import SECRET_BYTES, Key, read
+from autosched.wire.keys import NAME, SECRET_BYTES, Key, read
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,16 @@ def folder_of(config: Config) -> Path:
     return config.state_dir / "keys"
 
 
-def make(folder: Path, role: Role) -> tuple[Key, Path]:
-    """A new key, durable in a file that nobody else may read. Raises ConfigError when it cannot be written."""
-    key = Key(role, secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES))
+def make(folder: Path, role: Role, name: str = "") -> tuple[Key, Path]:
+    """A new key, durable in a file that nobody else may read; without a name its id is made up.
+
+    Raises RequestError for a name that is taken or none, ConfigError when the key cannot be written.
+    """
+    key = Key(role, name or secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES))
+    if NAME.fullmatch(key.id) is None:
+        raise RequestError(f"{name!r} cannot name a key; write up to 32 of a-z, 0-9, - and _, for example: alice")
+    if any(one.id == key.id for one in kept(folder)):
+        raise RequestError(f"there is a key {key.id} already; withdraw it first: autosched key revoke {key.id}")
     path = folder / f"{key.role.value}-{key.id}.key"
     new = path.with_suffix(".new")
     try:
