@@ -322,6 +322,13 @@ def _scheduling(told: dict[str, Any]) -> list[str]:
             f" {row['completion']:.3f} | {row['over_interleaved_worst']:.3f} | {_own_worst(row):.3f} |"
             for row in told[part]
         ]
+        if kinds := [row for row in told[part] if "of_kinds" in row]:
+            lines += ["", "Means in which each kind of load counts once, however many seeds of it there are:", ""]
+            lines += [
+                f"- {row['goal']}, {row['estimates'] or 'any'}: makespan {row['of_kinds'][0]:.3f}, mean completion"
+                f" {row['of_kinds'][1]:.3f}."
+                for row in kinds
+            ]
     lines += ["", "Jobs that arrive one by one (load 0.7 and 0.9), learned, over `interleaved`:", ""]
     lines += [
         f"- {row['goal']}: mean completion {row['completion_ratio_of_means']:.3f} (ratio of the means;"

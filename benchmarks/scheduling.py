@@ -3,7 +3,8 @@
 ``python benchmarks/scheduling.py`` prints one JSON object: the thesis' case, the 26 instances that come with autosched,
 as many generated ones of the same kinds that nothing was tuned on, jobs that arrive one by one, and 1,000 jobs at once.
 `over_interleaved` is the makespan, `completion` the mean completion time, over that of `interleaved` on the same load;
-`own_worst` is the worst of what the goal is for: completion for latency, the makespan for the others.
+`own_worst` is the worst of what the goal is for: completion for latency, the makespan for the others. `of_kinds` are
+the means of makespan and completion in which each kind of load counts once, however many seeds of it there are.
 """
 
 import argparse
@@ -76,10 +77,10 @@ def thesis_case() -> dict[str, float]:
 def batch(pool: ProcessPoolExecutor, loads: Sequence[Instance], goals: Sequence[str]) -> list[dict[str, Any]]:
     """These goals on loads that are all there from the start."""
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
-    rows = [_summary(base, base, "interleaved", "")]
+    rows = [summary(base, base, "interleaved", "")]
     for goal, estimates in SETTINGS:
         if goal.value in goals:
-            rows.append(_summary(_rows(pool, loads, "predictive", goal, estimates), base, goal.value, estimates))
+            rows.append(summary(_rows(pool, loads, "predictive", goal, estimates), base, goal.value, estimates))
     return rows
 
 
@@ -130,8 +131,9 @@ def _rows(pool: ProcessPoolExecutor, loads: Sequence[Instance], policy: str, goa
     return list(pool.map(run, [Trial(instance=i, policy=policy, goal=goal, estimates=parse(estimates)) for i in loads]))
 
 
-def _summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str) -> dict[str, Any]:
-    completion_worst = round(max(a.mean_completion_s / b.mean_completion_s for a, b in _pairs(rows, base)), 4)
+def summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str) -> dict[str, Any]:
+    """One line of a table: these rows against those of `interleaved`."""
+    completion_worst = round(max(_completions(rows, base)), 4)
     makespan_worst = round(max(a.makespan_s / b.makespan_s for a, b in _pairs(rows, base)), 4)
     return {
         "goal": goal,
@@ -140,14 +142,26 @@ def _summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str
         "ratio_mean": _mean(row.ratio for row in rows),
         "ratio_worst": round(max(row.ratio for row in rows), 4),
         "completion": _completion(rows, base),
+        "of_kinds": [_of_kinds(rows, [row.ratio for row in rows]), _of_kinds(rows, _completions(rows, base))],
         "completion_worst": completion_worst,
         "over_interleaved_worst": makespan_worst,
         "own_worst": completion_worst if goal == Goal.LATENCY else makespan_worst,
     }
 
 
+def _of_kinds(rows: Sequence[Row], values: Sequence[float]) -> float:
+    kinds: dict[str, list[float]] = {}
+    for row, value in zip(rows, values, strict=True):
+        kinds.setdefault(row.name.rpartition("-s")[0], []).append(value)
+    return _mean(map(fmean, kinds.values()))
+
+
 def _completion(rows: Sequence[Row], base: Sequence[Row]) -> float:
-    return _mean(a.mean_completion_s / b.mean_completion_s for a, b in _pairs(rows, base))
+    return _mean(_completions(rows, base))
+
+
+def _completions(rows: Sequence[Row], base: Sequence[Row]) -> list[float]:
+    return [a.mean_completion_s / b.mean_completion_s for a, b in _pairs(rows, base)]
 
 
 def _pairs(rows: Sequence[Row], base: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
