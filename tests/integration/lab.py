@@ -86,15 +86,18 @@ class Lab:
         return asyncio.run(ask())
 
     def wait(self, job: JobId, until: str = "ended", trials: int = 0) -> JobView:
-        """Wait until the job has ended, or has so many trials."""
+        """Wait until the job has ended, or has so many trials; as long as there are news of it."""
 
         async def ask() -> JobView:
-            daemon = await Daemon.connect(self.address)
+            daemon, version = await Daemon.connect(self.address), -1
             try:
-                async with asyncio.timeout(DEADLINE_S):
+                async with asyncio.timeout(DEADLINE_S) as limit:
                     async for view in daemon.follow(job, wait_s=5.0):
                         if until == "trials" and view.trials >= trials:
                             return view
+                        if view.version != version:
+                            version = view.version
+                            limit.reschedule(asyncio.get_running_loop().time() + DEADLINE_S)
                 return view
             finally:
                 daemon.close()

@@ -7,9 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import autosched
@@ -20,8 +20,8 @@ from deadlines import DEADLINE_S
 from integration.lab import Lab, lab
 
 FORMER = "0.0.9"
-SERVING_S = 25.0
-"""Five times what is promised: the machine may be busy."""
+SERVING_S = 5.0
+"""What is promised; of processor time, since the machine may be busy."""
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 """A device without cores: nothing else on this machine can disturb it, so that equal jobs find the same."""
 WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
@@ -60,6 +60,13 @@ def told(there: Lab) -> tuple[str, list[str]]:
     return asyncio.run(ask())
 
 
+def spent_s(there: Lab) -> float:
+    """What the daemon has used of a processor so far."""
+    assert there._process is not None
+    times = psutil.Process(there._process.pid).cpu_times()
+    return times.user + times.system
+
+
 def made(log: Path) -> list[tuple[int, str]]:
     """What the clients themselves say that they have done."""
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
@@ -67,7 +74,7 @@ def made(log: Path) -> list[tuple[int, str]]:
 
 def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = {FORMER: str(former), __version__: os.environ.get("PYTHONPATH", "")}
-    log, gaps_s = tmp_path / "steps", []
+    log, starts_s = tmp_path / "steps", []
     monkeypatch.setenv("PYTHONPATH", builds[FORMER])
     with lab(tmp_path, BOARD) as there:
         job = there.submit(**WORDS, log=str(log))
@@ -79,10 +86,9 @@ def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pyt
             snapshot = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(tmp_path)]
             subprocess.run(snapshot, check=True, timeout=DEADLINE_S)
             monkeypatch.setenv("PYTHONPATH", builds[version])
-            began_at = time.monotonic()
             there.end(signal.SIGTERM)
             there.start(BOARD)
-            gaps_s.append(time.monotonic() - began_at)
+            starts_s.append(spent_s(there))
             assert told(there)[0] == version
         assert there.wait(job).state == "done"
         assert len(pids) == 1, "the client is the first one, of the former version, to the end"
@@ -92,6 +98,6 @@ def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pyt
         found = [[(r.trial, r.candidate, r.latency_s) for r in there.records(one)] for one in (job, other)]
         assert found[0] == found[1]
         assert made(log) == made(tmp_path / "undisturbed")
-    assert max(gaps_s) < SERVING_S
+    assert max(starts_s) < SERVING_S
     passed_over = (tmp_path / "daemon.log").read_text().count("another version of autosched made it")
     assert passed_over >= 3, "each of them replays everything: the other's state has another shape"
