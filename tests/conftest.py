@@ -12,6 +12,8 @@ settings.load_profile("any machine")
 
 AFTER_ALL_OTHERS = -1_000
 """So late multiprocessing has deleted its own folders."""
+ROOT_CHARS_MAX = 16
+"""Sockets lie deep below the temporary folder, and the system takes paths of 107 bytes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,9 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("AUTOSCHED_")]:
         del os.environ[name]
     if not hasattr(config, "workerinput"):  # else it has the folder of the process that started it
-        os.environ.setdefault(
-            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
-        )  # of tmp_path, whose sockets' paths are long
-        folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-")
+        root = tempfile.gettempdir()
+        if len(root) > ROOT_CHARS_MAX and os.access("/tmp", os.W_OK):
+            root = "/tmp"
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)  # of tmp_path
+        folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-", dir=root)
         tempfile.tempdir = None
         Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=AFTER_ALL_OTHERS)

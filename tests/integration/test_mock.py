@@ -65,7 +65,7 @@ def test_a_source_that_is_not_there_fails_the_job_in_words(there: Lab) -> None:
 def test_when_everything_goes_wrong_each_job_still_ends_and_no_unit_is_shared(tmp_path: Path) -> None:
     log = tmp_path / "steps.log"
     settings = "[scheduler]\nstep_timeout_s = 0.4\n"
-    chaos = {"step_fail_ratio": 0.1, "hang_ratio": 0.04, "crash_ratio": 0.03, "fail_ratio": 0.2, "run_fail_ratio": 0.2}
+    chaos = {"step_fail_ratio": 0.1, "hang_ratio": 0.01, "crash_ratio": 0.03, "fail_ratio": 0.2, "run_fail_ratio": 0.2}
     with lab(tmp_path, settings) as there:
         jobs = [
             there.submit(trials=48, seed=seed, tasks=3, build_s=0.005, profile_s=0.005, log=str(log), **chaos)
@@ -76,7 +76,7 @@ def test_when_everything_goes_wrong_each_job_still_ends_and_no_unit_is_shared(tm
     assert sum(view.failed_steps for view in views) > 0
     assert {"build error", "run error"} <= {reason for view in views for reason in view.failures}
     told = (tmp_path / "daemon.log").read_text()
-    assert "RevokeStep" in told  # somebody hung
+    assert "RevokeStep" in told  # somebody hung; how long that may take is learned, and more on a busy machine
     assert "ClientLost" in told  # somebody crashed
     by_unit = defaultdict(list)
     for step in map(json.loads, log.read_text().splitlines()):
