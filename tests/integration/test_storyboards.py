@@ -131,7 +131,9 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     assert "heartbeat lost" in why
     assert "job 6 takes the place of job 5" in shell.type("autosched set 5 target=llvm")
     assert "cancelled" in shell.type("autosched job 5")
-    assert "host/0" in shell.type("autosched gantt --last 5m")
+    drawn = shell.type("autosched gantt --last 5m")
+    assert "host/0" in drawn
+    assert "idle: " in drawn
 
 
 def test_a_terminal_is_as_it_was_however_a_job_is_left(shell: Terminal, there: Lab) -> None:

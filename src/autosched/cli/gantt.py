@@ -9,9 +9,9 @@ import click
 from autosched.cli.listings import caller
 from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
-from autosched.protocol import DaemonInfo, Info, ListDevices, ListSpans, Span, SpanList, UnitList
+from autosched.protocol import DaemonInfo, IdleList, Info, ListDevices, ListIdle, ListSpans, Span, SpanList, UnitList
 from autosched.text import units
-from autosched.text.gantt import ansi, gantt, speaks_unicode
+from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 from autosched.text.trace import trace
 from autosched.wire.blocking import Caller
 
@@ -24,7 +24,7 @@ STEPS_AT_ONCE = 2_000
 @document_option
 @click.pass_obj
 def show(host: str | None, last: str, file: Path | None, style: str) -> None:
-    """Show who used which lane and device when."""
+    """Show who used which lane and device when, and why they were idle."""
     try:
         seconds = units.seconds(last)
     except ValueError as error:
@@ -32,6 +32,8 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
     with caller(host) as daemon:
         names = [unit.unit for unit in daemon.call(ListDevices(), UnitList).units]
         spans, now = steps_since(daemon, seconds)
+        start = max(now - seconds, min((span.started_at for span in spans), default=now))
+        idle = daemon.call(ListIdle(last_s=max(now - start, 1e-3)), IdleList).idle if spans else {}
     if file is not None:
         try:
             file.write_bytes(trace(spans, now, names))
@@ -43,9 +45,10 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
     if not spans:
         return say(f"Nothing ran in the last {units.duration(seconds)}. Look further back: autosched gantt --last 1d")
     width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
-    start = max(now - seconds, min(span.started_at for span in spans))
     unicode, paint = speaks_unicode(sys.stdout.encoding), ansi if colours() else None
     for line in gantt(spans, start, now, units=names, width=width, unicode=unicode, style=paint):
+        data(line)
+    for line in idle_lines(idle, now - start, names):
         data(line)
 
 

@@ -229,6 +229,7 @@ class Daemon:
             retention=self._retention,
             stop=self.stop,
             pulse=self._pulse,
+            usage=Usage(lambda: runtime.state),
             on_demand=self._on_demand,
             addresses=addresses,
             warnings=resources.warnings,
@@ -245,7 +246,7 @@ class Daemon:
     def _watch(self, services: Services) -> Shown:
         """Who counts and remembers what happens, for whoever looks at it."""
         runtime, tally = services.runtime, Tally()
-        usage, curves, recent = Usage(lambda: runtime.state), Curves(services.ledger), services.recent
+        usage, curves, recent = services.usage, Curves(services.ledger), services.recent
         for take in (tally.take, usage.take, curves.take, recent.take):
             runtime.stream.attach(take)
         return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)

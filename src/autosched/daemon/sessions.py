@@ -34,6 +34,7 @@ from autosched.daemon.telling import inside
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.pulse import Pulse
 from autosched.daemon.telling.recent import Recent
+from autosched.daemon.telling.usage import Usage
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import NotFound, Refused, WireError
 from autosched.model import JobId, JobSpec, encode
@@ -60,12 +61,14 @@ from autosched.protocol import (
     GetRecords,
     Hello,
     HoldJob,
+    IdleList,
     Info,
     JobList,
     JobView,
     ListArtifacts,
     ListAudit,
     ListDevices,
+    ListIdle,
     ListJobs,
     ListLoopTasks,
     ListNews,
@@ -120,6 +123,7 @@ class Services(Struct, frozen=True, kw_only=True):
     retention: Retention
     stop: Callable[[str], None]
     pulse: Pulse
+    usage: Usage
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -203,6 +207,8 @@ class UserSession:
             case ForgivePoison(number=number):
                 await self._services.verdicts.forgive(number)
                 return Done()
+            case ListIdle(last_s=last_s):
+                return IdleList(self._services.usage.idle(self._runtime.clock(), last_s))
             case ListSpans(after=after):
                 return await self._spans(after)
             case ListArtifacts(job=job):

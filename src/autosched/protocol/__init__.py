@@ -27,7 +27,7 @@ def _table(*methods: type[Method]) -> dict[str, type[Method]]:
 USER_METHODS = _table(
     Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
     GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListPoison, ForgivePoison,
-    ListNews, ListSpans, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload,
+    ListNews, ListSpans, ListIdle, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload,
     ConfirmReload, Heartbeat, Shutdown, Prune,
 )  # fmt: skip
 """What a user may ask of the daemon."""

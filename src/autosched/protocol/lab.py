@@ -231,6 +231,19 @@ class SpanList(Struct, frozen=True):
     more: bool
 
 
+class IdleList(Struct, frozen=True):
+    """Seconds in which nobody held a unit, by unit and cause, as far back as the daemon remembers."""
+
+    idle: dict[str, dict[str, float]]
+
+
+class ListIdle(Method, frozen=True):
+    """Why units were idle in the last so many seconds, since the daemon started."""
+
+    result = IdleList
+    last_s: Annotated[float, Meta(gt=0, le=1e9)]
+
+
 class ListSpans(Method, frozen=True):
     """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
 

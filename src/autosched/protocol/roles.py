@@ -32,6 +32,7 @@ LEAST: dict[type[Method], Role] = {
     protocol.ListDevices: Role.VIEWER,
     protocol.ListNews: Role.VIEWER,
     protocol.ListSpans: Role.VIEWER,
+    protocol.ListIdle: Role.VIEWER,
     protocol.ListPoison: Role.VIEWER,
     protocol.ListArtifacts: Role.VIEWER,
     protocol.GetFigures: Role.VIEWER,

@@ -11,6 +11,9 @@ BLOCKS: Mapping[str, str] = {"select": "░", "build": "█", "profile": "▓", 
 LETTERS: Mapping[str, str] = {"select": ".", "build": "#", "profile": "=", "update": "~"}
 OTHER_BLOCK, OTHER_LETTER = "▚", "+"
 BAR_MIN = 20
+CAUSES_SHOWN = 3
+CAUSE_LEAST = 0.005
+"""Smaller shares of the time are not worth a word."""
 
 Style = Callable[[Span, str], str]
 
@@ -59,6 +62,17 @@ def gantt(
     lines.append(f"{'':<{margin}}  0s{ends:>{cells - 2}}")
     legend = _legend(spans, start, end, unicode)
     return [*lines, f"{'':<{margin}}  {legend}"] if legend else lines
+
+
+def idle_lines(idle: Mapping[UnitName, Mapping[str, float]], seconds: float, units: Sequence[UnitName]) -> list[str]:
+    """For each unit that was idle, for which share of the time and why, the most important causes first."""
+    margin = max((len(unit) for unit in units), default=0)
+    lines = []
+    for unit in units:
+        causes = sorted(idle.get(unit, {}).items(), key=lambda cause: -cause[1])
+        shares = [f"{share(s, seconds)} {cause}" for cause, s in causes[:CAUSES_SHOWN] if s >= CAUSE_LEAST * seconds]
+        lines += [f"{unit:<{margin}}  idle: {', '.join(shares)}"] if shares else []
+    return lines
 
 
 def busy_s(spans: Sequence[Span], unit: UnitName, start: float, end: float) -> float:

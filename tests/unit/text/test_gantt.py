@@ -1,7 +1,7 @@
 import pytest
 
 from autosched.protocol import Span
-from autosched.text.gantt import BLOCKS, OTHER_BLOCK, ansi, busy_s, gantt, speaks_unicode
+from autosched.text.gantt import BLOCKS, OTHER_BLOCK, ansi, busy_s, gantt, idle_lines, speaks_unicode
 
 
 def span(step: int, job: int, stage: str, unit: str, start: float, end: float | None) -> Span:
@@ -23,6 +23,11 @@ def test_rows_are_units_and_runs_are_steps() -> None:
         "        0s                                 1m40s",
         "        █ build  ▓ profile  ▒ update",
     ]
+
+
+def test_why_units_were_idle_is_said_below() -> None:
+    idle = {"cpu0": {"nothing ready": 6.0, "no job": 19.0, "held": 0.1}, "gone": {"no job": 100.0}}
+    assert idle_lines(idle, 100.0, ["host/0", "cpu0"]) == ["cpu0    idle: 19 % no job, 6 % nothing ready"]
 
 
 def test_ascii_says_the_same() -> None:

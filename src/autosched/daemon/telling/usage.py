@@ -113,6 +113,14 @@ class Usage:
         for unit, (began_at, _, cause) in self._idle.items():
             yield Spell(unit, began_at, now, cause)
 
+    def idle(self, now: float, last_s: float) -> dict[UnitName, dict[str, float]]:
+        """Seconds of the last so many, by unit and cause, of what is remembered."""
+        found: defaultdict[UnitName, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for spell in (*(one for kept in self.spells.values() for one in kept), *self.under_way(now)):
+            if (seconds := spell.ended_at - max(spell.began_at, now - last_s)) > 0:
+                found[spell.unit][spell.cause.value] += seconds
+        return {unit: dict(causes) for unit, causes in found.items()}
+
     def cause(self, unit: UnitName) -> Cause:
         """Why a unit that nobody holds is idle now. O(its pools), and what of held jobs stands in their queues."""
         state = self._state()

@@ -128,3 +128,15 @@ def test_a_job_that_ends_leaves_units_without_a_job() -> None:
     life.happen(0.0, JobSubmitted(1, SPEC))
     life.happen(0.0, JobCancelRequested(1, "me"))
     assert life.usage.cause("cpu0") is Cause.NO_JOB
+
+
+def test_why_units_were_idle_in_the_last_seconds() -> None:
+    usage = Usage(lambda: Scheduler().state)
+    usage.spells["cpu0"] += [Spell("cpu0", 0.0, 5.0, Cause.NO_JOB), Spell("cpu0", 6.0, 8.0, Cause.NOTHING_READY)]
+    assert usage.idle(10.0, 6.0) == {"cpu0": {"no job": 1.0, "nothing ready": 2.0}}
+    assert usage.idle(10.0, 1.0) == {}
+
+
+def test_idle_time_that_lasts_counts_too() -> None:
+    life = Life()
+    assert life.usage.idle(3.0, 2.0) == {"host/0": {"no job": 2.0}, "cpu0": {"no job": 2.0}}
