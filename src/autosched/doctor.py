@@ -116,7 +116,7 @@ def _foreign_load() -> Iterator[Finding]:
     if used <= LOAD_BAD:
         yield Finding("ok", f"other processes use {100 * used:.0f} % of this machine")
         return
-    fix = "stop them, or expect noisy measurements (top shows who; a daemon that tunes counts too)"
+    fix = "stop them, or expect noise (top shows who; a daemon that tunes counts)"
     yield Finding("warning", f"other processes use {100 * used:.0f} % of this machine", fix)
 
 

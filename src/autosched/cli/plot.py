@@ -40,7 +40,8 @@ def plot(host: str | None, which: str, style: str) -> None:
     gained = units.ratio(points[0].best_s / points[-1].best_s)
     data(f" job {job.job} {job.name}: best latency, {gained} faster after {units.count(job.trials, 'trial')}")
     pairs = [(point.at_s, point.best_s) for point in points]
-    for line in curve(pairs, until_s, width, HEIGHT, unicode=speaks_unicode(sys.stdout.encoding)):
+    height = HEIGHT if len({latency_s for _, latency_s in pairs}) > 1 else 1
+    for line in curve(pairs, until_s, width, height, unicode=speaks_unicode(sys.stdout.encoding)):
         data(line.rstrip())
     data(axis(points[0].at_s, until_s, width))
     return say(f" Where its time goes:  autosched job {job.job}")

@@ -141,7 +141,7 @@ class Host:
         while more:
             page = await self._line.ask(GetRecords(job=job, after=len(records)), RecordPage)
             records += page.records
-            more = page.more
+            more = page.more and bool(page.records)
         return records
 
     # What the daemon asks -----------------------------------------------------------------------------------
