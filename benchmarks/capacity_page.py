@@ -43,6 +43,21 @@ def transitions(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def floor(told: dict[str, Any]) -> list[str]:
+    """What of it nobody can save."""
+    lines = [
+        f"## Durable transitions with {told['clients']:,} clients: the least that must happen",
+        "",
+        "`python benchmarks/transitions_floor.py`: the same messages and journal, and nobody who decides anything.",
+        "",
+        "| | transitions/s | processor time each |",
+        "|---|---|---|",
+    ]
+    for name, words in (("wire", "two messages in, two out"), ("durable", "and a row in the journal")):
+        lines.append(f"| {words} | {told[name]['transitions_per_s']:.0f} | {told[name]['cpu_us']:.0f} us |")
+    return lines
+
+
 def idle(told: dict[str, Any]) -> list[str]:
     """What connections cost that only stand."""
     lines = [
