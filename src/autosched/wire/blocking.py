@@ -97,7 +97,8 @@ class Caller:
 
 def unreachable(address: str, error: OSError) -> DaemonUnreachable:
     """What an operating-system error on the way to a daemon means, and what to type."""
-    start = "Start one:  autosched serve"
+    service = address == f"{UNIX}{addresses.SERVICE}"
+    start = "Start it:  systemctl start autosched" if service else "Start one:  autosched serve"
     if isinstance(error, FileNotFoundError):
         return DaemonUnreachable(f"no daemon runs here: there is no socket at {address.removeprefix(UNIX)}. {start}")
     if isinstance(error, ConnectionRefusedError) and address.startswith(UNIX):
@@ -131,7 +132,10 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
             raise
         return opened
     except TimeoutError:
-        raise DaemonUnreachable(f"no daemon answers at {address} within {timeout_s:g} s") from None
+        raise DaemonUnreachable(
+            f"no daemon answers at {address} within {timeout_s:g} s. Is this its address? Or does a firewall keep you"
+            " out, or the IPAddressDeny= of its service (systemctl edit autosched: IPAddressAllow=)?"
+        ) from None
     except OSError as error:
         raise unreachable(address, error) from None
 

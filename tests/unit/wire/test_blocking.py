@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
-from autosched.wire.blocking import Caller
+from autosched.wire.address import SERVICE
+from autosched.wire.blocking import Caller, unreachable
 from deadlines import DEADLINE_S
 from fake import fake_daemon
 
@@ -51,6 +52,11 @@ def _prepared(client: socket.socket, path: str) -> dict[str, object]:
     from autosched.wire.frames import Peer
 
     return {"address": f"unix:{path}", "_timeout_s": 1.0, "_peer": Peer({}), "_socket": client}
+
+
+def test_a_service_is_started_by_systemd() -> None:
+    assert "systemctl start autosched" in str(unreachable(f"unix:{SERVICE}", FileNotFoundError()))
+    assert "autosched serve" in str(unreachable("unix:/somewhere/else", FileNotFoundError()))
 
 
 def test_the_socket_of_a_dead_daemon(tmp_path: Path) -> None:
