@@ -17,7 +17,7 @@ from autosched import api, remote
 from autosched.protocol import Done, Shutdown
 
 LAYOUTS = ("nchw", "nhwc", "nchwc", "auto")
-TRIALS = {"rnet": 96, "pyramid": 192, "onet": 240, "shufflenet": 600, "squeezenet": 600}
+TRIALS = {"rnet": 96, "pyramid": 96, "onet": 240, "shufflenet": 600, "squeezenet": 600}
 
 
 def main() -> None:
