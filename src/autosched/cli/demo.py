@@ -58,7 +58,7 @@ def demo(policy: str | None, goal: Goal | None) -> int:
 def _simulate() -> None:
     """Part 1: the thesis' load under each policy."""
     table, few = thesis.table(jobs=4), thesis.table(jobs=2)
-    data(" 1/3  scheduling: 4 jobs, 1 host lane, 1 device, stage times of the thesis, simulated")
+    data(" 1/3  scheduling, simulated: 4 jobs, 1 host lane, 1 device, the thesis' times")
     data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential   with 2 jobs")
     for row, row_of_few in zip(table.rows, few.rows, strict=True):
         host, device = units.share(row.host_busy, 1), units.share(row.device_busy, 1)
@@ -157,9 +157,8 @@ async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
         lanes = [unit.unit for unit in (await daemon.link.call(ListDevices(), UnitList)).units]
         busy = ", ".join(f"{unit} {units.share(busy_s(spans, unit, start, end), end - start)}" for unit in lanes)
         alone = sum((s.ended_at or end) - s.started_at for s in spans)
-        data(
-            f"      busy: {busy}. One step at a time it would have taken {units.ratio(alone / (end - start))} as long."
-        )
+        data(f"      busy: {busy}")
+        data(f"      One step at a time it would have taken {units.ratio(alone / (end - start))} as long.")
     data("")
     data(" 3/3  results")
     for result in results:

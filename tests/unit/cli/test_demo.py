@@ -14,7 +14,7 @@ def test_the_simulated_part_compares_the_policies(capsys: pytest.CaptureFixture[
     assert float(speedups["interleaved"][:-1]) > 1.5
     assert "No schedule can exceed 1.7" in lines[6]
     assert any(line.strip().startswith("cpu0") for line in lines[7:])
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_networks_are_in_the_catalogue() -> None:
