@@ -284,10 +284,20 @@ def test_kill_ends_a_running_step(session: TvmSession, task: TaskInfo, tmp_path:
     tuner = session.tuner(task, 13)
     candidates = tuner.select(4, lane("select"))
     tuner.build(candidates[:1], lane("build"))
-    timer = threading.Timer(0.05, session.kill, [lane("build")])
-    timer.start()
-    with pytest.raises(StepFailed, match="killed"):
-        tuner.build(candidates * 100, lane("build"))
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(0.05):  # one that comes before the build, or between two candidates, ends nothing
+            session.kill(lane("build"))
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        with pytest.raises(StepFailed, match="killed"):
+            tuner.build(candidates * 100, lane("build"))
+    finally:
+        over.set()
+        killing.join()
     assert [b.failure for b in tuner.build(candidates[:1], lane("build"))] == [None]
 
 
