@@ -368,7 +368,9 @@ def test_without_records_the_untuned_build_is_published(tmp_path: Path) -> None:
 def commands(words: Sequence[str]) -> dict[str, object]:
     import sys
 
-    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=3 * DEADLINE_S, check=False
+    )
     assert len(done.stdout.splitlines()) == 1, done
     answer: dict[str, object] = msgspec.json.decode(done.stdout)
     assert (done.returncode == 0) is answer["ok"]
