@@ -25,7 +25,6 @@ from transitions import NEXT, SETTLE_S, Client, Crowd, cpu_s
 from autosched.backend import Network
 from autosched.core.events import StepEnded
 from autosched.daemon.disk.journal import Journal
-from autosched.daemon.main import SWITCH_S
 from autosched.model import Step, TaskInfo
 from autosched.protocol import (
     CLIENT_METHODS,
@@ -55,7 +54,6 @@ def main() -> None:
     parser.add_argument("--part", choices=("wire", "durable"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve is not None:
-        sys.setswitchinterval(SWITCH_S)
         return uvloop.run(serve(args.serve, durable=args.part == "durable"))
     told = {"clients": args.clients, "in_memory": args.in_memory}
     print(json.dumps(told | {part: measure(part, args) for part in ("wire", "durable")}, indent=1))

@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -66,9 +65,6 @@ from autosched.version import __version__
 
 log = logging.getLogger(__name__)
 
-SWITCH_S = 2e-4
-"""So soon a busy loop leaves the interpreter to the journal's thread, which needs it anew for each statement: with
-Python's own 5 ms the two wait for each other, and there are half as many transitions."""
 HALT_S, STOP_S = 2.0, 2.5
 """A stop takes no longer than these: for the event that is being written, and for the good-byes."""
 
@@ -82,7 +78,6 @@ def run(settings: Settings, on_demand: bool = False, accept_data_loss: bool = Fa
     logged = logs.begin(settings.now.log.format, settings.now.log.level)
     faulthandler.enable()  # a watchdog ends a daemon that hangs by SIGABRT: then its log says where it hung
     lock = ground.take_state_dir(settings.now.state_dir)
-    sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
