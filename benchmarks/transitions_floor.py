@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class Answering(asyncio.Protocol):
                     if self._durable:
                         event = StepEnded(number, outcome, load, "", worked_s)
                         stored = self._journal.append(time.monotonic(), event, (step,))
-                        stored.add_done_callback(lambda _, id=id, step=step: self._go_on(id, step))  # type: ignore[misc]
+                        stored.add_done_callback(partial(self._go_on, id, step))
                     else:
                         self._go_on(id, step)
                 case Call(id=id, method=Hello(job=job)):
@@ -143,7 +144,7 @@ class Answering(asyncio.Protocol):
             deadline_at=now + STEP_S,
         )  # fmt: skip
 
-    def _go_on(self, answered: int, step: Step) -> None:
+    def _go_on(self, answered: int, step: Step, _: object = None) -> None:
         order = StartStep(step=step, cores=(), timeout_s=STEP_S, sentinel=False)
         self._transport.write(self._peer.respond(answered, Done()) + self._peer.request(order)[1])
 

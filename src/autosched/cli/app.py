@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from autosched.cli import output
-from autosched.cli.output import complain
+from autosched.cli.output import INTERRUPTED, complain
 from autosched.errors import AutoschedError
 from autosched.version import __version__
 
@@ -62,7 +62,6 @@ COMMANDS = {
 }
 MEANT = {"token": "key new ROLE NAME", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 """What people type who come from elsewhere."""
-INTERRUPTED = 130
 
 
 class Commands(click.Group):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from autosched import results
 from autosched.cli.keys import pressed
 from autosched.cli.outcome import outcome
-from autosched.cli.output import data, room, say
+from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress import Progress, progress
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobId, Record
@@ -20,12 +20,12 @@ from autosched.text import tables, units
 from autosched.text.tables import Column
 
 T = TypeVar("T")
-INTERRUPTED = 130
 RECONNECT_TRIES = 5
 RECONNECT_PAUSE_S = 1.0
 FAILURES_FROM = 200
 """Among the last so many records the failures are looked for."""
 DETAIL_CHARS = 200
+NO_TASKS = (" its tasks are not known yet: the network is imported first",)
 
 
 def follow(host: str | None, job: JobId, output: Path) -> int:
@@ -101,7 +101,9 @@ class Keys:
         elif self.daemon is None or self.view is None:
             return
         elif key == "w":
-            self._screen.above(tables.task_table(self.view, len(self.view.tasks), room()) if self.view.tasks else NONE)
+            self._screen.above(
+                tables.task_table(self.view, len(self.view.tasks), room()) if self.view.tasks else NO_TASKS
+            )
         elif key in ("e", "f") and (self.asking is None or self.asking.done()):
             ask = self._explain if key == "e" else self._failures
             self.asking = asyncio.get_running_loop().create_task(ask(self.daemon, self.view))
@@ -119,9 +121,6 @@ class Keys:
             asked = GetRecords(job=view.job, after=max(0, view.trials - FAILURES_FROM))
             records = tuple((await daemon.link.call(asked, RecordPage)).records)
         self._screen.above(failures(view, records))
-
-
-NONE = (" its tasks are not known yet: the network is imported first",)
 
 
 def failures(view: JobView, records: Iterable[Record]) -> Iterator[str]:

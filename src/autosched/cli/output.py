@@ -19,6 +19,8 @@ LIST_FORMATS = ("table", "wide", "json", "jsonl", "csv", "id")
 FORMATS = ("table", "json", "id")
 VARIABLE = "AUTOSCHED_OUTPUT"
 WIDTH = 80
+INTERRUPTED = 130
+"""The exit code of a command that its user ended, as of shells."""
 
 Row = Sequence[str]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,9 +6,8 @@ from importlib.util import find_spec
 
 import click
 
+from autosched.cli.output import INTERRUPTED
 from autosched.wire import address
-
-INTERRUPTED = 130
 
 
 @click.command()

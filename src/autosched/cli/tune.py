@@ -11,8 +11,8 @@ import msgspec
 
 from autosched import api, results
 from autosched.api import Option, Settings
-from autosched.cli.follow import INTERRUPTED, follow, interruptible
-from autosched.cli.output import data, document, format_option, say, table
+from autosched.cli.follow import follow, interruptible
+from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.config import DEVICE_POOL
 from autosched.errors import Refused, RequestError

@@ -17,6 +17,8 @@ from autosched.tvm.graph import Prepared, Shapes
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
 _TOLD = "Error converting operator "
+SAID_MAX = 400
+"""Characters of what TVM says: the advice stands behind it."""
 
 
 def unsupported(nodes: Iterable[Any]) -> list[Any]:
@@ -71,7 +73,9 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
             warnings.simplefilter("ignore")
             return tvm.transform.Sequential(list(steps))(module)
     except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
-        raise ModelRejected(f"TVM cannot lower the model: {gist(error)}. Try: autosched model check FILE") from error
+        raise ModelRejected(
+            f"TVM cannot lower the model: {gist(error)[:SAID_MAX]}. Try: autosched model check FILE"
+        ) from error
 
 
 def _from_onnx(model: Any) -> Any:
@@ -98,4 +102,4 @@ def _from_onnx(model: Any) -> Any:
             if dynamic
             else "replace that layer, or cut the model before it"
         )
-        raise ModelRejected(f"TVM cannot import {where}: {gist(error)}; {advice}") from error
+        raise ModelRejected(f"TVM cannot import {where}: {gist(error)[:SAID_MAX]}; {advice}") from error

@@ -50,7 +50,7 @@ from autosched.protocol import (
     Wishes,
 )
 from deadlines import DEADLINE_S
-from fake import Said, fake_commands
+from fake import Said
 from samples import job_view
 
 VIEWS = [replace(job_view(), job=number, name=f"net{number % 2}", tasks=()) for number in (1, 2, 3)]
@@ -106,14 +106,6 @@ class Fake:
 @pytest.fixture
 def fake() -> Fake:
     return Fake()
-
-
-@pytest.fixture
-def command(
-    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Said]]:
-    with fake_commands(tmp_path, fake.answer, monkeypatch, capsys) as say:
-        yield say
 
 
 # Formats --------------------------------------------------------------------------------------------------------------

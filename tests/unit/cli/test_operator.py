@@ -1,21 +1,20 @@
 """drain, undrain and free: what they ask of the daemon, and what they tell."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from msgspec import Struct
 
 from autosched.errors import NotFound
 from autosched.protocol import Done, DrainUnit, FreeUnit, ListDevices, Method, ReturnUnit, UnitList, UnitView
-from fake import Said, fake_commands
+from fake import Said
 
 IDLE = UnitView("host/0", ("host",), (0,), "drained", drained="it is cleaned (uid 1)")
 BUSY = UnitView("cpu0", ("device:cpu",), (1,), "busy", job=3, task=1, stage="profile", held_s=240.0, left_s=60.0)
 
 
 class Asked:
-    """What a command asked, without looking at devices."""
+    """What a command fake, without looking at devices."""
 
     def __init__(self) -> None:
         self.methods: list[Method] = []
@@ -30,45 +29,37 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
+def fake() -> Asked:
     return Asked()
 
 
-@pytest.fixture
-def command(
-    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Said]]:
-    with fake_commands(tmp_path, asked.answer, monkeypatch, capsys) as say:
-        yield say
-
-
-def test_drain_says_what_still_runs(command: Callable[..., Said], asked: Asked) -> None:
+def test_drain_says_what_still_runs(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("drain", "cpu0", "--reason", "the fan is broken")
-    assert (code, asked.methods) == (0, [DrainUnit(unit="cpu0", reason="the fan is broken")])
+    assert (code, fake.methods) == (0, [DrainUnit(unit="cpu0", reason="the fan is broken")])
     assert "cpu0 gets no more steps; job 3 profile runs on it for 1m00s at most" in err
     code, _, err = command("drain", "host/0", "--reason", "dust")
     assert "host/0 gets no more steps. Give it steps again:  autosched undrain host/0" in err
 
 
-def test_drain_wants_a_reason(command: Callable[..., Said], asked: Asked) -> None:
+def test_drain_wants_a_reason(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("drain", "cpu0")
-    assert (code, asked.methods) == (2, [])
+    assert (code, fake.methods) == (2, [])
     assert "--reason" in err
 
 
-def test_undrain(command: Callable[..., Said], asked: Asked) -> None:
+def test_undrain(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("undrain", "cpu0")
-    assert (code, asked.methods, err) == (0, [ReturnUnit(unit="cpu0")], "cpu0 gets steps again.\n")
+    assert (code, fake.methods, err) == (0, [ReturnUnit(unit="cpu0")], "cpu0 gets steps again.\n")
 
 
-def test_free_is_not_done_by_accident(command: Callable[..., Said], asked: Asked) -> None:
+def test_free_is_not_done_by_accident(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("free", "cpu0")
-    assert (code, asked.methods) == (5, [])
+    assert (code, fake.methods) == (5, [])
     assert "cpu0 is held by job 3, profile, for 4m00s" in err
     assert "autosched free cpu0 --force" in err
     assert command("free", "host/0")[::2] == (0, "nothing holds host/0. See:  autosched devices\n")
     code, _, err = command("free", "cpu0", "--force")
-    assert (code, asked.methods) == (0, [FreeUnit(unit="cpu0")])
+    assert (code, fake.methods) == (0, [FreeUnit(unit="cpu0")])
 
 
 def test_a_unit_that_is_not_there_is_said_so(command: Callable[..., Said]) -> None:

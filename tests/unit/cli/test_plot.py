@@ -1,8 +1,7 @@
 """`autosched plot` and `autosched device log` at their edges: nothing, one of it, only failures."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec import Struct
@@ -27,7 +26,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
 )
-from fake import Said, fake_commands
+from fake import Said
 from samples import job_view, records, spans
 
 PAGE = 2
@@ -67,14 +66,6 @@ class Fake:
 @pytest.fixture
 def fake() -> Fake:
     return Fake()
-
-
-@pytest.fixture
-def command(
-    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Said]]:
-    with fake_commands(tmp_path, fake.answer, monkeypatch, capsys) as say:
-        yield say
 
 
 def drawn(said: Said) -> list[str]:

@@ -1,0 +1,24 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from fake import Answer, Said, fake_commands
+
+
+class Fake(Protocol):
+    """What each file's own fixture of this name gives."""
+
+    @property
+    def answer(self) -> Answer:
+        """What the daemon says."""
+
+
+@pytest.fixture
+def command(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Said]]:
+    """Commands against a daemon that says what the file's `fake` says."""
+    with fake_commands(tmp_path, fake.answer, monkeypatch, capsys) as say:
+        yield say
