@@ -18,10 +18,10 @@ def curve(
     shades = EIGHTHS if unicode else LETTERS
     first, best = points[0][1], min(value for _, value in points)
     lowest, highest = best, max(value for _, value in points)
-    cells, start = max(1, width - LABEL_WIDTH), points[0][0]
-    values, at = [], 0
-    for cell in range(cells):
-        until = start + (cell + 1) / cells * max(now - start, 1e-9)
+    cells, start = max(2, width - LABEL_WIDTH), points[0][0]
+    values, at = [first], 0  # so that a fall within the first cell is seen too
+    for cell in range(1, cells):
+        until = start + cell / (cells - 1) * max(now - start, 0.0)
         while at + 1 < len(points) and points[at + 1][0] <= until:
             at += 1
         values.append(points[at][1])

@@ -102,6 +102,12 @@ def test_a_curve_falls_from_the_first_to_the_best(height: int) -> None:
         assert lines[-1].startswith(" 4.00 ms")
 
 
+def test_a_fall_too_quick_for_the_scale_is_seen() -> None:
+    lines = curve([(0.0, 0.010), (0.1, 0.004)], 100.0, 49, 3)
+    assert [line[LABEL_WIDTH:].rstrip() for line in lines] == ["█", "█", "█" + "▁" * 39]
+    assert curve([(5.0, 0.010)], 5.0, 12, 1) == [f"{'10.0 ms':>8} ▁▁▁"]
+
+
 def test_a_curve_without_points_says_so() -> None:
     assert curve([], 1.0, 40, 4) == ["no candidate was measured yet"]
 
