@@ -163,8 +163,8 @@ async def _tvm() -> list[Finding]:
         return [_read(part) for part in answers[-1].get("findings", [])]
     tried = [line.removeprefix(TRYING) for line in ended.err.splitlines() if line.startswith(TRYING)]
     if not tried:
-        return [Finding("broken", str(children.died(ended)), REINSTALL)]
-    return [Finding("broken", f"TVM, {tried[-1]}: its process {children.how(ended)}", REINSTALL)]
+        return [Finding("broken", str(children.died(PROBE, ended)), REINSTALL)]
+    return [Finding("broken", f"TVM, {tried[-1]}: its process {ended.how}", REINSTALL)]
 
 
 def _read(part: dict[str, Any]) -> Finding:

@@ -345,7 +345,7 @@ def test_autosched_console_shows_the_key_to_nobody_but_the_daemon(
         async with everywhere(tmp_path, monkeypatch) as (_, port):
 
             async def typed(*words: str) -> tuple[str, str]:
-                shell = await asyncio.create_subprocess_exec(
+                shell = await asyncio.create_subprocess_exec(  # noqa: TID251 - its pipes are what is tested
                     sys.executable, "-m", "autosched", "console", *words,
                     env=os.environ | {keys.VARIABLE: key.line()}, stdin=PIPE, stdout=PIPE, stderr=PIPE,
                 )  # fmt: skip

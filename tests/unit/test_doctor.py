@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autosched import children, doctor
-from autosched.children import Ended
+from autosched.programs import Ended
 from autosched.tvm import toolchain
 
 
@@ -18,7 +18,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "LOAD_SAMPLE_S", 0.01)
 
     toolchain.linker.cache_clear()
-    probes(monkeypatch, Ended("probe", 0, WELL, ""))
+    probes(monkeypatch, Ended(0, WELL, ""))
 
 
 WELL = '{"ok": true, "findings": [{"state": "ok", "what": "TVM, kernel: compiled, linked, run, right"}]}'
@@ -91,19 +91,19 @@ def test_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_wrong_pair_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes(monkeypatch, Ended("probe", 1, WRONG, ""))
+    probes(monkeypatch, Ended(1, WRONG, ""))
     broken = finding("TVM, packages: 0.1.15", examined())
     assert (broken.state, broken.fix) == ("broken", "pip install X")
 
 
 def test_a_crash_is_blamed_on_the_check_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes(monkeypatch, Ended("probe", -11, "", "trying: import\ntrying: search\n"))
+    probes(monkeypatch, Ended(-11, "", "trying: import\ntrying: search\n"))
     broken = finding("TVM, search: its process was killed by SIGSEGV", examined())
     assert (broken.state, "autosched[tvm]" in broken.fix) == ("broken", True)
 
 
 def test_a_probe_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes(monkeypatch, Ended("probe", 1, "", "ModuleNotFoundError: No module named 'numpy'"))
+    probes(monkeypatch, Ended(1, "", "ModuleNotFoundError: No module named 'numpy'"))
     assert finding("TVM is not installed", examined()).state == "broken"
 
 

@@ -6,10 +6,8 @@ returns. An operator may drain or undrain it meanwhile, which ends all this.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from autosched import programs
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.guard import Guard
@@ -134,26 +133,14 @@ class Quarantine:
             raise Unwell(f"its sentinel was {slow}")
 
 
-async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> bytes:
+async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> str:
     """Run a program to its end; returns what it printed. Raises Unwell when it fails or takes too long."""
-    pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True,
-            env={**os.environ, **environment},
-        )  # fmt: skip
-    except OSError as error:
-        raise Unwell(f"{what} cannot be started: {error}") from None
-    try:
-        async with asyncio.timeout(timeout_s):
-            out, complaints = await process.communicate()
+        ended = await programs.run(words, timeout_s=timeout_s, environment={**os.environ, **environment})
     except TimeoutError:
         raise Unwell(f"{what} took longer than {timeout_s:g} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # and what it left behind
-        await process.wait()
-    if process.returncode:
-        last = complaints.decode(errors="replace").strip().rpartition("\n")[2]
-        raise Unwell(f"{what} ended with exit code {process.returncode}: {last[:SAID_MAX]}")
-    return out
+    except OSError as error:
+        raise Unwell(f"{what} cannot be started: {error}") from None
+    if ended.code:
+        raise Unwell(f"{what} {ended.how}: {ended.last_words[:SAID_MAX]}")
+    return ended.out

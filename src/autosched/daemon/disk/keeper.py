@@ -7,11 +7,11 @@ written since the last snapshot, or when the last backup is old enough.
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autosched import programs
 from autosched.config import BackupConfig
 from autosched.daemon.disk import backups, database, recovery, snapshot
 from autosched.daemon.disk.journal import Journal
@@ -77,29 +77,19 @@ class Keeper:
     async def _make(self, *words: str, hurried: bool) -> bool:
         """Whether it was made."""
         command = (sys.executable, "-m", "autosched.daemon.disk.keeper", words[0], str(self._folder), *words[1:])
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
         try:
-            if not hurried:
-                with contextlib.suppress(OSError):  # it may have ended
-                    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-            async with asyncio.timeout(LIMIT_S):
-                _, said = await process.communicate()
+            ended = await programs.run(command, timeout_s=LIMIT_S, nice=0 if hurried else NICE)
+            why = "" if ended.code == 0 else ended.last_words or f"its process {ended.how}"
         except TimeoutError:
-            said = f"not done after {LIMIT_S:g} s".encode()
-        finally:
-            if process.returncode is None:  # it took too long, or the daemon stops
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode == 0:
+            why = f"not done after {LIMIT_S:g} s"
+        except OSError as error:
+            why = str(error)
+        if not why:
             self._journal.worry = ""
             where = database.backups(self._folder) if words[0] == "backup" else database.snapshots(self._folder)
             self._stream.publish(Kept(words[0], str(where)))
             return True
         self._quiet_until = asyncio.get_running_loop().time() + AGAIN_S
-        why = said.decode(errors="replace").strip().rpartition("\n")[2]
         self._journal.worry = f"no {words[0]} could be made: {why}"
         log.error("%s", self._journal.worry)
         return False
