@@ -24,14 +24,12 @@ from autosched.protocol import (
     Done,
     GetJob,
     GetPolicy,
-    GetRecords,
     Heartbeat,
     Hello,
     Info,
     JobView,
     ListArtifacts,
     ListDevices,
-    ListSpans,
     PolicyView,
     RecordPage,
     Span,
@@ -41,6 +39,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
     Welcome,
+    pages,
 )
 from autosched.version import __version__
 from autosched.wire import blobs, blocking
@@ -147,22 +146,12 @@ class Daemon:
 
     async def records(self, job: JobId) -> list[Record]:
         """All records of a job, in the order in which they were measured."""
-        records: list[Record] = []
-        more = True
-        while more:
-            page = await self.link.call(GetRecords(job=job, after=len(records)), RecordPage)
-            records += page.records
-            more = page.more and bool(page.records)
-        return records
+        return await pages.answered_async(pages.records_of(job), lambda asked: self.link.call(asked, RecordPage))
 
-    async def spans(self) -> list[Span]:
-        """All steps the daemon remembers, of all jobs."""
-        spans: list[Span] = []
-        more = True
-        while more:
-            page = await self.link.call(ListSpans(after=spans[-1].step if spans else 0), SpanList)
-            spans += page.spans
-            more = page.more and bool(page.spans)
+    async def spans(self, near: JobView | float | None = None) -> list[Span]:
+        """Steps of all jobs that the daemon remembers: in the time of a job, in the last so many seconds, or ever."""
+        asking = pages.steps_beside(near) if isinstance(near, JobView) else pages.steps_since(near)
+        spans, _ = await pages.answered_async(asking, lambda asked: self.link.call(asked, SpanList))
         return spans
 
     async def units(self) -> tuple[UnitView, ...]:

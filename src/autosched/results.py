@@ -76,7 +76,8 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
     records = await daemon.records(_source(job))
     health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
-    gathered = report.gather(job, evaluation, records, await daemon.spans(), health)
+    spans = await daemon.spans(job)
+    gathered = report.gather(job, evaluation, records, spans, health)
     wanted = [artifact for artifact in artifacts if artifact.name != EVALUATION]
     folder = output
     try:

@@ -333,6 +333,8 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(alone: Path)
     assert (silent.returncode, silent.stdout) == (3, "")
     assert "no daemon runs here" in silent.stderr
     assert "autosched serve" in silent.stderr
+    unknown = autosched(alone, "attach", "99")
+    assert (unknown.returncode, "starting" in unknown.stderr) == (3, False), "none is started only to say no"
     chosen = ("--policy", "sequential", "--goal", "makespan")
     tuned = autosched(alone, "tune", "net.onnx", "--backend", "mock", "--trials", "8", *chosen)
     assert tuned.returncode == 0, tuned.stderr
@@ -345,6 +347,7 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(alone: Path)
     while dead.returncode == 0:  # the kill is under way
         dead = autosched(alone, "jobs")
     assert dead.returncode == 3
+    assert autosched(alone, "compile", "99").returncode == 3
     again = autosched(alone, "attach", "1")
     assert again.returncode == 0, again.stderr
     assert autosched(alone, "stop").returncode == 0

@@ -110,7 +110,7 @@ async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:
             views = [await daemon.job(job) for job in jobs]
             lines = [f"      {line(view)}" for view in views]
             if show is not None:
-                show("\n".join([*lines, *_recent(await daemon.spans(), views[0].now)]))
+                show("\n".join([*lines, *_recent(await daemon.spans(GANTT_S), views[0].now)]))
             elif time.monotonic() - said_at >= LINE_EVERY_S:
                 said_at = time.monotonic()
                 say("\n".join(lines))

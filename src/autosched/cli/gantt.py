@@ -9,13 +9,11 @@ import click
 from autosched.cli.listings import caller
 from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
-from autosched.protocol import DaemonInfo, IdleList, Info, ListDevices, ListIdle, ListSpans, Span, SpanList, UnitList
+from autosched.protocol import IdleList, ListDevices, ListIdle, SpanList, UnitList
+from autosched.protocol.pages import answered, steps_since
 from autosched.text import units
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 from autosched.text.trace import trace
-from autosched.wire.blocking import Caller
-
-STEPS_AT_ONCE = 2_000
 
 
 @click.command("gantt")
@@ -31,7 +29,7 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         raise RequestError(f"--last: {error}") from None
     with caller(host) as daemon:
         names = [unit.unit for unit in daemon.call(ListDevices(), UnitList).units]
-        spans, now = steps_since(daemon, seconds)
+        spans, now = answered(steps_since(seconds), lambda asked: daemon.call(asked, SpanList))
         start = max(now - seconds, min((span.started_at for span in spans), default=now))
         idle = daemon.call(ListIdle(last_s=max(now - start, 1e-3)), IdleList).idle if spans else {}
     if file is not None:
@@ -50,19 +48,3 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         data(line)
     for line in idle_lines(idle, now - start, names):
         data(line)
-
-
-def steps_since(daemon: Caller, seconds: float) -> tuple[list[Span], float]:
-    """The steps of the last so many seconds, and the daemon's time; asked for from the end."""
-    after = daemon.call(Info(), DaemonInfo).steps_started
-    while True:
-        after = max(0, after - STEPS_AT_ONCE)
-        page = daemon.call(ListSpans(after=after), SpanList)
-        start = page.now - seconds
-        if after == 0 or (page.spans and (page.spans[0].ended_at or page.now) < start):
-            break
-    spans = list(page.spans)
-    while page.more:
-        page = daemon.call(ListSpans(after=spans[-1].step), SpanList)
-        spans += page.spans
-    return [span for span in spans if span.ended_at is None or span.ended_at > start], page.now

@@ -44,8 +44,9 @@ from autosched.protocol import (
     StallList,
     UnitList,
 )
+from autosched.protocol.pages import answered
 from autosched.text import tables, units
-from autosched.text.selectors import MANY, answered, labels, select, select_one
+from autosched.text.selectors import MANY, labels, select, select_one
 from autosched.wire import address
 from autosched.wire.blocking import TIMEOUT_S, Caller
 

@@ -11,8 +11,9 @@ from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.protocol import ListJobs
+from autosched.protocol.pages import answered
 from autosched.text import units
-from autosched.text.selectors import answered, select
+from autosched.text.selectors import select
 
 if TYPE_CHECKING:
     from autosched.sim.plan import Outlook, Plan, PlannedJob

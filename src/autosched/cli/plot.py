@@ -5,15 +5,13 @@ import sys
 
 import click
 
-from autosched.cli.gantt import steps_since
 from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
-from autosched.model import JobId, Record
-from autosched.protocol import GetJob, GetRecords, JobView, RecordPage
+from autosched.protocol import GetJob, JobView, RecordPage, SpanList
+from autosched.protocol.pages import answered, records_of, steps_beside
 from autosched.text import units
 from autosched.text.curve import axis, curve
 from autosched.text.gantt import speaks_unicode
-from autosched.wire.blocking import Caller
 
 HEIGHT = 10
 
@@ -28,8 +26,8 @@ def plot(host: str | None, which: str, style: str) -> None:
 
     with caller(host) as daemon:
         job = daemon.call(GetJob(job=the_job(daemon, which)), JobView)
-        records = _records(daemon, job.job)
-        spans, _ = steps_since(daemon, job.now - job.submitted_at)
+        records = answered(records_of(job.job), lambda asked: daemon.call(asked, RecordPage))
+        spans, _ = answered(steps_beside(job), lambda asked: daemon.call(asked, SpanList))
     points = report.gather(job, None, records, spans).estimates
     if style == "json":
         return document("estimates", points)
@@ -45,12 +43,3 @@ def plot(host: str | None, which: str, style: str) -> None:
         data(line.rstrip())
     data(axis(points[0].at_s, until_s, width))
     return say(f" Where its time goes:  autosched job {job.job}")
-
-
-def _records(daemon: Caller, job: JobId) -> list[Record]:
-    records: list[Record] = []
-    while True:
-        page = daemon.call(GetRecords(job=job, after=len(records)), RecordPage)
-        records += page.records
-        if not page.more or not page.records:
-            return records

@@ -14,18 +14,23 @@ from autosched.api import Option, Settings
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
-from autosched.config import DEVICE_POOL
+from autosched.config import DEVICE_POOL, Config
 from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
+from autosched.protocol.pages import answered_async
 from autosched.remote import Daemon, connected
 from autosched.text import units
-from autosched.text.selectors import answered_async, labels, select_one
+from autosched.text.selectors import labels, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 DEVICE = "cpu"
 """What is measured on when nobody says."""
+TARGETS = (
+    "auto", "x86-64(-v[234])?", "llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx",
+)  # fmt: skip
+"""Targets of a single word; any other CPU is named with -mcpu."""
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 
 
@@ -58,10 +63,22 @@ def labels_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
 
 
 def placed(target: str, device: str, lab: Sequence[UnitView]) -> tuple[str, str]:
-    """Target and device of a job: a target that is a kind of device means that device, and what it is itself."""
+    """Target and device of a job: a target that is a kind of device means that device, and what it is itself.
+
+    Raises RequestError for a single word that is neither that nor surely a target: most likely a device is meant.
+    """
     kinds = {pool.removeprefix(DEVICE_POOL) for unit in lab for pool in unit.pools if pool.startswith(DEVICE_POOL)}
     if target in kinds and device in (target, DEVICE):
         return "auto", target
+    if re.fullmatch(r"[\w.+-]+", target) and not re.fullmatch("|".join(TARGETS), target):
+        import difflib
+
+        near = difflib.get_close_matches(target, kinds, 1)
+        raise RequestError(
+            f"{target!r} is no kind of device here; there are: {', '.join(sorted(kinds)) or 'none'}."
+            f"{f' Did you mean {near[0]}?' if near else ''} A target for TVM is auto, x86-64-v3, JSON, or a kind with"
+            f' its options: -t "llvm -mcpu={target}"'
+        )
     return target, device
 
 
@@ -275,7 +292,7 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
     """Follow a job to its end and fetch its results; those of one that has ended, at once. Keys as in `tune`."""
 
     async def find() -> JobView:
-        async with connected(host, told=say) as daemon:
+        async with connected(host, told=say, start=_may_be_there(which)) as daemon:
             return await _view(daemon, which)
 
     view = asyncio.run(find())
@@ -293,7 +310,7 @@ def compile(host: str | None, which: str, output: Path | None) -> int:
     """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""
 
     async def begin() -> tuple[JobId, Path]:
-        async with connected(host, told=say) as daemon:
+        async with connected(host, told=say, start=_may_be_there(which)) as daemon:
             view = await _view(daemon, which)
             folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
             return (await daemon.submit(_compile_spec(view, folder))).job, folder
@@ -311,6 +328,13 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
             raise RequestError(f"job {view.job} has no trials to compile from. See why:  autosched explain {view.job}")
         source = view.spec.records_from
     return msgspec.structs.replace(view.spec, trials=0, records_from=source, output=str(folder), external=False)
+
+
+def _may_be_there(which: str) -> bool:
+    """Whether it is worth while to start a daemon, should none run, to ask it for this job."""
+    from autosched.daemon.disk.database import has_traces
+
+    return has_traces(Config().state_dir, which)
 
 
 async def _view(daemon: Daemon, which: str) -> JobView:

@@ -39,7 +39,6 @@ from autosched.protocol import (
     Done,
     EndStep,
     GetOrder,
-    GetRecords,
     Goodbye,
     JobOrder,
     Method,
@@ -51,6 +50,7 @@ from autosched.protocol import (
     StartStep,
     Stop,
     TagRecords,
+    pages,
 )
 from autosched.wire import blobs
 
@@ -136,13 +136,7 @@ class Host:
         return path
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
-        records: list[Record] = []
-        more = True
-        while more:
-            page = await self._line.ask(GetRecords(job=job, after=len(records)), RecordPage)
-            records += page.records
-            more = page.more and bool(page.records)
-        return records
+        return await pages.answered_async(pages.records_of(job), lambda asked: self._line.ask(asked, RecordPage))
 
     # What the daemon asks -----------------------------------------------------------------------------------
 

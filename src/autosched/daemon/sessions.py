@@ -209,8 +209,8 @@ class UserSession:
                 return Done()
             case ListIdle(last_s=last_s):
                 return IdleList(self._services.usage.idle(self._runtime.clock(), last_s))
-            case ListSpans(after=after):
-                return await self._spans(after)
+            case ListSpans():
+                return await self._spans(method)
             case ListArtifacts(job=job):
                 return ArtifactList(await self._store.artifacts(self._job(job).id))
             case GetFigures() | ListQueues() | ListStalls() | ListLoopTasks():
@@ -357,9 +357,12 @@ class UserSession:
             lines = [f"The daemon waits for its disk: {stalled}.", *lines]
         return Explanation(job.id, tuple(lines))
 
-    async def _spans(self, after: int) -> SpanList:
+    async def _spans(self, method: ListSpans) -> SpanList:
         running = dict(self._runtime.timeline.running)  # before reading: what ends meanwhile is in one of the two
-        spans, more = await self._store.spans(after)
+        after = first = method.after
+        if method.last_s is not None:
+            first = max(after, await self._store.step_before(self._runtime.clock() - method.last_s))
+        spans, more = await self._store.spans(first)
         by_step = {span.step: span for span in spans}
         last = spans[-1].step if more else None
         for step, span in running.items():

@@ -114,7 +114,7 @@ class ListJobs(Method, frozen=True, omit_defaults=True):
     """Only those that have all of these."""
     state: Annotated[str, Meta(max_length=64)] = ""
     """Only those in this state, or that do this: "running", "waiting", "profile"; "active": those that have not
-    ended."""
+    ended. A word that no job can be or do is refused, with those that there are."""
     before: JobId | None = None
     """Only those with a smaller number: the next page."""
 

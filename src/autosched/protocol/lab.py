@@ -244,11 +244,13 @@ class ListIdle(Method, frozen=True):
     last_s: Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class ListSpans(Method, frozen=True):
+class ListSpans(Method, frozen=True, omit_defaults=True):
     """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
 
     result = SpanList
     after: StepId = 0
+    last_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    """Of those that have ended, about those alone that did so in the last so many seconds: where a reader begins."""
 
 
 class AuditEntry(Struct, frozen=True):

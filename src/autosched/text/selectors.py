@@ -1,11 +1,11 @@
 """Naming jobs: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
 
 A selection asks for lists of jobs while it goes on, so it is a generator: whoever knows a daemon answers it, waiting as
-he does (`answered`, `answered_async`). Its answers are numbers of jobs, the oldest first.
+he does (`protocol.pages.answered`). Its answers are numbers of jobs, the oldest first.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -54,28 +54,6 @@ def labels(words: Iterable[str]) -> dict[str, str]:
             raise RequestError(f"{word[:100]!r} is no label. Write KEY=VALUE of letters, digits and _./-: team=vision")
         found[match[1]] = match[2]
     return found
-
-
-def answered(selection: Selection[T], ask: Callable[[ListJobs], Sequence[JobId]]) -> T:
-    """Let a selection ask, until it knows."""
-    try:
-        question = next(selection)
-        while True:
-            question = selection.send(ask(question))
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
-async def answered_async(selection: Selection[T], ask: Callable[[ListJobs], Awaitable[Sequence[JobId]]]) -> T:
-    """The same for coroutines."""
-    try:
-        question = next(selection)
-        while True:
-            question = selection.send(await ask(question))
-    except StopIteration as end:
-        found: T = end.value
-        return found
 
 
 def _description(word: str) -> ListJobs | None:

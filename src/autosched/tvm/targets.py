@@ -9,6 +9,7 @@ from autosched.errors import RequestError
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
+KINDS = ("llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx")
 _FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
 
 
@@ -52,13 +53,9 @@ def _read(text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise RequestError(f"the target {text!r} cannot be read: {error}. Try: {EXAMPLES}") from error
-    if len(words) == 1 and not _is_kind(words[0]):
+    if len(words) == 1 and words[0] not in KINDS:
         return {"kind": "llvm", "mcpu": words[0]}
     return {"kind": words[0], **_flags(words[1:])}
-
-
-def _is_kind(word: str) -> bool:
-    return word in {"llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx"}
 
 
 def _flags(words: list[str]) -> dict[str, Any]:

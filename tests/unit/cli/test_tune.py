@@ -1,5 +1,16 @@
-from autosched.cli.tune import LAYOUTS, with_layout
+import pytest
+
+from autosched.cli.tune import LAYOUTS, TARGETS, placed, with_layout
+from autosched.errors import RequestError
+from autosched.protocol import UnitView
+from autosched.tvm import targets
 from autosched.tvm.layouts.wanted import Wanted
+
+LAB = (
+    UnitView("host/0", ("host",), (0,), "free"),
+    UnitView("cpu0", ("device:cpu", "host"), (1,), "free"),
+    UnitView("pi4-1", ("device:pi4",), (), "free"),
+)
 
 
 def test_the_layouts_are_those_of_the_backends() -> None:
@@ -10,3 +21,28 @@ def test_a_layout_is_an_option_of_the_backend() -> None:
     assert with_layout({"batch": 4}, "nchwc") == {"batch": 4, "layout": "nchwc"}
     assert with_layout({"batch": 4}, None) == {"batch": 4}
     assert with_layout({"layout": "nhwc"}, "auto") == {"layout": "nhwc"}
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "job"),
+    [
+        ("pi4", "cpu", ("auto", "pi4")),
+        ("auto", "pi4", ("auto", "pi4")),
+        ("x86-64-v3", "cpu", ("x86-64-v3", "cpu")),
+        ("llvm -mcpu=pi5", "cpu", ("llvm -mcpu=pi5", "cpu")),
+        ('{"mcpu":"znver4"}', "cpu", ('{"mcpu":"znver4"}', "cpu")),
+    ],
+)
+def test_a_target_may_be_a_kind_of_device(target: str, device: str, job: tuple[str, str]) -> None:
+    assert placed(target, device, LAB) == job
+
+
+@pytest.mark.parametrize("word", ["pi5", "gpu", "x86-64-v9"])
+def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) -> None:
+    with pytest.raises(RequestError, match=rf'there are: cpu, pi4\..*-t "llvm -mcpu={word}"') as refused:
+        placed(word, "cpu", LAB)
+    assert ("Did you mean pi4?" in str(refused.value)) == (word == "pi5")
+
+
+def test_the_kinds_of_targets_are_those_of_the_backends() -> None:
+    assert set(targets.KINDS) <= set(TARGETS)

@@ -9,8 +9,9 @@ from autosched import protocol as p
 from autosched.daemon.console.words import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
+from autosched.protocol.pages import answered_async
 from autosched.text import tables, units
-from autosched.text.selectors import answered_async, labels, select, select_one
+from autosched.text.selectors import labels, select, select_one
 
 R = TypeVar("R", bound=Struct)
 Ask = Callable[[p.Method], Awaitable[Struct]]

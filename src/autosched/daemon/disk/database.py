@@ -1,10 +1,12 @@
 """Where the database is, all of its tables, and what lies beside it."""
 
+import contextlib
 from pathlib import Path
 
 from autosched.daemon.access import audit
 from autosched.daemon.devices import verdicts
 from autosched.daemon.disk import history, snapshot, store
+from autosched.daemon.disk.journal import UNREADABLE, open_beside
 
 DATABASE = "autosched.db"
 TABLES = (*store.TABLES, *history.TABLES, *audit.TABLES, *verdicts.TABLES)
@@ -18,6 +20,19 @@ def snapshots(state_dir: Path) -> Path:
 def backups(state_dir: Path) -> Path:
     """Where backups are."""
     return state_dir / "backups"
+
+
+def has_traces(state_dir: Path, job: str) -> bool:
+    """Whether a daemon with this state folder might know the job; for who asks while none runs. `job`: as people name
+    it."""
+    path = database(state_dir)
+    if not path.exists() or not job.isdecimal() or (state_dir / "jobs" / job).exists():
+        return path.exists()
+    try:
+        with contextlib.closing(open_beside(path)) as db:  # the client of an external job had its folder elsewhere
+            return db.execute("SELECT 1 FROM records WHERE job = ?", (int(job[:15]),)).fetchone() is not None
+    except UNREADABLE:
+        return True  # a daemon will say what is wrong with it
 
 
 def database(state_dir: Path) -> Path:

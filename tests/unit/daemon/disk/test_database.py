@@ -27,6 +27,19 @@ def filled(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(("job", "there"), [("1", True), ("3", True), ("99", False), ("9" * 40, False), ("last", True)])
+def test_a_glance_tells_which_jobs_may_be_known(tmp_path: Path, job: str, there: bool) -> None:
+    assert not database.has_traces(tmp_path / "none", job)
+    folder = filled(tmp_path / "state")
+    (folder / "jobs/3").mkdir(parents=True)  # failed before it measured anything
+    assert database.has_traces(folder, job) == there
+
+
+def test_a_database_that_cannot_be_read_may_know_any(tmp_path: Path) -> None:
+    database.database(tmp_path).write_bytes(b"no database at all, but long enough to be looked at " * 100)
+    assert database.has_traces(tmp_path, "99")
+
+
 def sql(folder: Path, *statements: str) -> list[tuple[object, ...]]:
     """As somebody with SQLite at hand would."""
     db = sqlite3.connect(database.database(folder), isolation_level=None)

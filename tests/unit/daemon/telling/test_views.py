@@ -8,8 +8,10 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
-from autosched.daemon.telling.views import job_view, reason, unit_views
+from autosched.daemon.telling.views import asked_for, job_view, reason, unit_views
+from autosched.errors import RequestError
 from autosched.model import JobFailure, JobId, JobLoad, JobSpec, Pool, TaskInfo, TaskLoad, Unit
+from autosched.protocol import ListJobs
 
 SPEC = JobSpec(name="net", model="0" * 64, trials=10)
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -35,6 +37,20 @@ def progress() -> JobProgress:
     made = JobProgress()
     made.plan(NETWORK, 10)
     return made
+
+
+@pytest.mark.parametrize("word", ["", "active", "waiting", "held", "paused", "done", "starting", "evaluate", "dance"])
+def test_a_list_takes_each_word_that_a_job_can_be_or_do(word: str) -> None:
+    state = happened(JobSubmitted(1, SPEC), *attached(1, load(7, "host", "dance"))).state
+    assert list(asked_for(state, ListJobs(state=word), "me")) == ([1] if word in ("", "active", "dance") else [])
+
+
+def test_a_list_refuses_what_no_job_can_be_or_do() -> None:
+    state = happened(JobSubmitted(1, SPEC)).state
+    with pytest.raises(RequestError, match=r"does 'profiel'\. Did you mean profile\? There are: active, .*build"):
+        list(asked_for(state, ListJobs(state="profiel"), "me"))
+    with pytest.raises(RequestError, match=r"'dance'.*There are: active"):
+        list(asked_for(state, ListJobs(state="dance"), "me"))
 
 
 BUILD, PROFILE, IMPORT = load(1, "host", "build"), load(1, "device:cpu", "profile"), load(0, "host", "import")
