@@ -15,8 +15,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,7 +91,7 @@ class ProbedSession(TvmSession):
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
-        return ProbedTuner(self, task, seed)
+        return ProbedTuner(self.probe, task, self.kernels, self.experience, partial(self.search, task, seed))
 
     def probe(self, lease: Lease) -> None:
         """Measure the next one of the set, on the cores of a profile step."""
@@ -101,12 +102,15 @@ class ProbedSession(TvmSession):
 class ProbedTuner(TvmTuner):
     """After each candidate of its own, one of the fixed set."""
 
+    def __init__(self, probe: Callable[[Lease], None], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._probe = probe
+
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each, and beside it one of the fixed set."""
-        assert isinstance(self._session, ProbedSession)
         for measured in super().profile(built, lease):
             yield measured
-            self._session.probe(lease)
+            self._probe(lease)
 
 
 # In the worker that measures ------------------------------------------------------------------------------------------
@@ -188,9 +192,9 @@ def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count
         good = []
         for one in built:
             if one.artifact is not None:
-                latency_s = min(session.profile(task, one.artifact, None, device))
+                latency_s = min(session.kernels.profile(task, one.artifact, None, device))
                 good.append((latency_s, str(one.artifact)))
-        task_files = str(session._task_file(task)), str(session._reference_file(task))  # no other way to name them
+        task_files = session.kernels.task_file(task), str(session.kernels.reference_file(task))
         quick = [artifact for latency_s, artifact in sorted(good) if latency_s <= SLOW_S]
         fixed += [Fixed(*task_files, artifact, task.name) for artifact in quick[: count // 2]]
     session.kill()

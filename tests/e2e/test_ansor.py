@@ -177,7 +177,7 @@ def test_nothing_is_selected_twice_even_after_a_restart(session: TvmSession, tas
                 for i, m in enumerate(measured)
             ]
     assert len(seen) == len(set(seen)) == 16
-    assert len(list(session.artifacts.iterdir())) <= 2 * KEPT
+    assert len(list(session.kernels.artifacts.iterdir())) <= 2 * KEPT
 
 
 def test_the_best_and_the_default_are_measured_side_by_side(session: TvmSession, task: TaskInfo) -> None:
@@ -189,12 +189,12 @@ def test_the_best_and_the_default_are_measured_side_by_side(session: TvmSession,
     entrants = [valid[0].candidate, valid[1].candidate, default]
     built = tuner.build(entrants, lane("build"))
     assert [b.build_s for b in built[:2]] == [0.0, 0.0], "kernels of the best are kept"
-    before = set(session.artifacts.iterdir())
+    before = set(session.kernels.artifacts.iterdir())
     compared = list(tuner.compare(built, device("profile")))
     assert [m.candidate for m in compared] == entrants
     assert all(m.failure is None for m in compared)
     assert {len(m.latency_s) for m in compared} == {2 * session.options.repeat}
-    assert {b.artifact for b in built} <= before - set(session.artifacts.iterdir())
+    assert {b.artifact for b in built} <= before - set(session.kernels.artifacts.iterdir())
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="makes a kernel with a C compiler")
@@ -252,7 +252,7 @@ def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
     measuring = iter(tuner.profile([Built(b"bad", library), *good], device("profile")))
     with monkeypatch.context() as patch:
         if failure is Failure.RUN_TIMEOUT:
-            patch.setattr(session, "options", msgspec.structs.replace(session.options, run_timeout_s=1.0))
+            patch.setattr(session.kernels, "options", msgspec.structs.replace(session.options, run_timeout_s=1.0))
         bad = next(measuring)
     (fine,) = measuring
     assert bad.failure is failure
@@ -272,8 +272,8 @@ def test_candidates_that_cannot_be_built_are_records(session: TvmSession, task: 
 def test_a_build_that_takes_too_long_is_a_record(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
     impatient = start(saved(conv_net(), tmp_path), tmp_path, options={**QUICK, "build_timeout_s": 1e-6})
     impatient.import_network(lane("import"))
-    session.reference(task, lane("build"))
-    shutil.copyfile(session._reference_file(task), impatient._reference_file(task))
+    session.kernels.reference(task, lane("build"))
+    shutil.copyfile(session.kernels.reference_file(task), impatient.kernels.reference_file(task))
     tuner = impatient.tuner(task, 0)
     built = tuner.build(tuner.select(1, lane("select")), lane("build"))
     impatient.kill()
@@ -383,7 +383,7 @@ def test_check_and_probe_and_module_print_one_json_object(tmp_path: Path) -> Non
     assert (answer["ok"], answer["opset"], answer["nodes_before"]) == (True, 13, 9)
     assert commands(["autosched.tvm.check", str(net)])["code"] == "model_rejected"
     assert commands(["autosched.tvm.check", str(net), "--shape", "x"])["code"] == "request"
-    assert commands(["autosched.tvm.module", "run", str(tmp_path / "none.so")])["code"] == "not_found"
+    assert commands(["autosched.tvm.module_command", "run", str(tmp_path / "none.so")])["code"] == "not_found"
     findings = commands(["autosched.tvm.probe"])["findings"]
     assert isinstance(findings, list)
     assert {finding["state"] for finding in findings} == {"ok"}

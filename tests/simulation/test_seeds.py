@@ -87,7 +87,7 @@ def test_every_kind_of_fault_happens() -> None:
         world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         outcomes.update(span.outcome for span in world.spans.values())
-        outcomes.update(state.value for state in world.ended.values())
+        outcomes.update(state.value for _, state in world.ended.values())
         happened.update(type(entry.event).__name__ for entry in world.history)
         happened.update(type(action).__name__ for entry in world.history for action in entry.actions)
         happened.update(

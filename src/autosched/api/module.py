@@ -26,7 +26,7 @@ from autosched.wire import address, blobs
 if TYPE_CHECKING:
     import numpy as np
 
-MODULE_CHILD = "autosched.tvm.module"
+MODULE_CHILD = "autosched.tvm.module_command"
 MEASURE_EXTRA_S = 60.0
 """To start the process, load the module and finish the inference under way."""
 

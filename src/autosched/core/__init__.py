@@ -23,7 +23,7 @@ The life of a task's step::
 Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known), policy.py (who goes
 next), ranking.py (the queues in that order), leases.py (which units a step gets), scheduler.py (the machine),
 explain.py (why does it wait). For the policy that looks ahead: predictive.py, on estimates.py (how long stages take),
-outlook.py (what is left to do), rules.py (orders to choose from) and lookahead.py (what would happen).
+outlook.py and totals.py (what is left to do), rules.py (orders to choose from), lookahead.py (what would happen).
 
 The shell's promises (kept by daemon/runtime.py and sim/world.py)
 ------------------------------------------------------------------

@@ -12,6 +12,7 @@ from operator import truediv
 from autosched.core import outlook
 from autosched.core.rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
 from autosched.core.state import Job, State, Task
+from autosched.core.totals import Pools
 from autosched.model import JobId, PoolName
 
 OPERATIONS_MAX = 4_000
@@ -123,7 +124,7 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
     return Chain(number, operations, task.ready_at, running_until)
 
 
-def _operation(state: State, job: Job, stage: str, pools: outlook.Pools, numbers: dict[PoolName, int]) -> Operation:
+def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
     (own_s, _), (home_s, _) = state.estimates.of_stages(job.id, (stage, outlook.HOME), typical=state.typical)
     return (numbers[pools[0]], own_s if own_s is not None else home_s or outlook.UNKNOWN_S, rank(stage))
 

@@ -107,8 +107,7 @@ def plan(state: State) -> Search | None:
 def foreseen_key(state: State, task: Task) -> Key:
     """Fairness and promises first, then the rule that holds now. O(1)."""
     job = state.jobs[task.job]
-    wrong = state.estimates.are_wrong()
-    rule = rules.BUILD_FIRST if wrong else rules.named(state.rule or AIMS[state.goal].rule)
+    rule = rules.BUILD_FIRST if state.estimates.are_wrong() else rules.named(state.rule or AIMS[state.goal].rule)
     ahead = job.outlook
     home, home_s = outlook.home(job), 0.0
     for pool in home:

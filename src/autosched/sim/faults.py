@@ -84,7 +84,7 @@ def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool =
         if tried.failed is not None:
             break
         tried.events += len(world.history)
-        tried.states.update(state.value for state in world.ended.values())
+        tried.states.update(state.value for _, state in world.ended.values())
     tried.digest = digest.digest()
     return tried
 

@@ -1,15 +1,12 @@
 """What a simulation came to, in seconds of virtual time."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from autosched.model import JobId, JobState, UnitName
 from autosched.protocol import Span
 from autosched.text.gantt import busy_s
-
-if TYPE_CHECKING:
-    from autosched.sim.world import World
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -27,21 +24,27 @@ class Report(Struct, frozen=True, kw_only=True):
     events: int
 
     @classmethod
-    def of(cls, world: "World") -> "Report":
-        """Of a world in which everything has happened."""
-        makespan_s = max(world.ended_at.values(), default=0.0)
-        spans = tuple(world.spans.values())
-        on_unit: dict[UnitName, list[Span]] = {u.name: [] for pool in world.scenario.pools for u in pool.units}
+    def of(
+        cls,
+        units: Iterable[UnitName],
+        spans: tuple[Span, ...],
+        arrived_at: Mapping[JobId, float],
+        ended: Mapping[JobId, tuple[float, JobState]],
+        events: int,
+    ) -> "Report":
+        """Sum up a world in which everything has happened: `ended` has when and how."""
+        makespan_s = max((at for at, _ in ended.values()), default=0.0)
+        on_unit: dict[UnitName, list[Span]] = {unit: [] for unit in units}
         for span in spans:
             for unit in span.units:
                 on_unit[unit].append(span)
         return cls(
             makespan_s=makespan_s,
-            completion_s={job: at - world.arrived_at[job] for job, at in world.ended_at.items()},
-            states=dict(world.ended),
+            completion_s={job: at - arrived_at[job] for job, (at, _) in ended.items()},
+            states={job: state for job, (_, state) in ended.items()},
             busy={unit: busy_s(mine, unit, 0.0, makespan_s) / (makespan_s or 1.0) for unit, mine in on_unit.items()},
             spans=spans,
-            events=len(world.history),
+            events=events,
         )
 
     @property

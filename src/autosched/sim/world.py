@@ -101,8 +101,7 @@ class World:
         self.scheduler = Scheduler(policy, goal, policies={**choice, policy.name: policy})
         self.history: list[Entry] = []
         self.spans: dict[StepId, Span] = {}
-        self.ended: dict[JobId, JobState] = {}
-        self.ended_at: dict[JobId, float] = {}
+        self.ended: dict[JobId, tuple[float, JobState]] = {}
         self.arrived_at: dict[JobId, float] = {}
         self.now = 0.0
         self._watch = watch
@@ -148,7 +147,8 @@ class World:
             for advice in self.scheduler.advice() if not more else ():
                 if advice is not None:
                     self._handle(advice)
-        return Report.of(self)
+        units = (unit.name for pool in self.scenario.pools for unit in pool.units)
+        return Report.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
 
     def _foresee(self, job: JobId, task: TaskIndex) -> Sequence[tuple[str, tuple[PoolName, ...], float]]:
         """What the task has still to do, as far as the estimates go."""
@@ -311,7 +311,7 @@ class World:
                 self._later(0.0, 0, partial(self._is_chosen, instead, self._goal, "the world"))
             case EndJob(job=job, state=state):
                 assert job not in self.ended, f"job {job} ended twice"
-                self.ended[job], self.ended_at[job] = state, self.now
+                self.ended[job] = self.now, state
 
     def _start_client(self, job: JobId) -> None:
         process = self._processes[job]

@@ -18,21 +18,16 @@ from autosched.model import JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.experience import Experience
 from autosched.tvm.failures import gist
+from autosched.tvm.kernels import Kernels
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
-from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
+from autosched.tvm.workers import Died, Raised, TimedOut, WorkerError, Workers, prepare
 
-REFERENCE_TIMEOUT_S = 120.0
-"""Running an operator without a schedule may take as long."""
-LOADED_RATIO = 6.0
-"""A build may take so much longer than its processor time where other load shares the core."""
 TAKEN = ("evaluation.json", "report.json")
 """Files that lie beside the network's own in the user's folder."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
-FINAL_REPEAT = 2
-"""So many times the usual samples when the best are compared: their median decides."""
 
 
 class TvmSession:
@@ -55,14 +50,15 @@ class TvmSession:
         prepare()
         self.target = targets.resolve(job.target, max(1, device_cores))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
-        self.artifacts = workdir / "artifacts"
+        artifacts = workdir / "artifacts"
         self._tasks_dir = workdir / "tasks"
         self._builds = workdir / "builds"
-        for folder in (self.artifacts, self._tasks_dir, self._builds):
+        for folder in (artifacts, self._tasks_dir, self._builds):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
             folder.mkdir(parents=True)
         self.experience = Experience()
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
+        self.kernels = Kernels(self._workers, self._tasks_dir, artifacts, self.target, self.options)
         self._method_lock = threading.Lock()
         self._make_method = method
         self._method: Method | None = None
@@ -124,13 +120,11 @@ class TvmSession:
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
-        return TvmTuner(self, task, seed)
+        return TvmTuner(task, self.kernels, self.experience, partial(self.search, task, seed))
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the workers of this lease, or all."""
         self._workers.kill(None if lease is None or not lease.cores else lease.cores)
-
-    # What tuners need ---------------------------------------------------------------------------------------
 
     def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
         """A fresh search for a task."""
@@ -141,7 +135,7 @@ class TvmSession:
         with self._method_lock:
             if self._method is None:
                 self._method = self._make_method(threads)
-        workload = building.load_task(self._task_file(task))
+        workload = building.load_task(self.kernels.task_file(task))
         target = building.load_target(self.target)
         task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
         try:
@@ -149,62 +143,6 @@ class TvmSession:
             return self._method.search(Site(task, workload, target, task_seed, threads, elsewhere))
         except Unsupported as error:
             raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
-
-    def reference(self, task: TaskInfo, lease: Lease) -> None:
-        """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
-        path = self._reference_file(task)
-        if not path.exists():
-            part = path.with_suffix(f".{threading.get_ident()}.part")  # a linker that is killed leaves a broken file
-            try:
-                self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
-            except WorkerError as error:
-                if isinstance(error, Killed):
-                    raise
-                raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
-            part.rename(path)
-
-    def untuned(self, task: TaskInfo, artifact: Path) -> None:
-        """Leave the kernel that is built without a schedule at `artifact`."""
-        shutil.copyfile(self._reference_file(task), artifact)
-
-    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
-        """Leave a shared library at `artifact`. Raises a WorkerError."""
-        self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
-
-    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
-        arguments = (self._task_file(task), self.target, candidate, str(artifact))
-        wall_s = LOADED_RATIO * timeout_s
-        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=wall_s, processor_s=timeout_s)
-
-    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
-        """Latencies of one call, in seconds. Raises a WorkerError."""
-        plan = orders.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
-        latency_s = self._measure(task, orders.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
-        return tuple(latency_s)
-
-    def compare(
-        self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
-    ) -> list[tuple[float, ...] | str]:
-        """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
-        plan = orders.Plan(FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
-        names = [str(artifact) for artifact in artifacts]
-        timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
-        found: list[tuple[float, ...] | str] = self._measure(task, orders.COMPARE, names, plan, lease, timeout_s)
-        return found
-
-    def _measure(
-        self, task: TaskInfo, function: str, what: str | list[str], plan: orders.Plan, lease: Lease, timeout_s: float
-    ) -> Any:
-        arguments = (self._task_file(task), str(self._reference_file(task)))
-        call = self._workers.call
-        try:
-            call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
-        except TimedOut as error:
-            raise StepFailed(
-                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
-                " checked against it. Tune the model with a smaller batch or input"
-            ) from error
-        return call("profile", lease.cores, function, *arguments, what, plan, timeout_s=timeout_s)
 
     # Files --------------------------------------------------------------------------------------------------
 
@@ -216,12 +154,6 @@ class TvmSession:
     def _stem(self) -> str:
         stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
         return f"{stem}_" if f"{stem}.json" in TAKEN else stem
-
-    def _task_file(self, task: TaskInfo) -> str:
-        return str(self._tasks_dir / f"{task.task}.json")
-
-    def _reference_file(self, task: TaskInfo) -> Path:
-        return self._tasks_dir / f"{task.task}.so"
 
     def _choices(self, records: Sequence[Record]) -> list[Any]:
         by_task: defaultdict[int, list[Record]] = defaultdict(list)

@@ -3,19 +3,17 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autosched.backend import Built, Lease, Measured
 from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.tvm import failures, orders
+from autosched.tvm.experience import Experience
+from autosched.tvm.kernels import Kernels
+from autosched.tvm.searching import Search
 from autosched.tvm.workers import Killed, WorkerError
-
-if TYPE_CHECKING:
-    from autosched.tvm.searching import Search
-    from autosched.tvm.session import TvmSession
 
 KEPT = 3
 """Kernels of the best candidates are kept, so that the finals need not build them again."""
@@ -27,10 +25,14 @@ class TvmTuner:
     _numbers = itertools.count()
     """Of artifacts, for all tuners: whoever overwrote a library that another one has loaded would crash its worker."""
 
-    def __init__(self, session: "TvmSession", task: TaskInfo, seed: int) -> None:
-        self._session = session
+    def __init__(
+        self, task: TaskInfo, kernels: Kernels, experience: Experience, begin: Callable[[Lease], Search]
+    ) -> None:
+        """`begin` makes the search, on the cores of a lease."""
         self._task = task
-        self._seed = seed
+        self._kernels = kernels
+        self._experience = experience
+        self._begin = begin
         self._past: list[Record] = []
         self._search: Search | None = None
         self._lock = threading.Lock()
@@ -42,7 +44,7 @@ class TvmTuner:
     def restore(self, records: Sequence[Record]) -> None:
         """Remember what was measured; replayed when the search starts."""
         self._past.extend(records)
-        self._session.experience.tell(self._task.task, ((record.candidate, record.latency_s) for record in records))
+        self._experience.tell(self._task.task, ((record.candidate, record.latency_s) for record in records))
         self._note_best(record.best_s for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
@@ -52,7 +54,7 @@ class TvmTuner:
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate in the warm worker of the lane."""
-        self._session.reference(self._task, lease)
+        self._kernels.reference(self._task, lease)
         built: list[Built] = []
         try:
             built.extend(self._build_one(candidate, lease) for candidate in candidates)
@@ -84,7 +86,7 @@ class TvmTuner:
         whole = [(one.candidate, one.artifact) for one in built if one.artifact is not None]
         started = time.monotonic()
         try:
-            answers = self._session.compare(self._task, [artifact for _, artifact in whole], self._best_s, lease)
+            answers = self._kernels.compare(self._task, [artifact for _, artifact in whole], self._best_s, lease)
         except Killed:
             raise
         except WorkerError as error:
@@ -109,13 +111,13 @@ class TvmTuner:
         with self._lock:
             found = [(one.candidate, one.latency_s) for one in measured]
             self._started(lease).update(found)
-            self._session.experience.tell(self._task.task, found)
+            self._experience.tell(self._task.task, found)
 
     # How ----------------------------------------------------------------------------------------------------
 
-    def _started(self, lease: Lease) -> "Search":
+    def _started(self, lease: Lease) -> Search:
         if self._search is None:
-            self._search = self._session.search(self._task, self._seed, lease)
+            self._search = self._begin(lease)
             if past := [(record.candidate, record.latency_s) for record in self._past]:
                 self._search.update(past)
             self._past.clear()
@@ -147,18 +149,18 @@ class TvmTuner:
     def _build_one(self, candidate: bytes, lease: Lease) -> Built:
         if candidate in self._kept and self._kept[candidate][1].exists():
             return Built(candidate, self._kept[candidate][1])
-        artifact = self._session.artifacts / f"{self._task.task}-{next(self._numbers)}.so"
+        artifact = self._kernels.artifacts / f"{self._task.task}-{next(self._numbers)}.so"
         started = time.monotonic()
         failure, detail = None, ""
         try:
             if candidate == orders.UNTUNED:
-                self._session.untuned(self._task, artifact)
+                self._kernels.untuned(self._task, artifact)
             else:
-                self._session.build(self._task, candidate, artifact, lease)
+                self._kernels.build(self._task, candidate, artifact, lease)
         except WorkerError as error:
             for left in (artifact, artifact.with_name(f"{artifact.name}.o")):
                 left.unlink(missing_ok=True)
-            failure, detail = failures.of_build(error, self._session.options.build_timeout_s)
+            failure, detail = failures.of_build(error, self._kernels.options.build_timeout_s)
         spent_s = time.monotonic() - started
         return Built(candidate, None if failure else artifact, failure, detail, spent_s)
 
@@ -169,7 +171,7 @@ class TvmTuner:
         latency_s: tuple[float, ...] = ()
         failure, detail = None, ""
         try:
-            latency_s = self._session.profile(self._task, built.artifact, self._best_s, lease)
+            latency_s = self._kernels.profile(self._task, built.artifact, self._best_s, lease)
         except WorkerError as error:
-            failure, detail = failures.of_run(error, self._session.options.run_timeout_s)
+            failure, detail = failures.of_run(error, self._kernels.options.run_timeout_s)
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)

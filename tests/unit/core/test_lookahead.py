@@ -55,7 +55,8 @@ def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
     ends = [span.ended_at for span in report.spans]
     if len(set(ends)) < len(ends):
         return None
-    return played[-1], Forecast(max(world.ended_at.values()), sum(world.ended_at.values()))
+    ended_at = [at for at, _ in world.ended.values()]
+    return played[-1], Forecast(max(ended_at), sum(ended_at))
 
 
 FIXED = [

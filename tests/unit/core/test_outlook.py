@@ -9,6 +9,7 @@ from autosched.core.events import ClientAttached, JobSubmitted, StepEnded
 from autosched.core.policy import PREDICTIVE
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job
+from autosched.core.totals import STALE_MIN, Outlook
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import random_scenario
@@ -70,7 +71,7 @@ def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_othe
 def test_a_job_that_has_ended_has_nothing_to_do() -> None:
     story, job = story_of([wants(1)], rounds_left=3)
     story.cancel(1)
-    assert job.outlook == outlook.Outlook()
+    assert job.outlook == Outlook()
     assert story.state.totals.pools == pytest.approx({"host": 0.0, "device:cpu": 0.0})
     assert story.state.totals.bottleneck_s() == pytest.approx(0.0)
 
@@ -102,7 +103,7 @@ def check_totals(scheduler: Scheduler) -> None:
     assert state.totals.pools == pytest.approx(sums, abs=1e-6)
     per_unit = [s / len(state.queues[pool].pool.units) for pool, s in state.totals.pools.items()]
     assert state.totals.bottleneck_s() == max(per_unit, default=0.0), "to the last bit: decisions rest on it"
-    assert len(state.totals.busy) <= 2 * len(state.queues) + outlook.STALE_MIN
+    assert len(state.totals.busy) <= 2 * len(state.queues) + STALE_MIN
 
 
 @pytest.mark.parametrize("goal", Goal)

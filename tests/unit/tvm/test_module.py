@@ -1,11 +1,10 @@
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 
 from autosched.errors import NotFound, RequestError
-from autosched.tvm.module import Module, SideFile, Tensor, _saved, fit, random_inputs, read_inputs
+from autosched.tvm.module import Module, Tensor, fit, random_inputs
 
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
 X = np.zeros((1, 4), "float32")
@@ -39,17 +38,6 @@ def test_made_up_inputs_are_the_same_for_a_seed_and_in_range() -> None:
     assert 0 <= made["ids"].min() <= made["ids"].max() < 10
 
 
-def test_inputs_from_files(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    (tmp_path / "bad.npy").write_bytes(b"none")
-    file = str(tmp_path / "x.npy")
-    assert read_inputs([file], WANTED[:1], 0).keys() == {"x"}
-    with pytest.raises(RequestError, match="say which input"):
-        read_inputs([file], WANTED, 0)
-    with pytest.raises(RequestError, match="not a readable"):
-        read_inputs([f"x={tmp_path / 'bad.npy'}"], WANTED, 0)
-
-
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no compiled module"):
         Module(tmp_path / "net.so")
@@ -59,14 +47,3 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text("{}")
     with pytest.raises(RequestError, match="does not describe a compiled module"):
         Module(tmp_path / "net.json")
-
-
-def test_outputs_of_similar_names_get_files_of_their_own(tmp_path: Path) -> None:
-    class Loaded:
-        info = SideFile(
-            format=1, name="net", build="tuned", inputs=(), target={}, versions={},
-            outputs=(Tensor("a:0", (1,), "float32"), Tensor("a/0", (1,), "float32")),
-        )  # fmt: skip
-
-    said = _saved(cast(Module, Loaded()), [np.zeros(1), np.ones(1)], tmp_path)
-    assert [float(np.load(one["file"])[0]) for one in said] == [0.0, 1.0]

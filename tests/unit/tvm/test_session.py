@@ -2,7 +2,7 @@
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,10 @@ from autosched.errors import StepFailed  # noqa: E402
 from autosched.model import JobSpec  # noqa: E402
 from autosched.tvm import tasks  # noqa: E402
 from autosched.tvm.experience import Experience  # noqa: E402
+from autosched.tvm.kernels import Kernels  # noqa: E402
+from autosched.tvm.options import Options  # noqa: E402
 from autosched.tvm.session import TvmSession  # noqa: E402
+from autosched.tvm.workers import Workers  # noqa: E402
 from small import matmul  # noqa: E402
 from unit.tvm.methods import FakeMethod, FakeSearch  # noqa: E402
 
@@ -25,9 +28,17 @@ def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) 
     """The job's other tasks go on; see the course of a job for where it ends when there are none."""
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
-    session._tasks_dir, session.target, session._job = tmp_path, '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
+    session.target, session._job = '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
+    session.kernels = Kernels(cast(Workers, None), tmp_path, tmp_path, session.target, Options())
     session._method_lock, session._method, session.experience = threading.Lock(), None, Experience()
     session._make_method = lambda threads: FakeMethod(FakeSearch("a"), ["conv", "softmax"])
     tasks.save(site.workload, tmp_path / "1.json")
     with pytest.raises(StepFailed, match="backend autotvm cannot tune matmul: no template for matmul"):
         session.search(site.info, 1, LEASE)
+
+
+@pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
+def test_the_networks_side_file_has_a_name_of_its_own(name: str, stem: str) -> None:
+    session: Any = TvmSession.__new__(TvmSession)
+    session._job = JobSpec(name=name, model="0" * 64)
+    assert session._stem == stem

@@ -1,17 +1,17 @@
-"""What a round of the ansor backend leaves on disk when it breaks off. Needs no TVM: the session is made up."""
+"""What a round of the ansor backend leaves on disk when it breaks off. Needs no TVM: the kernels are made up."""
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from autosched.backend import Built, Lease
 from autosched.errors import StepFailed
-from autosched.model import Failure, JobSpec, Record, TaskInfo
-from autosched.tvm import orders
+from autosched.model import Failure, Record, TaskInfo
 from autosched.tvm.experience import Experience
-from autosched.tvm.session import TvmSession
+from autosched.tvm.kernels import Kernels
+from autosched.tvm.searching import Search
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Killed, Raised, TimedOut
 
@@ -19,14 +19,13 @@ LEASE = Lease("any", ("host/0",), (0,), 60.0)
 TASK = TaskInfo(task=1, name="op", workload="0")
 
 
-class FakeSession:
+class FakeKernels:
     """Builds by writing a file; what candidates hold, it raises."""
 
     def __init__(self, folder: Path) -> None:
         self.artifacts = folder
         self.options = SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0)
         self.errors: dict[bytes, Exception] = {}
-        self.experience = Experience()
 
     def reference(self, task: TaskInfo, lease: Lease) -> None:
         pass
@@ -41,10 +40,17 @@ class FakeSession:
         raise Killed("killed")
 
 
+def tuner_of(kernels: FakeKernels, experience: Experience | None = None) -> TvmTuner:
+    def begin(lease: Lease) -> Search:
+        raise AssertionError("these tests search for nothing")
+
+    return TvmTuner(TASK, cast(Kernels, kernels), experience or Experience(), begin)
+
+
 def made(folder: Path, **errors: Exception) -> TvmTuner:
-    session = FakeSession(folder)
-    session.errors = {name.encode(): error for name, error in errors.items()}
-    return TvmTuner(cast(Any, session), TASK, 0)
+    kernels = FakeKernels(folder)
+    kernels.errors = {name.encode(): error for name, error in errors.items()}
+    return tuner_of(kernels)
 
 
 def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
@@ -73,14 +79,14 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
     """The candidate that was the slowest comes first and is the fastest now, as noise or a disturbance may have it."""
     latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
 
-    class Measures(FakeSession):
+    class Measures(FakeKernels):
         def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
             artifact.write_bytes(candidate)
 
         def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
             return (latency_s[artifact.read_bytes()],)
 
-    tuner = TvmTuner(cast(Any, Measures(tmp_path)), TASK, 0)
+    tuner = tuner_of(Measures(tmp_path))
     for changing_s in (4.0, 0.5):
         latency_s[b"d"] = changing_s
         measured = list(tuner.profile(tuner.build(list(latency_s), LEASE), LEASE))
@@ -90,56 +96,13 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
 
 
 def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search_begins(tmp_path: Path) -> None:
-    session = FakeSession(tmp_path)
+    experience = Experience()
     records = [
         Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
         Record(task=1, trial=1, candidate=b"b"),
     ]
-    TvmTuner(cast(Any, session), TASK, 0).restore(records)
-    assert session.experience.elsewhere(2) == [{b"a": 2.0}]
-    assert session.experience.elsewhere(1) == []
-    session.experience.tell(1, [(b"a", (4.0,))])
-    assert session.experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"
-
-
-class FakeWorkers:
-    """Writes half of what it is to build, or takes too long to run it."""
-
-    def __init__(self, error: Exception | None) -> None:
-        self._error = error
-
-    def call(self, role: str, cores: object, function: str, *arguments: Any, **_: object) -> None:
-        if function == orders.BUILD:
-            Path(arguments[3]).touch()
-        if self._error is not None:
-            raise self._error
-
-
-def session_of(folder: Path, error: Exception | None, name: str = "net") -> TvmSession:
-    session = TvmSession.__new__(TvmSession)
-    session._tasks_dir = session._workdir = folder
-    session._job = JobSpec(name=name, model="0" * 64)
-    session._workers = cast(Any, FakeWorkers(error))
-    session.target = "{}"
-    session.options = cast(Any, SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0, repeat=3, min_repeat_ms=1.0))
-    return session
-
-
-def test_half_a_reference_is_none(tmp_path: Path) -> None:
-    session = session_of(tmp_path, Killed("killed"))
-    with pytest.raises(Killed):
-        session.reference(TASK, LEASE)
-    assert not session._reference_file(TASK).exists()
-    session._workers = cast(Any, FakeWorkers(None))
-    session.reference(TASK, LEASE)
-    assert [path.name for path in tmp_path.iterdir()] == ["1.so"]
-
-
-def test_a_reference_that_is_too_slow_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StepFailed, match="op runs longer than 120 s without a schedule"):
-        session_of(tmp_path, TimedOut("late")).profile(TASK, tmp_path / "a.so", None, LEASE)
-
-
-@pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
-def test_the_networks_side_file_has_a_name_of_its_own(name: str, stem: str, tmp_path: Path) -> None:
-    assert session_of(tmp_path, None, name)._stem == stem
+    tuner_of(FakeKernels(tmp_path), experience).restore(records)
+    assert experience.elsewhere(2) == [{b"a": 2.0}]
+    assert experience.elsewhere(1) == []
+    experience.tell(1, [(b"a", (4.0,))])
+    assert experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"

@@ -1,0 +1,98 @@
+"""The kernels of one job's tasks: built, measured and compared in its warm workers."""
+
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autosched.backend import Lease
+from autosched.errors import StepFailed
+from autosched.model import TaskInfo
+from autosched.tvm import orders
+from autosched.tvm.failures import gist
+from autosched.tvm.options import Options
+from autosched.tvm.workers import Killed, TimedOut, WorkerError, Workers
+
+REFERENCE_TIMEOUT_S = 120.0
+"""Running an operator without a schedule may take as long."""
+LOADED_RATIO = 6.0
+"""A build may take so much longer than its processor time where other load shares the core."""
+FINAL_REPEAT = 2
+"""So many times the usual samples when the best are compared: their median decides."""
+
+
+class Kernels:
+    """What tuners ask for; used from several threads."""
+
+    def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
+        """`tasks` is the folder in which the import leaves N.json for task N."""
+        self.artifacts = artifacts
+        self.options = options
+        self._workers = workers
+        self._tasks = tasks
+        self._target = target
+
+    def task_file(self, task: TaskInfo) -> str:
+        """Where the import left the task."""
+        return str(self._tasks / f"{task.task}.json")
+
+    def reference_file(self, task: TaskInfo) -> Path:
+        """Where `reference` leaves its kernel."""
+        return self._tasks / f"{task.task}.so"
+
+    def reference(self, task: TaskInfo, lease: Lease) -> None:
+        """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
+        path = self.reference_file(task)
+        if not path.exists():
+            part = path.with_suffix(f".{threading.get_ident()}.part")  # a linker that is killed leaves a broken file
+            try:
+                self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
+            except WorkerError as error:
+                if isinstance(error, Killed):
+                    raise
+                raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
+            part.rename(path)
+
+    def untuned(self, task: TaskInfo, artifact: Path) -> None:
+        """Leave the kernel that is built without a schedule at `artifact`."""
+        shutil.copyfile(self.reference_file(task), artifact)
+
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        """Leave a shared library at `artifact`. Raises a WorkerError."""
+        self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
+
+    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
+        arguments = (self.task_file(task), self._target, candidate, str(artifact))
+        wall_s = LOADED_RATIO * timeout_s
+        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=wall_s, processor_s=timeout_s)
+
+    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+        """Latencies of one call, in seconds. Raises a WorkerError."""
+        plan = orders.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        latency_s = self._measure(task, orders.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
+        return tuple(latency_s)
+
+    def compare(
+        self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
+    ) -> list[tuple[float, ...] | str]:
+        """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
+        plan = orders.Plan(FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        names = [str(artifact) for artifact in artifacts]
+        timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
+        found: list[tuple[float, ...] | str] = self._measure(task, orders.COMPARE, names, plan, lease, timeout_s)
+        return found
+
+    def _measure(
+        self, task: TaskInfo, function: str, what: str | list[str], plan: orders.Plan, lease: Lease, timeout_s: float
+    ) -> Any:
+        arguments = (self.task_file(task), str(self.reference_file(task)))
+        call = self._workers.call
+        try:
+            call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+        except TimedOut as error:
+            raise StepFailed(
+                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
+                " checked against it. Tune the model with a smaller batch or input"
+            ) from error
+        return call("profile", lease.cores, function, *arguments, what, plan, timeout_s=timeout_s)

@@ -1,0 +1,104 @@
+"""``python -m autosched.tvm.module_command run|evaluate|check|info MODULE``: use a compiled network, print JSON.
+
+In a process of its own, since TVM reads its number of threads once, and may crash.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from autosched.errors import AutoschedError, RequestError
+from autosched.tvm.evaluate import check
+from autosched.tvm.module import Array, Module, Tensor, describe, random_inputs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, time or check a module; print one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m autosched.tvm.module_command", description=__doc__)
+    parser.add_argument("action", choices=("run", "evaluate", "check", "info"))
+    parser.add_argument("module", type=Path)
+    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy")
+    parser.add_argument("--model", type=Path, help="what `check` compares with")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
+    parser.add_argument("--cores", default="", metavar="0,1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget-s", type=float, default=5.0)
+    args = parser.parse_args(argv)
+    try:
+        answer: dict[str, Any] = {"ok": True, **_answer(args)}
+    except AutoschedError as error:
+        answer = {"ok": False, "code": error.code, "error": str(error)}
+    print(json.dumps(answer))
+    return 0 if answer["ok"] else 1
+
+
+def _answer(args: argparse.Namespace) -> dict[str, Any]:
+    cores = tuple(int(core) for core in args.cores.split(",") if core)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    os.environ["TVM_NUM_THREADS"] = str(len(cores) or len(os.sched_getaffinity(0)))
+    os.environ["TVM_BIND_THREADS"] = "0"
+    module = Module(args.module)
+    info = msgspec.to_builtins(module.info)
+    if args.action == "info":
+        return {"module": info}
+    inputs = read_inputs(args.input, module.info.inputs, args.seed)
+    if args.action == "evaluate":
+        return {"module": info, "timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=args.budget_s))}
+    if args.action == "check":
+        found = check(module, args.model, inputs, cores, args.budget_s)
+        return {"module": info, "evaluation": msgspec.to_builtins(found)}
+    started = time.perf_counter()
+    outputs = module.run(inputs)
+    return {"module": info, "seconds": time.perf_counter() - started, "outputs": _saved(module, outputs, args.output)}
+
+
+def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Mapping[str, Array]:
+    """Arrays from ``NAME=FILE.npy`` (the name may be left out where there is one input); random without any."""
+    if not given:
+        return random_inputs(wanted, seed)
+    arrays = {}
+    for text in given:
+        name, equals, file = text.rpartition("=")
+        if not equals and len(wanted) != 1:
+            raise RequestError(
+                f"--input {text}: say which input it is: --input NAME={text};"
+                f" there are {', '.join(map(describe, wanted))}"
+            )
+        try:
+            arrays[name if equals else wanted[0].name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RequestError(
+                f"--input {text}: {file} is not a readable .npy file ({error}). Write it with numpy.save"
+            ) from error
+    return arrays
+
+
+def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    for tensor, array in zip(module.info.outputs, outputs, strict=True):
+        file = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            stem = "".join(c if c.isalnum() else "_" for c in tensor.name)
+            file = folder / f"{stem}.npy"
+            if str(file) in (one["file"] for one in said):  # "a:0" and "a/0" are two outputs
+                file = folder / f"{stem}_{len(said)}.npy"
+            np.save(file, array)
+        said.append({
+            "name": tensor.name, "shape": list(array.shape), "dtype": str(array.dtype),
+            "file": str(file) if file else None, "first": [float(v) for v in array.reshape(-1)[:5]],
+        })  # fmt: skip
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main())
