@@ -1,4 +1,4 @@
-"""Backend ``ansor``: TVM's MetaSchedule (Ansor's search) taken apart into select, build, profile and update."""
+"""TVM's MetaSchedule (Ansor's search) taken apart into select, build, profile and update."""
 
 from autosched.tvm.backend import TvmBackend
 from autosched.tvm.searching import Method

@@ -1,4 +1,4 @@
-"""Backend ``auto``: a portfolio of the others. Each task's budget moves to the backend that gains."""
+"""A portfolio of the others. Each task's budget moves to the backend that gains."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Backend ``autotvm``: templates with explicit knobs, and AutoTVM's tuners over their configurations."""
+"""Templates with explicit knobs, and AutoTVM's tuners over their configurations."""
 
 from pathlib import Path
 

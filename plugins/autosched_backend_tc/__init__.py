@@ -1,4 +1,4 @@
-"""Backend ``tc``: the genetic search of Tensor Comprehensions, on the sampling decisions of TVM's schedules."""
+"""The genetic search of Tensor Comprehensions, on the sampling decisions of TVM's schedules."""
 
 from autosched.tvm.backend import TvmBackend
 from autosched.tvm.searching import Method

@@ -184,8 +184,8 @@ def available() -> "dict[str, EntryPoint]":
 def check_name(name: str) -> None:
     """Raise NotFound unless a backend of that name is installed. Fast for one that was seen before."""
     if name not in offered(GROUP) and name not in (names := available()):
-        there = ", ".join(names) or "none; install one, for example: pip install 'autosched[tvm]'"
-        raise NotFound(f"no backend is named {name!r}. Installed: {there}")
+        there = ", ".join(names) or "none"
+        raise NotFound(f"no backend is named {name!r}. Installed: {there}. To add one:  pip install -e ITS_FOLDER")
 
 
 def load(name: str) -> Backend:

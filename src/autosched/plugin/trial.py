@@ -9,6 +9,7 @@ from autosched.client.course import Course
 from autosched.client.worker import Worker
 from autosched.errors import JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
+from autosched.text import units
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
@@ -77,7 +78,7 @@ class Trial:
         best_s = min((record.best_s for record in new if record.best_s is not None), default=None)
         failed = [record for record in new if record.failure is not None]
         words = f": {len(new)} measured" if new else ""
-        words += f", best {1e3 * best_s:.4g} ms" if best_s is not None else ""
+        words += f", best {units.latency(best_s)}" if best_s is not None else ""
         return words + (f", {len(failed)} failed, {failed[0].failure}: {failed[0].detail}" if failed else "")
 
     def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:
