@@ -1,24 +1,31 @@
 """What it costs to look: a daemon with 10,000 jobs of history and 200 active ones, and pages that watch it.
 
 ``python benchmarks/page_load.py`` prints one JSON object: how soon the page is painted in a headless Chromium, how much
-is sent to it each second, how late the daemon's loop is while it is watched and while it is not, what a viewer costs
-that stops reading, and what ``autosched jobs`` takes. ``--pictures DIR`` keeps what the page looked like;
+is sent to it each second, how late the daemon's loop is while page, ``autosched top`` and ``autosched jobs`` look at it
+and while nobody does, what ``top`` itself uses, what a viewer costs that stops reading, and what ``autosched jobs``
+takes. ``--pictures DIR`` keeps what the page looked like;
 ``--seconds 0`` leaves the page out.
 """
 
 import argparse
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import random
 import re
 import signal
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -55,6 +62,7 @@ LISTINGS = (("jobs",), ("jobs", "--limit", "500"), ("devices",))
 LISTED = 15
 TASKS = 6
 LOADS = 10
+TOP_STARTS_S, LOOK_EVERY_S = 5.0, 2.0
 SETTINGS = """
 [daemon]
 state_dir = "{folder}"
@@ -181,7 +189,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             await job.run(address, daemon, sha256)
         found = {"history": args.history, "active": args.active, "devices": args.devices}
         found["listing"] = await asyncio.to_thread(_listed, address, psutil.Process(process.pid))
-        return found | (await _watched(args, url, psutil.Process(process.pid)) if args.seconds else {})
+        return found | (await _watched(args, address, url, psutil.Process(process.pid)) if args.seconds else {})
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -220,7 +228,36 @@ def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]
     return found
 
 
-async def _watched(args: argparse.Namespace, url: str, process: psutil.Process) -> dict[str, Any]:
+@contextmanager
+def _top(address: str) -> Iterator[psutil.Process]:
+    """`autosched top` at a terminal of 120x40 that somebody reads."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    command = [sys.executable, "-m", "autosched", "--host", address, "top"]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    viewer = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment, start_new_session=True)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(ours, os.read, ours, 65_536)
+    try:
+        yield psutil.Process(viewer.pid)
+        assert viewer.poll() is None, "top has ended"
+    finally:
+        loop.remove_reader(ours)
+        viewer.kill()
+        viewer.wait()
+        os.close(ours)
+        os.close(its)
+
+
+async def _looking(address: str) -> None:
+    """Somebody lists the jobs again and again."""
+    command = [sys.executable, "-m", "autosched", "--host", address, "jobs"]
+    while True:
+        await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _watched(args: argparse.Namespace, address: str, url: str, process: psutil.Process) -> dict[str, Any]:
     found: dict[str, Any] = {}
     async with aiohttp.ClientSession() as session:
         await _metrics(session, url)  # from now on HTTP is there
@@ -229,15 +266,19 @@ async def _watched(args: argparse.Namespace, url: str, process: psutil.Process) 
         await asyncio.sleep(args.seconds)
         unwatched_s = _cpu_s(process) - used_s
         found["unwatched"] = _lag(before, await _metrics(session, url), args.seconds)
-        before = await _metrics(session, url)
-        used_s = _cpu_s(process)
-        sent, began_at = 0, time.monotonic()
-        async with session.get(url + "api/feed") as stream:
-            while time.monotonic() < began_at + args.seconds:
-                sent += len(await stream.content.readany())
-        found["watching_cpu_share"] = round((_cpu_s(process) - used_s - unwatched_s) / args.seconds, 3)
-        found["stream_kb_s"] = round(sent / 1e3 / (time.monotonic() - began_at), 1)
-        found["watched"] = _lag(before, await _metrics(session, url), args.seconds)
+        with _top(address) as top:
+            await asyncio.sleep(TOP_STARTS_S)
+            before, looking = await _metrics(session, url), asyncio.ensure_future(_looking(address))
+            used_s, top_used_s = _cpu_s(process), _cpu_s(top)
+            sent, began_at = 0, time.monotonic()
+            async with session.get(url + "api/feed") as stream:
+                while time.monotonic() < began_at + args.seconds:
+                    sent += len(await stream.content.readany())
+            found["watching_cpu_share"] = round((_cpu_s(process) - used_s - unwatched_s) / args.seconds, 3)
+            found["top_cpu_share"] = round((_cpu_s(top) - top_used_s) / args.seconds, 3)
+            found["stream_kb_s"] = round(sent / 1e3 / (time.monotonic() - began_at), 1)
+            found["watched"] = _lag(before, await _metrics(session, url), args.seconds)
+            looking.cancel()
         used_s = _cpu_s(process)
         for _ in range(LOADS):
             for path in ("api/everything", "api/past"):
