@@ -83,8 +83,8 @@ def watching(told: dict[str, Any]) -> list[str]:
     return [
         f"## Looking at {told['active']} active jobs and {told['history']:,} of history",
         "",
-        "`python benchmarks/page_load.py`: a page in Chromium on the same cores; then, all together, a stream that is read"
-        " at once, `top` at a terminal and `jobs` every other second.",
+        "`python benchmarks/page_load.py`: a page in Chromium on the same cores; then, all together, a stream that is"
+        " read at once, `top` at a terminal and `jobs` every other second.",
         "",
         "| | measured | bar |",
         "|---|---|---|",
