@@ -114,7 +114,7 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     shell.press("e", r"task \d.* (runs on|waited|wait)")
     assert "Detached. The job goes on:  autosched attach 1     stop it:  autosched cancel 1" in shell.interrupt()
     drawn = shell.type("autosched plot 1")
-    assert "job 1 squeezenet: best latency, x" in drawn
+    assert "job 1 squeezenet: best estimate " in drawn
     assert "▁" in drawn  # where the curve ends, however few estimates there are yet
     shell.type('autosched drain pi4-1 --reason "heartbeat lost"')
     shell.type('autosched drain pi4-2 --reason "new heat sink"')

@@ -186,11 +186,10 @@ def devices(host: str | None, style: str) -> None:
     with caller(host) as daemon:
         found = daemon.call(ListDevices(), UnitList).units
     show(style, "devices", tables.DEVICES, found, id=lambda unit: unit.unit)
-    for unit in found if style == "table" else ():
-        if unit.drained:
-            data(f" {unit.unit}: {tables.plain(tables.drained(unit))}")
-        if unit.health:
-            data(f" {unit.unit}: {tables.plain(unit.health)}")
+    if style == "table":
+        for unit, line in zip(found, tables.table(tables.DEVICES, found, room=room())[1:], strict=True):
+            if "…" in line:
+                data(f" {unit.unit}: {tables.plain(tables.unit_reason(unit))}")
 
 
 @click.command()

@@ -7,6 +7,7 @@ import click
 
 from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
+from autosched.measured.shares import gain
 from autosched.protocol import GetJob, JobView, RecordPage, SpanList
 from autosched.protocol.pages import answered, records_of, steps_beside
 from autosched.text import units
@@ -35,8 +36,8 @@ def plot(host: str | None, which: str, style: str) -> None:
         return say(f"Job {job.job} has no estimate yet: not every task was measured. See:  autosched job {job.job}")
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, 2 * WIDTH) if sys.stdout.isatty() else WIDTH
     until_s = (job.now if job.ended_at is None else job.ended_at) - job.submitted_at
-    gained = units.ratio(points[0].best_s / points[-1].best_s)
-    data(f" job {job.job} {job.name}: best latency, {gained} faster after {units.count(job.trials, 'trial')}")
+    best = f"{units.latency(job.estimate_s)}{gain(job)}"
+    data(f" job {job.job} {job.name}: best estimate {best} after {units.count(job.trials, 'trial')}")
     pairs = [(point.at_s, point.best_s) for point in points]
     height = HEIGHT if len({latency_s for _, latency_s in pairs}) > 1 else 1
     for line in curve(pairs, until_s, width, height, unicode=speaks_unicode(sys.stdout.encoding)):

@@ -6,11 +6,13 @@ A table fits its room: columns that may give way do so, the longest first. Progr
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from autosched.config import DEVICE_POOL
 from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
@@ -18,6 +20,9 @@ from autosched.text import units
 
 WIDTH = 80
 TASKS_SHOWN = 15
+_STATED = re.compile(
+    "^(waits for|importing|choosing schedules for|building|measuring|learning from|compiling|evaluating) "
+)
 
 
 class Column(Struct, frozen=True):
@@ -83,9 +88,14 @@ def target(text: str) -> str:
     return str(found.get("kind", text)) if isinstance(found, dict) else text
 
 
+def beside_state(reason: str) -> str:
+    """The reason without what a state says that stands beside it: "building conv on host/0" is "conv on host/0"."""
+    return _STATED.sub("", reason)
+
+
 def reason(job: JobView) -> str:
-    """Why it is as it is, in a few words."""
-    words = job.failure.message if job.failure is not None else "" if _ended(job) else job.reason
+    """Why it is as it is, in a few words, beside its state."""
+    words = job.failure.message if job.failure is not None else "" if _ended(job) else beside_state(job.reason)
     if (wishes := wanted(job)) and not _ended(job):
         words = f"{words}; {wishes}"
     return f"DISTURBED; {words}".removesuffix("; ") if job.shared_units else words
@@ -219,23 +229,24 @@ def unit_facts(unit: UnitView) -> list[str]:
     return [plain(line) for line in lines]
 
 
-def _unit_reason(unit: UnitView) -> str:
+def unit_reason(unit: UnitView) -> str:
+    """Why it does what it does, in a few words."""
     words = [drained(unit)] if unit.drained else []
     words += [unit.health] if unit.health else []
     if unit.job is not None and not words:
-        words.append(f"for {units.duration(unit.held_s)}, killed in {units.duration(unit.left_s)}")
+        words.append(f"killed in {units.duration(unit.left_s)}")
     return "; ".join(words)
 
 
 DEVICES = (
     Column("UNIT", lambda unit: unit.unit, least=8),
-    Column("POOL", lambda unit: ",".join(unit.pools), least=8),
+    Column("KIND", lambda unit: ",".join(pool.removeprefix(DEVICE_POOL) for pool in unit.pools), least=8),
     Column("STATE", lambda unit: unit.state),
     Column("HELD BY", lambda unit: "" if unit.job is None else f"job {unit.job} {unit.stage}", least=10),
     Column("ETA", lambda unit: "" if unit.job is None else units.duration(unit.eta_s), right=True),
     Column("QUEUE", lambda unit: str(unit.waiting), right=True),
     Column("BUSY", lambda unit: f"{100 * unit.busy_ratio:.0f} %", right=True),
-    Column("REASON", _unit_reason, least=10),
+    Column("REASON", unit_reason, least=10),
     Column("CORES", lambda unit: cores(unit.cores), wide=True),
     Column("SINCE", lambda unit: "" if unit.job is None else units.duration(unit.held_s), right=True, wide=True),
     Column("LEFT", lambda unit: "" if unit.job is None else units.duration(unit.left_s), right=True, wide=True),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
-from autosched.text import units
+from autosched.text import tables, units
 from autosched.text.gantt import Style, gantt
 from autosched.top.look import Look
 
@@ -76,7 +76,13 @@ def reason_width(width: int) -> int:
 def job_cells(job: JobView, width: int) -> tuple[str, ...]:
     """A job in a row of at most `width` characters."""
     ended = JobState(job.state).ended
-    reason = job.failure.message.partition("\n")[0] if job.failure is not None else "" if ended else job.reason
+    reason = (
+        job.failure.message.partition("\n")[0]
+        if job.failure is not None
+        else ""
+        if ended
+        else tables.beside_state(job.reason)
+    )
     wish = f"priority {job.priority}; " if job.priority and not ended else ""
     cells = (
         str(job.job),

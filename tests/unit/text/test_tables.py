@@ -64,7 +64,7 @@ def test_queues_fit_eighty_characters() -> None:
 
 def test_a_job_in_a_line() -> None:
     (_, line) = tables.table(tables.JOBS, [JOB])
-    assert line == "  12  squeezenet  llvm    profile  384/1k  4.81ms  14m00s  measuring conv on cp…"
+    assert line == "  12  squeezenet  llvm    profile  384/1k  4.81ms  14m00s  conv on cpu0"
 
 
 def test_wide_cuts_nothing_and_has_more() -> None:

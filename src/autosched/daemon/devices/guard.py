@@ -261,7 +261,7 @@ class Guard:
         """Of a device, in words; nothing of a host lane."""
         if not is_device(slot):
             return ""
-        return self.of(slot.unit.name).health(now) if slot.unit.cores else "not watched: it owns no CPU cores"
+        return self.of(slot.unit.name).health(now) if slot.unit.cores else "not watched: no cores"
 
     def recorded(self, unit: UnitName, job: JobId, trial: int) -> None:
         """A record was made on a device."""

@@ -164,4 +164,4 @@ def test_only_devices_with_cores_are_watched() -> None:
     assert not guard.begin(lane, 0.0)
     assert not guard.begin(remote, 0.0)
     assert guard.health(lane, 0.0) == ""
-    assert guard.health(remote, 0.0) == "not watched: it owns no CPU cores"
+    assert guard.health(remote, 0.0) == "not watched: no cores"
