@@ -79,7 +79,7 @@ def test_a_job_is_seen_explained_hurried_and_cancelled(tmp_path: Path) -> None:
     async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
         job, puppet = await attached(daemon, tmp_path, BUILD)
         await puppet.steps.get()
-        await shows(pilot, lambda: "building" in screen(app) or "build of task 1" in screen(app))
+        await shows(pilot, lambda: "task 1 on" in screen(app))
         await shows(pilot, lambda: "was submitted" in text(app, "news"))
         assert "█" in text(app, "timeline")
 
