@@ -83,17 +83,14 @@ def watching(told: dict[str, Any]) -> list[str]:
     return [
         f"## Looking at {told['active']} active jobs and {told['history']:,} of history",
         "",
-        "`python benchmarks/page_load.py`: a page in Chromium on the same cores; then, all together, a stream that is"
-        " read at once, `top` at a terminal and `jobs` every other second.",
+        "`python benchmarks/page_load.py`: a page in Chromium on the same cores, a stream that is read at once.",
         "",
         "| | measured | bar |",
         "|---|---|---|",
-        f"| `autosched jobs`, the whole process | {1e3 * told['listing']['jobs']['wall_s']:.0f} ms | 300 ms |",
         f"| painted, from nothing | {told['painted_s']:.2f} s | 1 s |",
         f"| stream, at {watched['steps_per_s']:.0f} steps/s | {told['stream_kb_s']:.0f} kB/s | 50 kB/s |",
         f"| 99 % of the loop's lags are at most | {1e3 * watched['lag_p99_at_most_s']:g} ms"
         f" (nobody looks: {1e3 * unwatched['lag_p99_at_most_s']:g} ms) | 10 ms |",
-        f"| `autosched top` | {100 * told['top_cpu_share']:.1f} % of a core | 5 % |",
         f"| a viewer that stops reading | {told['stuck_viewer_mib']:.2f} MiB | 2 MiB |",
         f"| processor time of one load of the page | {told['load_cpu_ms_at_most']} ms at most | |",
         f"| processor time of being watched | {100 * told['watching_cpu_share']:.1f} % of a core | |",
