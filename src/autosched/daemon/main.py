@@ -242,8 +242,10 @@ class Daemon:
         """Who counts and remembers what happens, for whoever looks at it."""
         runtime, tally = services.runtime, Tally()
         usage, curves, recent = services.usage, Curves(services.ledger), services.recent
-        for take in (tally.take, usage.take, curves.take, recent.take):
-            runtime.stream.attach(take)
+        runtime.stream.attach(tally.take)
+        runtime.stream.attach(usage.take, *usage.KINDS)
+        runtime.stream.attach(curves.take, *curves.KINDS)
+        runtime.stream.attach(recent.take, *recent.KINDS)
         return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)
 
     async def _apply(self, new: Config, old: Config) -> None:

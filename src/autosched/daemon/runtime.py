@@ -29,7 +29,6 @@ from autosched.core.events import (
 )
 from autosched.core.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
-from autosched.core.state import State
 from autosched.daemon.budget import Budget
 from autosched.daemon.disk.journal import WAYS_OUT, Journal
 from autosched.daemon.disk.rows import Statement
@@ -106,6 +105,8 @@ class Runtime:
     def __init__(self, journal: Journal, scheduler: Scheduler, budget: Budget | None = None) -> None:
         self.journal = journal
         self.scheduler = scheduler
+        self.state = scheduler.state
+        """What the core knows; to be read only."""
         self.timeline = Timeline()
         self.stream = Stream(self.clock)
         self.performer: Performer | None = None
@@ -131,11 +132,6 @@ class Runtime:
         self._decided: deque[float] = deque(maxlen=DECISIONS_KEPT)
         self._began_at = self._loop.time()
         self._epoch_s = 0.0
-
-    @property
-    def state(self) -> State:
-        """What the core knows; to be read only."""
-        return self.scheduler.state
 
     def replay(self, after: int = 0) -> int:
         """Feed the core with the events after this one, which it knows; actions of the past are not performed. Returns
@@ -169,16 +165,16 @@ class Runtime:
 
     # Events in --------------------------------------------------------------------------------------------------------
 
-    async def post(self, prepare: Callable[[], Event | None], also: tuple[Statement, ...] = ()) -> None:
-        """Let something happen; returns when it is durable, with what else is to be written, and its actions are begun.
+    def post(self, prepare: Callable[[], Event | None], also: tuple[Statement, ...] = ()) -> asyncio.Future[None]:
+        """Let something happen; done when it is durable, with what else is to be written, and its actions are begun.
 
         `prepare` is called when the event's turn comes: what it checks still holds when the event is handled. It may
-        raise what this then raises, or return None when there is nothing to say any more; both are answered when
+        raise what the future then raises, or return None when there is nothing to say any more; both are answered when
         everything before is durable.
         """
         done = self._loop.create_future()
         self._accept(_Entry(prepare, done, also))
-        await done
+        return done
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
         """As post, without waiting."""

@@ -1,8 +1,6 @@
 """How a model becomes a job: what cannot work is refused with what would, and what is taken is stored."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import msgspec
 
@@ -85,9 +83,9 @@ class Submissions:
             raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
 
 
-async def _before(sign: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+async def _before(sign: asyncio.Event, working: asyncio.Future[None]) -> bool:
     """Whether the work was done before the sign came; raises what it raises."""
-    both = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(sign.wait())
+    both = working, asyncio.ensure_future(sign.wait())
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if working.done():

@@ -20,6 +20,8 @@ Point = tuple[float, int, float]
 class Curves:
     """Fed by the stream, after the ledger has counted the record."""
 
+    KINDS = (Recorded, EndJob)
+
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._best: dict[JobId, dict[TaskIndex, float]] = {}

@@ -6,19 +6,40 @@ Of each unit those that failed there are kept as well.
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 
-from autosched.daemon.telling.happenings import Happening, Recorded, StepEnded
+from autosched.core.actions import EndJob, ReplacePolicy, RevokeStep
+from autosched.core.events import (
+    ClientLost,
+    JobAltered,
+    JobCancelRequested,
+    JobSubmitted,
+    Paused,
+    PolicyChosen,
+    UnitDrained,
+    UnitReturned,
+)
+from autosched.daemon.telling.happenings import (
+    CandidatePoisoned,
+    DeviceDisturbed,
+    DeviceDrifts,
+    DeviceSteady,
+    Happening,
+    Kept,
+    LoopStalled,
+    Recorded,
+    RecordsTagged,
+    Said,
+    StepEnded,
+    What,
+)
 from autosched.model import Outcome, UnitName
 from autosched.protocol import News
 
 KEPT = 100
 TEXT_CHARS = 300
-STALL = "LoopStalled"
-NAMES = frozenset(
-    {
-        "JobSubmitted", "JobAltered", "EndJob", "ClientLost", "JobCancelRequested", "Paused", "PolicyChosen",
-        "ReplacePolicy", "UnitDrained", "UnitReturned", "DeviceDrifts", "DeviceSteady", "DeviceDisturbed", "RevokeStep",
-        "RecordsTagged", "CandidatePoisoned", "Kept", STALL, "Said",
-    }
+TOLD = (
+    JobSubmitted, JobAltered, EndJob, ClientLost, JobCancelRequested, Paused, PolicyChosen, ReplacePolicy, UnitDrained,
+    UnitReturned, DeviceDrifts, DeviceSteady, DeviceDisturbed, RevokeStep, RecordsTagged, CandidatePoisoned, Kept,
+    LoopStalled, Said,
 )  # fmt: skip
 """Not who gave which command: that is for operators."""
 
@@ -26,18 +47,21 @@ NAMES = frozenset(
 class Recent:
     """Fed by the stream."""
 
+    KINDS = (*TOLD, StepEnded, Recorded)
+
     def __init__(self) -> None:
         self.last: deque[Happening] = deque(maxlen=KEPT)
         self._of: defaultdict[UnitName, deque[Happening]] = defaultdict(lambda: deque(maxlen=KEPT))
 
     def take(self, happening: Happening) -> None:
         """Something happened."""
-        told = happening.name in NAMES
+        what = happening.what
+        told = isinstance(what, TOLD)
         if told:
-            if happening.name == STALL and self.last and self.last[-1].name == STALL:
+            if isinstance(what, LoopStalled) and self.last and isinstance(self.last[-1].what, LoopStalled):
                 self.last.pop()  # of a run the last one says enough; `slowlog` has all
             self.last.append(happening)
-        if told or _failed(happening):
+        if told or _failed(what):
             for unit in happening.units:
                 self._of[unit].append(happening)
 
@@ -49,8 +73,8 @@ class Recent:
         )
 
 
-def _failed(happening: Happening) -> bool:
-    match happening.what:
+def _failed(what: What) -> bool:
+    match what:
         case StepEnded(outcome=outcome):
             return outcome != Outcome.DONE.value
         case Recorded(failure=failure):

@@ -149,7 +149,7 @@ class Stream:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: the scheduler's, seconds."""
         self._clock = clock
-        self._takers: tuple[Take, ...] = ()
+        self._takers: tuple[tuple[Take, tuple[type[Struct], ...]], ...] = ()
         self.dropped = 0
         """What found no room with any reader, those that have gone included."""
         self._readers: dict[Subscription, None] = {}
@@ -159,9 +159,10 @@ class Stream:
         """Who reads with a buffer of his own."""
         return len(self._readers)
 
-    def attach(self, take: Take) -> None:
-        """Call this with each happening. It must not wait, nor publish; one that raises is never called again."""
-        self._takers = (*self._takers, take)
+    def attach(self, take: Take, *kinds: type[Struct]) -> None:
+        """Call this with each happening of these kinds; without any: with all. It must not wait, nor publish; one that
+        raises is never called again."""
+        self._takers = (*self._takers, (take, kinds))
 
     def subscribe(self, wants: Filter = USUAL, waiting_max: int = WAITING_MAX) -> Subscription:
         """What happens from now on, as far as it is wanted and at most so many are waiting. Close it in the end."""
@@ -178,12 +179,15 @@ class Stream:
         if not self._takers and not self._readers:
             return
         now = self._clock() if at is None else at
-        happening = Happening(now, datetime.now(UTC).timestamp(), what)
-        for take in self._takers:
+        kind, happening = type(what), Happening(now, datetime.now(UTC).timestamp(), what)
+        for taker in self._takers:
+            take, kinds = taker
+            if kinds and kind not in kinds:
+                continue
             try:
                 take(happening)
             except Exception:
-                self._takers = tuple(one for one in self._takers if one is not take)
+                self._takers = tuple(one for one in self._takers if one is not taker)
                 log.exception("%r fails at %s, and is told nothing more", take, happening.name)
         for reader in self._readers:
             reader.offer(happening)

@@ -47,6 +47,8 @@ class Spell(Struct, frozen=True, array_like=True):
 class Usage:
     """Fed by the stream; `look` from time to time."""
 
+    KINDS = (StepStarted, StepEnded, ResourcesDeclared)
+
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
         self.looked_at = 0.0
