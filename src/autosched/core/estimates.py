@@ -10,7 +10,6 @@ conformal prediction: Vovk et al., Algorithmic Learning in a Random World, 2005)
 import math
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,22 +194,16 @@ class Estimates:
 
     def of_job(self, job: JobId, stage: str, *, typical: bool = False) -> tuple[float | None, float]:
         """Expected seconds of a stage in a job, whichever task it is of, and on how many observations that rests."""
-        return self.of_stages(job, (stage,), typical=typical)[0]
-
-    def of_stages(self, job: JobId, stages: Sequence[str], *, typical: bool) -> list[tuple[float | None, float]]:
-        """The same of several stages at once."""
-        times = self.jobs.get(job, _UNSEEN)
-        found: list[tuple[float | None, float]] = []
-        for stage in stages:
-            prior_s, count = None, 0.0
-            if (overall := self.stages.get(stage)) is not None:
-                prior_s = math.exp(self.logs[stage].mean_s) if typical else overall.mean_s
-            if (recalled := times.recalled.get(stage)) is not None:
-                prior_s, count = recalled.mean_s, 1.0
-            if (own := times.stages.get(stage)) is not None:
-                prior_s, count = own.shrunk_to(prior_s, typical=typical), count + own.count
-            found.append((prior_s, count))
-        return found
+        times, count = self.jobs.get(job, _UNSEEN), 0.0
+        if (recalled := times.recalled.get(stage)) is not None:
+            prior_s, count = recalled.mean_s, 1.0
+        elif (overall := self.stages.get(stage)) is None:
+            prior_s = None
+        else:
+            prior_s = math.exp(self.logs[stage].mean_s) if typical else overall.mean_s
+        if (own := times.stages.get(stage)) is not None:
+            prior_s, count = own.shrunk_to(prior_s, typical=typical), count + own.count
+        return prior_s, count
 
     def of_task(
         self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None, *, typical: bool = False

@@ -61,7 +61,8 @@ def look(state: State, job: Job) -> None:
 
 def _reckon(state: State, job: Job, outlook: Outlook) -> None:
     stages = cycle(state, job)
-    times = state.estimates.of_stages(job.id, [stage for stage, _ in stages], typical=state.typical)
+    typical = state.typical
+    times = [state.estimates.of_job(job.id, stage, typical=typical) for stage, _ in stages]
     known = [expected_s for expected_s, _ in times if expected_s is not None]
     default_s = sum(known) / len(known) if known else UNKNOWN_S
     count = rounds_left(job)
@@ -71,7 +72,7 @@ def _reckon(state: State, job: Job, outlook: Outlook) -> None:
         outlook.add(pools, count * (default_s if expected_s is None else expected_s), seen)
     for stage, number in left.items():
         if number:
-            expected_s, seen = state.estimates.of_job(job.id, stage, typical=state.typical)
+            expected_s, seen = state.estimates.of_job(job.id, stage, typical=typical)
             seconds = number * (default_s if expected_s is None else expected_s)
             outlook.add(job.places.get(stage, ()), seconds, seen)
 

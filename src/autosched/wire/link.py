@@ -327,14 +327,18 @@ class Link(asyncio.BufferedProtocol):
         except Exception:
             log.exception("%s of %s crashed", type(method).__name__, self.address)
             frame = self.peer.fail(id, RequestError(f"{type(method).__name__} crashed; the log of the peer says why"))
-        self._answers_bytes += len(frame)
+        if not self._readable.is_set():
+            await self._until_it_reads(len(frame))
+        self._write(frame)
+
+    async def _until_it_reads(self, answer_bytes: int) -> None:
+        self._answers_bytes += answer_bytes
         if self._answers_bytes > UNREAD_BYTES_MAX:
             self.abort(f"it left {UNREAD_BYTES_MAX} bytes of answers unread")
         try:
             await self._readable.wait()
         finally:
-            self._answers_bytes -= len(frame)
-        self._write(frame)
+            self._answers_bytes -= answer_bytes
 
     async def _take(self, method: Method) -> None:
         try:

@@ -1,5 +1,6 @@
 """Steps as spans of time, for people who look at the past, and how busy each unit was in this life of the daemon."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from autosched.core.events import ClientAttached, ClientLost, Event, ResourcesDeclared, StepEnded
@@ -17,7 +18,7 @@ class Timeline:
     def __init__(self) -> None:
         self.began_at = 0.0
         self.running: dict[StepId, Span] = {}
-        self.ended: dict[StepId, tuple[JobId, str]] = {}
+        self.ended: OrderedDict[StepId, tuple[JobId, str]] = OrderedDict()
         """Of the last ends: whose step it was, and the outcome."""
         self._busy_s: dict[UnitName, float] = {}
 
@@ -71,7 +72,7 @@ class Timeline:
         for span in spans:
             self.ended[span.step] = span.job, span.outcome
             if len(self.ended) > ENDED_KEPT:
-                del self.ended[next(iter(self.ended))]
+                self.ended.popitem(last=False)
             if self.running.pop(span.step, None) is not None and span.ended_at is not None:
                 for unit in span.units:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at
