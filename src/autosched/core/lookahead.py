@@ -125,7 +125,8 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
 
 
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
-    (own_s, _), (home_s, _) = state.estimates.of_stages(job.id, (stage, outlook.HOME), typical=state.typical)
+    own_s, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
+    home_s, _ = state.estimates.of_job(job.id, outlook.HOME, typical=state.typical)
     return (numbers[pools[0]], own_s if own_s is not None else home_s or outlook.UNKNOWN_S, rank(stage))
 
 
