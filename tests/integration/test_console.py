@@ -335,6 +335,22 @@ def test_others_come_with_tls_and_a_key_and_are_nobody_before(tmp_path: Path, mo
     run(work)
 
 
+def test_who_looks_on_with_a_key_that_is_withdrawn_sees_no_more(tmp_path: Path) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, console(tmp_path) as typist:
+            assert await typist.ask(f"auth {key.id} {key.secret.hex()}") == ["OK role=operator"]
+            typist.type("monitor\n")
+            assert await typist.line() == "OK a line ends it"
+            keyring.revoke(tmp_path / "keys", key.id)
+            served._door.look_at_keys()
+            assert (await typist.answer())[-1].startswith(f"ERR refused the key {key.id} was withdrawn")
+            assert (await typist.ask("jobs"))[0].startswith("ERR refused who are you?")
+
+    run(work)
+
+
 def test_autosched_console_shows_the_key_to_nobody_but_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

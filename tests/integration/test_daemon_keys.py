@@ -191,6 +191,21 @@ def test_who_is_connected_with_a_withdrawn_key_has_to_leave(tmp_path: Path, monk
     run(work)
 
 
+def test_another_key_of_the_same_name_does_not_keep_who_had_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = keyring.make(tmp_path / "keys", Role.OPERATOR, "ops")
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, come(served, old, monkeypatch) as before:
+            keyring.revoke(tmp_path / "keys", "ops")
+            keyring.make(tmp_path / "keys", Role.VIEWER, "ops")
+            served._door.look_at_keys()
+            assert "the key ops was withdrawn" in await before.link.wait_closed()
+
+    run(work)
+
+
 def test_a_client_here_needs_its_token_only_and_elsewhere_a_key_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,7 +379,7 @@ def test_too_many_submissions_are_told_when_to_come_again(tmp_path: Path, monkey
                 await until.wait()
                 await happen(*words, **named)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(served._runtime, "post", slowly)
+            monkeypatch.setattr(served._runtime, "post", lambda *ws, **ns: asyncio.ensure_future(slowly(*ws, **ns)))
             ask = Submit(spec=spec())
             first = [asyncio.ensure_future(daemon.link.call(ask, Submitted)) for _ in range(2)]
             await asyncio.sleep(0)

@@ -34,6 +34,7 @@ def test_check_backup_restore_and_the_way_out_of_damage(there: Lab, cli: Callabl
     code, _, err = cli("db", "restore", backup, *settings)
     assert code == 5, "a daemon runs on it"
     assert "runs already" in err
+    assert "stop it first:  autosched stop" in err
     assert cli("db", "upgrade", *settings)[0] == 5
 
     there.end(signal.SIGTERM)

@@ -123,11 +123,11 @@ def test_it_waits_for_a_daemon_that_is_gone(tmp_path: Path) -> None:
     async def test() -> None:
         app = Top(f"unix:{tmp_path}/api.sock")
         async with app.run_test(size=(80, 24)) as pilot:
-            await shows(pilot, lambda: "does not answer; trying again" in text(app, "headline"))
+            await shows(pilot, lambda: "! trying again: no daemon runs here" in text(app, "headline"))
             await shows(pilot, lambda: "Start one: autosched serve" in " ".join(screen(app).split()))
             async with serving(tmp_path):
                 await shows(pilot, lambda: "0 running" in text(app, "headline"))
-            await shows(pilot, lambda: "does not answer" in text(app, "headline"))
+            await shows(pilot, lambda: "! trying again: " in text(app, "headline"))
 
     run(test)
 

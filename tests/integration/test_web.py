@@ -89,8 +89,10 @@ def test_health_is_said_to_everybody_and_the_rest_to_who_has_a_key(tmp_path: Pat
             body = {"json": {"job": 1}, "headers": {"Cookie": value}}
             async with session.post("/api/do/cancel", **body) as answer:  # type: ignore[arg-type]
                 assert answer.status == 403
-            keyring.revoke(tmp_path / "keys", viewer.id)
-            served._door.look_at_keys()
+            async with session.get("/api/feed", headers={"Cookie": value}) as feed:
+                keyring.revoke(tmp_path / "keys", viewer.id)
+                served._door.look_at_keys()
+                assert b"retry" in await feed.read(), "it ends"
             other, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
             served._door.look_at_keys()
             assert other.id != viewer.id

@@ -83,7 +83,6 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     Only while the daemon does not run. The former database is kept. Jobs and records that came after the backup are not
     known any more.
     """
-    from autosched.daemon import ground
     from autosched.daemon.disk import backups, database
 
     state_dir = _state_dir(settings)
@@ -91,7 +90,7 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
         return _list(backups.all_of(state_dir), style)
     if not file.exists() and (own := database.backups(state_dir) / file.name).exists():
         file = own
-    lock = ground.take_state_dir(state_dir)
+    lock = _alone(state_dir)
     try:
         former = backups.restore(state_dir, file)
     finally:
@@ -101,6 +100,16 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     data(f" {file} is the database now")
     if former is not None:
         say(f"the former one: {former}")
+
+
+def _alone(state_dir: Path) -> int:
+    """Take the folder, so that no daemon starts on it meanwhile. Raises Refused when one runs."""
+    from autosched.daemon import ground
+
+    try:
+        return ground.take_state_dir(state_dir)
+    except Refused as error:
+        raise Refused(f"{str(error).partition(';')[0]}; stop it first:  autosched stop") from None
 
 
 def _list(found: list[Path], style: str) -> None:
@@ -117,11 +126,10 @@ def _list(found: list[Path], style: str) -> None:
 @style_option
 def upgrade(settings: Path | None, style: str) -> None:
     """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
-    from autosched.daemon import ground
     from autosched.daemon.disk import backups
 
     state_dir = _state_dir(settings)
-    lock = ground.take_state_dir(state_dir)
+    lock = _alone(state_dir)
     try:
         done = backups.upgrade(state_dir)
     finally:

@@ -14,7 +14,7 @@ def curve(
 ) -> list[str]:
     """Lines of at most `width` characters. `points`: from when on which latency was the best, seconds; until `now`."""
     if not points:
-        return ["no candidate was measured yet"]
+        return ["no estimate yet: not every task was measured"]
     shades = EIGHTHS if unicode else LETTERS
     first, best = points[0][1], min(value for _, value in points)
     lowest, highest = best, max(value for _, value in points)

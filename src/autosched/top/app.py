@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -25,8 +26,8 @@ from autosched.top.look import Look
 from autosched.top.watch import Watch
 
 PERIOD_S = 1.0
-SHARE_MAX = 0.04
-"""Of a core: when looking and drawing takes more of it, there are longer pauses in between."""
+SHARE_MAX, PAUSE_MAX_S = 0.04, 5.0
+"""Of a core: when looking and drawing takes more of it, there are longer pauses in between, up to so long."""
 WINDOWS_S = (30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0)
 KEYS = """\
 up, down   choose a job          e   explain: what it waits for, and why
@@ -59,7 +60,7 @@ class Top(App[None]):
         super().__init__()
         self._where = where
         self._daemon: Daemon | None = None
-        self._watch = Watch()
+        self._watch, self._acted = Watch(), asyncio.Event()
         self._window, self._frozen = 2, False
         self._shown: dict[JobId, tuple[str, ...]] = {}
         names = ("headline", "timeline", "health", "empty", "curve", "news")
@@ -103,13 +104,17 @@ class Top(App[None]):
                 if not self._frozen:
                     self._show(look)
             before_s, used_s = used_s, time.process_time()
-            await asyncio.sleep(max(PERIOD_S, (used_s - before_s) / SHARE_MAX))
+            pause_s = min(max(PERIOD_S, (used_s - before_s) / SHARE_MAX), PAUSE_MAX_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._acted.wait()
+            self._acted.clear()
 
     def _lost(self, why: str) -> None:
         if self._daemon is not None:
             self._daemon.close()
             self._daemon = None
-        self._put("headline", Text("! the daemon does not answer; trying again", style="bold red", no_wrap=True))
+        self._put("headline", Text(f"! trying again: {why}", style="bold red", no_wrap=True))
         if self._watch.last is None:
             self._parts["empty"].display = True
             self._put("empty", Text(why))
@@ -189,6 +194,7 @@ class Top(App[None]):
                 if self._daemon is None:
                     return self.notify("The daemon does not answer; try again when it does.", severity="warning")
                 if said := await work(self._daemon):
+                    self._acted.set()  # what came of it is seen at once
                     self.notify(said)
             except AutoschedError as error:
                 self.notify(str(error), severity="error")
@@ -215,7 +221,7 @@ class Top(App[None]):
 
         async def cancel(daemon: Daemon) -> str:
             await daemon.cancel(job.job)
-            return f"job {job.job} is cancelled; its {job.trials} records are kept"
+            return f"job {job.job} is cancelled; its records are kept"
 
         question = f"Cancel job {job.job} {job.name}, {job.trials} trials? Type yes"
         self.push_screen(Ask(question), lambda said: self._send(cancel) if said == "yes" else None)

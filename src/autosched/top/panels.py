@@ -8,7 +8,7 @@ from autosched.text import tables, units
 from autosched.text.gantt import Style, gantt
 from autosched.top.look import Look
 
-JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 8), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
+JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""
 NOTHING_YET = """\
 Nothing was ever submitted to this daemon. Try, in another terminal:
@@ -61,7 +61,7 @@ def health(look: Look, width: int, room: int) -> list[str]:
     good: list[str] = []
     for unit in look.units:
         if unit.health and not unit.drained:
-            (good if unit.health.startswith("steady") else bad).append(f"{unit.unit}: {unit.health}")
+            (good if unit.health.startswith(("steady", "not watched")) else bad).append(f"{unit.unit}: {unit.health}")
     lines = [*trouble, *bad, *good]
     if len(lines) > room:
         lines = [*lines[: room - 1], f"{len(lines) - room + 1} more: autosched devices"]

@@ -109,7 +109,7 @@ def test_a_fall_too_quick_for_the_scale_is_seen() -> None:
 
 
 def test_a_curve_without_points_says_so() -> None:
-    assert curve([], 1.0, 40, 4) == ["no candidate was measured yet"]
+    assert curve([], 1.0, 40, 4) == ["no estimate yet: not every task was measured"]
 
 
 # News -----------------------------------------------------------------------------------------------------------------

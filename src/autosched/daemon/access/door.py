@@ -93,8 +93,8 @@ class Door:
         if self.keys.refresh():
             self.changed(f"{len(self.keys)} keys are valid now")
             for visitor in list(self._visitors):
-                if visitor.who is not None and visitor.who.key and self.keys.get(visitor.who.key) is None:
-                    visitor.link.refuse(f"the key {visitor.who.key} was withdrawn")
+                if visitor.who is not None and not self.keys.admits(visitor.who):
+                    visitor.link.refuse(f"the {visitor.who.name} was withdrawn")
 
     # Coming in --------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Door:
             await self._failed(visitor)
             raise
         if not (may_host(who.role) if hello.role == "client" else who.role is not Role.CLIENT):
-            raise Refused(f"the key {who.key} has the role {who.role.value}, which cannot come as a {hello.role}")
+            raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as a {hello.role}")
         link = visitor.link
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
@@ -202,7 +202,7 @@ class Door:
             wanted = proof(key, "peer", *visitor.nonces, visitor.entrance.channel)
             if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
-            return Who(f"key {key.id}", key.role, where, key.id)
+            return Who(f"key {key.id}", key.role, where, key)
         if visitor.entrance.local:
             uid = identity.peer_uid(visitor.guest.sock)
             return Who(f"uid {uid}", identity.local_role(uid, self._group), where)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
+from autosched.wire.keys import Key
 
 _CREDENTIALS = struct.Struct("3i")
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
@@ -22,8 +23,8 @@ class Who(Struct, frozen=True):
     name: str
     role: Role
     address: str = ""
-    key: str = ""
-    """Id of the key that was shown; empty without one."""
+    key: Key | None = None
+    """The one that was shown."""
 
 
 def peer_uid(sock: socket.socket) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config
+from autosched.daemon.access.identity import Who
 from autosched.errors import ConfigError, NotFound, RequestError
 from autosched.protocol.roles import Role
 from autosched.wire.keys import NAME, SECRET_BYTES, Key, read
@@ -113,6 +114,10 @@ class Keyring:
     def get(self, id: str) -> Key | None:
         """The key with this id."""
         return self._keys.get(id)
+
+    def admits(self, who: Who) -> bool:
+        """Whether he came without a key, or with one that is still valid: another one of the same id is not his."""
+        return who.key is None or self.get(who.key.id) == who.key
 
     def refresh(self) -> bool:
         """Read the folder again if it has changed; returns whether the keys are others now."""

@@ -120,7 +120,8 @@ async def _why(ask: Ask, line: Line) -> Said:
 
 async def _slowlog(ask: Ask, line: Line) -> Said:
     found = (await _call(ask, p.ListStalls(), p.StallList)).stalls
-    return Said("" if found else "the loop has not stalled", tables.table(tables.STALLS, found), "stalls", found)
+    first = "" if found else "the loop has not stalled"
+    return Said(first, tables.table(tables.STALLS, found) if found else [], "stalls", found)
 
 
 async def _tasks(ask: Ask, line: Line) -> Said:

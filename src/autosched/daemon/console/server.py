@@ -289,17 +289,18 @@ class Visitor:
     async def _refuse(self, error: AutoschedError) -> None:
         await self.answer(f"ERR {error.code} {as_typed_here(' '.join(str(error).split()))}")
 
-    def _session(self) -> UserSession:
+    def _known(self) -> Who:
+        """Who this is. Raises Refused when nobody knows, or knows any more."""
         if self.who is None:
             raise Refused("who are you? Type: auth KEY SECRET. An operator makes keys with: autosched key new ROLE")
-        if self.who.key and self._door.keys.get(self.who.key) is None:
+        if not self._door.keys.admits(self.who):
             gone, self.who = self.who, None
             raise Refused(f"the {gone.name} was withdrawn; who are you now? Type: auth KEY SECRET")
-        return UserSession(self._services, self.who)
+        return self.who
 
     async def _ask(self, method: Method) -> Struct:
         """As over the wire, bounds of its parameters included: making a method checks none. Raises RequestError."""
-        session = self._session()
+        session = UserSession(self._services, self._known())
         try:
             method = msgspec.convert(msgspec.to_builtins(method), type(method))
         except msgspec.ValidationError as error:
@@ -320,12 +321,12 @@ class Visitor:
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:
             raise Refused(f"the key {key.id} is for clients; they do not come here")
-        self.rise(Who(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key.id))
+        self.rise(Who(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:
         """Tell what happens until a line comes; whoever reads too slowly is told how much he missed."""
-        self._session()
+        self._known()
         with self._services.runtime.stream.subscribe(Filter.parse(" ".join(line.words))) as happenings:
             await self._write("OK a line ends it\n")
             stop = asyncio.ensure_future(self._line())
@@ -334,9 +335,11 @@ class Visitor:
                 async for happening in happenings:
                     if stop.done():
                         break
+                    self._known()
                     await self._write(f"{_told(happening, json=line.json)}\n")
             finally:
                 stop.cancel()
+                await asyncio.wait([stop])  # only one may read at a time
             await self._write(".\n")
 
 

@@ -80,7 +80,7 @@ class Site:
         get("/api/jobs", self._older)
         get(r"/api/jobs/{job:\d+}", self._jobs.job)
         get(r"/api/jobs/{job:\d+}/curves", self._jobs.curves)
-        get(FEED, self.feed.attend, allow_head=False)
+        get(FEED, self._feed, allow_head=False)
         app.router.add_post("/api/do/{command}", self._do)
         app.router.add_static("/static/", STATIC)
         return app
@@ -154,6 +154,9 @@ class Site:
         response = web.Response(status=303, headers={"Location": "/"})
         self._visitors.remember(response, who)
         return response
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        return await self.feed.attend(request, lambda: self._visitors.admits(request[WHO]))
 
     async def _everything(self, request: web.Request) -> web.Response:
         return _json(await self._board.everything(request[WHO].role.value))

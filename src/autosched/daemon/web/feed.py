@@ -29,6 +29,7 @@ class Viewer:
     response: web.StreamResponse
     cut: Callable[[], None]
     """Break the connection."""
+    may_stay: Callable[[], bool]
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     frame: bytes = b""
     """On its way."""
@@ -47,15 +48,15 @@ class Feed:
     def __len__(self) -> int:
         return len(self._viewers)
 
-    async def attend(self, request: web.Request) -> web.StreamResponse:
-        """One viewer until he goes."""
+    async def attend(self, request: web.Request, may_stay: Callable[[], bool]) -> web.StreamResponse:
+        """One viewer until he goes, or has to."""
         if len(self._viewers) >= VIEWERS_MAX:
             raise web.HTTPServiceUnavailable(text=f"{VIEWERS_MAX} pages look already\n", headers={"Retry-After": "30"})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         transport = request.transport
         assert transport is not None, "the answer has begun"
-        viewer = Viewer(response, transport.abort)
+        viewer = Viewer(response, transport.abort, may_stay)
         self._viewers[viewer] = None
         if self._pulsing is None:
             self._board.open()
@@ -79,7 +80,9 @@ class Feed:
                 await asyncio.sleep(PULSE_S)
                 frame = b"data: " + await self._board.pulse() + b"\n\n"
                 for viewer in list(self._viewers):
-                    if viewer.frame:
+                    if not viewer.may_stay():
+                        viewer.gone.set()
+                    elif viewer.frame:
                         viewer.behind = True
                         if loop.time() - viewer.since > PATIENCE_S:
                             viewer.gone.set()

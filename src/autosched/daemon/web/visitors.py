@@ -98,10 +98,13 @@ class Visitors:
             raise web.HTTPUnauthorized(text=WRONG + "\n")
         return _whose(known, host)
 
+    def admits(self, who: Who) -> bool:
+        """Whether he may go on looking."""
+        return self._door.keys.admits(who)
+
     def remember(self, response: web.StreamResponse, who: Who) -> None:
         """Let the browser come back for half a day."""
-        key = self._door.keys.get(who.key)
-        if key is not None:
+        if (key := who.key) is not None:
             until = str(_now_s() + COOKIE_S)
             response.set_cookie(
                 COOKIE, f"{key.id}.{until}.{_mac(key, until)}", max_age=COOKIE_S, httponly=True, samesite="Strict",
@@ -131,7 +134,7 @@ def _key_text(said: str) -> str:
 
 
 def _whose(key: Key, where: str) -> Who:
-    return Who(f"key {key.id}", key.role, where, key.id)
+    return Who(f"key {key.id}", key.role, where, key)
 
 
 def _may_look(key: Key) -> bool:

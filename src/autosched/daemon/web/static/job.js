@@ -48,8 +48,9 @@ function draw(explained) {
   at("problem").replaceChildren(...failed);
   const took = (view.ended_at ?? view.now) - view.submitted_at;
   const reasons = Object.entries(view.failures).sort((a, b) => b[1] - a[1]).map(([why, many]) => `${many} ${why}`).join(", ");
+  const stands = ["waiting", "held", "paused"].includes(view.doing) ? view.doing : view.state;
   const facts = [
-    ["State", view.state, view.reason === view.state ? "" : view.reason],
+    ["State", stands, view.reason === view.state ? "" : view.reason],
     ["Network, estimated", latency(view.estimate_s), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
