@@ -28,7 +28,6 @@ class Choice(Struct, frozen=True):
     """File with the task's workload."""
     candidates: tuple[bytes, ...]
     """None where the workload as it is was the fastest."""
-    latencies_s: tuple[float, ...]
     best_s: float = 0.0
     """The best latency of all, without a schedule too; 0: not known."""
 

@@ -167,8 +167,8 @@ class TvmSession:
             # Without a schedule it beats what comes after it.
             best = list(itertools.takewhile(lambda record: record.candidate != orders.UNTUNED, measured))
             if file.exists():
-                candidates, latencies_s = tuple(r.candidate for r in best), tuple(r.best_s or 0.0 for r in best)
-                choices.append(orders.Choice(task, str(file), candidates, latencies_s, measured[0].best_s or 0.0))
+                candidates = tuple(record.candidate for record in best)
+                choices.append(orders.Choice(task, str(file), candidates, measured[0].best_s or 0.0))
         return choices
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:

@@ -13,7 +13,7 @@ from autosched.core.events import (
     StepEnded,
 )
 from autosched.core.explain import explain_job
-from autosched.core.scheduler import CLIENT_LOSSES_MAX, REVOKE_GRACE_S, TURN_S, Scheduler
+from autosched.core.scheduler import CLIENT_LOSSES_MAX, TURN_S, Scheduler
 from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
 from unit.core.story import (
     BOTH,
@@ -21,7 +21,6 @@ from unit.core.story import (
     HOST,
     ONE_EACH,
     EndJob,
-    RevokeStep,
     StartClient,
     StopClient,
     Story,
@@ -287,133 +286,6 @@ def test_an_external_client_is_awaited_so_long() -> None:
     job = story.submit(external=True)
     assert of(StopClient, story.wait())[0].job == job
     assert of(EndJob, story.lose(job))[0].state is JobState.FAILED
-
-
-# Deadlines ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("timeout_s", [None, 5.0])
-def test_an_overdue_step_is_revoked_and_keeps_its_units(timeout_s: float | None) -> None:
-    story = Story(step_timeout_s=30.0)
-    job = story.running(wants(1, timeout_s=timeout_s))
-    story.running(wants(1))
-    assert story.core.deadline() == (timeout_s or 30.0)
-    actions = story.wait()
-    assert [(action.step, action.job) for action in of(RevokeStep, actions)] == [(1, job)]
-    assert not steps(actions)
-    assert story.holders()["host/0"] == 1
-    assert 1 in story.state.revoked
-
-
-@pytest.mark.parametrize("how", ["answer", "loss"])
-def test_a_revoked_step_frees_its_units_when_it_is_known_to_be_dead(how: str) -> None:
-    story = Story(step_timeout_s=30.0)
-    job = story.running(wants(1))
-    other = story.running(wants(1))
-    story.wait()
-    actions = story.end(1, wants(1), outcome=Outcome.FAILED) if how == "answer" else story.lose(job)
-    assert [step.job for step in steps(actions)] == [other]
-    assert not story.state.revoked
-
-
-def test_a_client_that_does_not_kill_its_step_is_killed() -> None:
-    story = Story(step_timeout_s=30.0)
-    job = story.running(wants(1))
-    story.wait()
-    assert story.core.deadline() == 30.0 + REVOKE_GRACE_S
-    actions = story.wait()
-    assert [action.job for action in of(StopClient, actions)] == [job]
-    assert story.holders()["host/0"] == 1
-    assert story.core.deadline() is None
-
-
-def test_a_step_that_ended_has_no_deadline() -> None:
-    story = Story(step_timeout_s=30.0)
-    story.running(wants(1))
-    story.end(1, job_complete=True, at=29.0)
-    assert story.core.deadline() is None
-    assert story.tell(DeadlineReached(), 100.0) == []
-
-
-def test_a_step_that_ends_at_its_deadline_is_not_revoked() -> None:
-    story = Story(step_timeout_s=30.0)
-    story.running(wants(1))
-    assert story.end(1, idle(1), at=30.0) == []
-
-
-def test_deadlines_come_in_their_order() -> None:
-    story = Story((pool("host", "a", "b", "c"),))
-    story.running(wants(1, timeout_s=30.0), wants(2, timeout_s=10.0), wants(3, timeout_s=20.0))
-    overdue = [of(RevokeStep, story.wait())[0].step for _ in range(2)]
-    assert overdue == [2, 3]
-    assert story.now == 20.0
-
-
-def test_any_event_notices_what_is_overdue() -> None:
-    story = Story(step_timeout_s=30.0)
-    story.running(wants(1))
-    job = story.state.last_job + 1
-    actions = story.tell(JobSubmitted(job, JobSpec(name="late", model="0" * 64)), 31.0)
-    assert [action.step for action in of(RevokeStep, actions)] == [1]
-
-
-@pytest.mark.parametrize("load", [[], [idle(1)], [complete(1)]])
-def test_a_client_that_names_nothing_to_run_is_replaced(load: list[TaskLoad]) -> None:
-    """It speaks when a step ends, and none runs: without this, the job would be silent for ever."""
-    story = Story(attach_timeout_s=20.0)
-    job = story.running(wants(1), wants(2, DEVICE))
-    story.end(1, *load, at=5.0)
-    assert story.core.deadline() == 600.0, "task 2 runs: there will be news"
-    story.end(2, idle(2), at=6.0)
-    assert story.core.deadline() == 26.0
-    assert [(action.job, action.reason) for action in of(StopClient, story.wait())] == [
-        (job, "its client named nothing to run")
-    ]
-    assert of(StartClient, story.lose(job)) == [StartClient(job)]
-
-
-def test_a_client_that_could_not_be_asked_must_speak_too() -> None:
-    story = Story(attach_timeout_s=20.0)
-    story.running(wants(1))
-    story.tell(StepEnded(1, Outcome.FAILED, None, "killed"), 5.0)
-    assert story.core.deadline() == 25.0
-
-
-def test_a_word_in_time_is_enough() -> None:
-    story = Story(attach_timeout_s=20.0)
-    job = story.running(idle(1), at=15.0)
-    assert story.core.deadline() == 35.0
-    story.attach(job, wants(1), at=19.0)
-    assert story.core.deadline() == 619.0
-
-
-# Late and double answers --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", [1, 2, 99])
-def test_an_answer_of_no_running_step_changes_nothing(step: int) -> None:
-    story = Story()
-    job = story.running(wants(1))
-    story.end(1, wants(1), at=1.0)  # step 2 starts
-    story.lose(job, at=2.0)
-    story.attach(job, wants(1), at=3.0)  # step 3 starts
-    losses = story.state.jobs[job].losses
-    assert story.end(step, wants(1), wants(2, DEVICE), job_complete=True, at=4.0) == []
-    assert story.holders() == {"host/0": 3, "cpu0": None}
-    assert story.state.jobs[job].losses == losses
-
-
-def test_step_ids_are_never_used_again() -> None:
-    story = Story()
-    job = story.running(wants(1))
-    for _ in range(5):
-        story.end(story.state.last_step, wants(1))
-    story.lose(job)
-    story.attach(job, wants(1))
-    story.tell(ResourcesDeclared(ONE_EACH, 600.0, 60.0))
-    story.attach(job, wants(1))
-    ids = [step.id for step in steps(story.said)]
-    assert ids == sorted(set(ids)) == list(range(1, 9))
 
 
 # A new life of the daemon -------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> 
     for info in found.tasks:
         file = str(tmp_path / f"{info.task}.json")
         best_s = 1e-3 if "NCHW" not in info.shape or "5x5" in info.shape else 1e-6
-        choices.append(orders.Choice(info.task, file, (candidate(file),), (best_s,), best_s))
+        choices.append(orders.Choice(info.task, file, (candidate(file),), best_s))
     compiled = compiler.compile_network(
         str(tmp_path / "prepared.onnx"), TARGET_TEXT, choices, str(tmp_path), "net", Wanted.AUTO.value
     )
