@@ -145,6 +145,8 @@ class Daemon:
             await self._runtime.post(lambda: self._declaration(resources, policy))
             self._quarantine.resume()
             await welcome_back(self._runtime)
+            for job in self._clients.hosted:  # their steps go on
+                await self._past.look_up(job)
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
@@ -189,7 +191,8 @@ class Daemon:
             self._logs.follow(runtime.stream)
         self._keeper = Keeper(journal, runtime.stream, self._folder, self._settings.backup, recovered.replayed)
         records = Store(journal)
-        past, trail = History(runtime, ledger), Audit(journal, runtime.stream)
+        self._past = past = History(runtime, ledger)
+        trail = Audit(journal, runtime.stream)
         runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s

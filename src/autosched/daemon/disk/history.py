@@ -1,11 +1,13 @@
 """How long stages took, by workload and target, over all jobs: what estimates for a new job begin with.
 
-A total is kept for each (workload, target, stage), here and in the database, where it changes in the transaction of the
-event that ended the step, so that no step counts twice.
+A total is kept for each (workload, target, stage) in the database, where it changes in the transaction of the event
+that ended the step, so that no step counts twice. Those of the jobs of this life are also here: of all others only
+their places on the disk are taken, however many there were.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
+
+import msgspec
 
 from autosched.core.events import Event, HistoryRecalled
 from autosched.daemon.disk.rows import Insert, Statement
@@ -22,22 +24,37 @@ TABLES = (
 PUT = Insert(
     "stage_times", 6, "ON CONFLICT DO UPDATE SET count = excluded.count, sum_s = excluded.sum_s, crc = excluded.crc"
 )
+OF_WORKLOADS = (
+    "SELECT workload, stage, count, sum_s FROM stage_times"
+    " WHERE target = ? AND workload IN (SELECT value FROM json_each(?))"
+)
 
 
 class History:
     """Stage times of the past."""
 
     def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
-        """To be made before the journal is started."""
         self._runtime, self._ledger = runtime, ledger
-        self._totals: defaultdict[tuple[str, str], dict[str, tuple[int, float]]] = defaultdict(dict)
+        self._totals: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
         """By workload and target, for each stage: how many steps, and their seconds."""
-        for workload, target, stage, count, sum_s in runtime.journal.rows(
-            "SELECT workload, target, stage, count, sum_s FROM stage_times"
-        ):
-            assert isinstance(workload, str) and isinstance(target, str) and isinstance(stage, str)
+
+    async def look_up(self, job: JobId) -> None:
+        """Have at hand what the database knows of the job's tasks. Before that none of their steps counts.
+
+        Nothing is written to a total that was not looked up, so none of those that are read here changes meanwhile;
+        should two jobs ask at once, what the first one's steps have added stays.
+        """
+        target = where(self._runtime.state.jobs[job].spec)
+        missing = [name for name in self._workloads(job).values() if (name, target) not in self._totals]
+        if not missing:
+            return
+        found = await self._runtime.journal.read(OF_WORKLOADS, target, msgspec.json.encode(missing).decode())
+        for name in missing:
+            self._totals.setdefault((name, target), {})
+        for workload, stage, count, sum_s in found:
+            assert isinstance(workload, str) and isinstance(stage, str)
             assert isinstance(count, int) and isinstance(sum_s, float)
-            self._totals[workload, target][stage] = count, sum_s
+            self._totals[workload, target].setdefault(stage, (count, sum_s))
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
         """What these ended steps teach, to be written with the event that ended them."""
@@ -51,18 +68,19 @@ class History:
             return None  # other steps slowed it down
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
         target = where(self._runtime.state.jobs[span.job].spec)
-        totals = self._totals[workload, target]
+        if (totals := self._totals.get((workload, target))) is None:
+            return None  # its client is ahead of what it was asked
         count, sum_s = totals.get(span.stage, (0, 0.0))
         totals[span.stage] = count, sum_s = count + 1, sum_s + took_s
         return PUT, checked(workload, target, span.stage, count, sum_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""
-        tasks, target = (NETWORK_TASK, *self._ledger.of(job).tasks), where(self._runtime.state.jobs[job].spec)
+        await self.look_up(job)
+        target = where(self._runtime.state.jobs[job].spec)
         stages = tuple(
             StageHistory(task, stage, sum_s / count, count)
-            for task in tasks
-            if (workload := self._workload(job, task)) is not None
+            for task, workload in self._workloads(job).items()
             for stage, (count, sum_s) in sorted(self._totals.get((workload, target), {}).items())
         )
 
@@ -71,6 +89,10 @@ class History:
             return HistoryRecalled(job, stages) if stages and not ended else None
 
         await self._runtime.post(recalled)
+
+    def _workloads(self, job: JobId) -> dict[TaskIndex, str]:
+        tasks = {index: task.info.workload for index, task in self._ledger.of(job).tasks.items()}
+        return {NETWORK_TASK: self._runtime.state.jobs[job].spec.model, **tasks}
 
     def _workload(self, job: JobId, task: TaskIndex) -> str | None:
         if task == NETWORK_TASK:

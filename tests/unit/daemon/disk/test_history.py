@@ -1,0 +1,115 @@
+"""Stage times of the past: what was not looked up takes no memory, and is never written over."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from autosched.backend import Network
+from autosched.core.events import HistoryRecalled, JobSubmitted
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.disk import history
+from autosched.daemon.disk.history import History
+from autosched.daemon.disk.journal import Journal
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.telling.progress import Ledger
+from autosched.model import JobSpec, Outcome, StageHistory, TaskInfo
+from autosched.protocol import Span
+from deadlines import DEADLINE_S
+
+SPEC = JobSpec(name="net", model="0" * 64, external=True)
+NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),))
+
+
+class Nobody:
+    """Performs nothing."""
+
+    def perform(self, action: object) -> None: ...
+
+    def changed(self, job: int) -> None: ...
+
+
+def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> None:
+    """One life of a daemon in which one more job has come."""
+
+    async def run() -> None:
+        journal = Journal(path, *history.TABLES)
+        runtime, ledger = Runtime(journal, Scheduler()), Ledger()
+        runtime.replay()
+        journal.start()
+        runtime.performer = Nobody()
+        loop, past = spawn(runtime.run(), "loop"), History(runtime, ledger)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                job = runtime.state.last_job + 1
+                await runtime.post(lambda: JobSubmitted(job, SPEC))
+                ledger.of(job).plan(NETWORK, 4)
+                await work(runtime, past)
+        finally:
+            loop.cancel()
+            journal.close()
+
+    asyncio.run(run())
+
+
+def span(runtime: Runtime, worked_s: float, task: int = 1) -> Span:
+    job = runtime.state.last_job
+    return Span(1, job, task, "build", ("host/0",), 0.0, 0.0, worked_s, Outcome.DONE.value, worked_s)
+
+
+async def end(runtime: Runtime, past: History, worked_s: float, task: int = 1) -> None:
+    await runtime.journal.write(*past.rows([span(runtime, worked_s, task)]))
+
+
+def told(path: Path) -> tuple[StageHistory, ...]:
+    """What the last job was told of the past."""
+    journal = Journal(path, *history.TABLES)
+    try:
+        *_, last = (event for _, event, _ in journal.replay())
+    finally:
+        journal.close()
+    assert isinstance(last, HistoryRecalled)
+    return last.stages
+
+
+def test_totals_grow_over_lives_and_are_told_to_later_jobs(tmp_path: Path) -> None:
+    async def one_step(runtime: Runtime, past: History) -> None:
+        await past.look_up(runtime.state.last_job)
+        await end(runtime, past, 3.0)
+        await end(runtime, past, 8.0, task=0)
+
+    async def come(runtime: Runtime, past: History) -> None:
+        await past.recall(runtime.state.last_job)
+
+    for _ in range(2):
+        live(tmp_path / "db", one_step)
+    live(tmp_path / "db", come)
+    assert told(tmp_path / "db") == (StageHistory(0, "build", 8.0, 2), StageHistory(1, "build", 3.0, 2))
+
+
+def test_what_was_not_looked_up_is_not_written_over(tmp_path: Path) -> None:
+    async def known(runtime: Runtime, past: History) -> None:
+        await past.look_up(runtime.state.last_job)
+        await end(runtime, past, 3.0)
+
+    async def ahead(runtime: Runtime, past: History) -> None:
+        assert past.rows([span(runtime, 99.0)]) == ()
+        await past.recall(runtime.state.last_job)
+
+    live(tmp_path / "db", known)
+    live(tmp_path / "db", ahead)
+    assert told(tmp_path / "db") == (StageHistory(1, "build", 3.0, 1),)
+
+
+def test_two_jobs_that_ask_at_once_lose_nothing_that_was_added_meanwhile(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, past: History) -> None:
+        job = runtime.state.last_job
+        late = asyncio.ensure_future(past.look_up(job))
+        await asyncio.sleep(0)  # it has asked, and has no answer yet
+        await past.look_up(job)
+        await end(runtime, past, 3.0)
+        await late
+        await end(runtime, past, 5.0)
+        await past.recall(job)
+
+    live(tmp_path / "db", work)
+    assert told(tmp_path / "db") == (StageHistory(1, "build", 4.0, 2),)
