@@ -33,6 +33,8 @@ PAIRS = (
 MODELS = ("as it is", "knobs alone", "template alone", "stores")
 """What may put configurations in order."""
 COLOURS = ("#1f6fc4", "#c2570c", "#17803d", "#a8326f", "#6b6a12", "#7a5195", "#0d7377", "#b3261e", "#57606a", "#3b3f8f")
+CHANCE = ("autotvm random", "autotvm random wide", "tc random")
+"""Methods that learn nothing."""
 LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 80, 20, 10, 225, 640, 260
 
 FRAME = """<!doctype html>
@@ -146,6 +148,10 @@ def tables(told: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[Seque
             ("task", "best GFLOP/s", "of sgemm", *names),
             list(shares),
         ),
+        "What there is to win: the best that any run ever found, over the median of what random choice finds": (
+            ("task", *CHANCE),
+            list(_winnable(runs, checkpoints[-1])) if checkpoints else [],
+        ),
         "What twice the trials bring, mean over tasks and seeds as measured first; luck with noise counts as a gain": (
             ("method", *(f"{number} to {2 * number}" for number in _doublings(runs))),
             [
@@ -189,6 +195,22 @@ def _shares(
         yield (task, f"{speed:.1f}", of_sgemm, *cells)
     means = [f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in names]
     yield ("all", "", "", *means)
+
+
+def _winnable(runs: Sequence[Run], trials: int) -> Iterator[Sequence[str]]:
+    """By task, the ratio that a search would reach against random choice which knew the best from the beginning."""
+    found = quality(runs, trials)
+    every: defaultdict[str, list[float]] = defaultdict(list)
+    for task in dict.fromkeys(task for task, _, _ in found):
+        best = min(value for (other, _, _), value in found.items() if other == task)
+        cells = []
+        for name in CHANCE:
+            own = [value for (other, method, _), value in found.items() if (other, method) == (task, name)]
+            every[name] += [best - statistics.median(own)] if own else []
+            cells.append(f"{math.exp(every[name][-1]):.3f}" if own else "-")
+        if any(cell != "-" for cell in cells):
+            yield (task, *cells)
+    yield ("all", *(f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in CHANCE))
 
 
 def _doublings(runs: Sequence[Run]) -> list[int]:

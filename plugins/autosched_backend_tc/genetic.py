@@ -52,8 +52,10 @@ class Nature(Protocol):
     """What can live."""
 
     @property
-    def kinds(self) -> Sequence[int]:
-        """The number of genes of each kind. Individuals of different kinds have no children together."""
+    def kinds(self) -> Sequence[Sequence[Hashable]]:
+        """Of each kind, what its genes stand for. Kinds are akin if theirs stand for the same: such ones may have
+        children together, and a genome can change from one to the other.
+        """
 
     def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
         """The individual with these genes, those that are None drawn at random; None if it cannot live."""
@@ -175,6 +177,8 @@ class Evolution:
         for _ in range(TRIES):
             for _ in range(KNOWN_TRIES):
                 kind, inherited = self._inherited(ranked, random)
+                if random.random() < self._rules.mutation_rate:
+                    kind = random.choice(self._akin(kind))
                 genes = self._stepped(kind, inherited, random)
                 if None in genes or (kind, genes) not in self._genomes:
                     break
@@ -214,7 +218,7 @@ class Evolution:
         kinds = self._nature.kinds
         for _ in range(TRIES):
             kind = random.randrange(len(kinds))
-            found = self._nature.grow(kind, (None,) * kinds[kind], _seed(random))
+            found = self._nature.grow(kind, (None,) * len(kinds[kind]), _seed(random))
             if found is not None and self._is_news(found, siblings):
                 return found
         return None
@@ -227,9 +231,18 @@ class Evolution:
         first = self._parent(ranked, random)
         if random.random() >= self._rules.crossover_rate:
             return first.kind, first.genes
-        kin = [individual for individual in ranked if individual.kind == first.kind]
+        akin = self._akin(first.kind)
+        kin = [individual for individual in ranked if individual.kind in akin]
         parents = (first, self._parent(kin, random), self._parent(kin, random))
-        return first.kind, tuple(random.choice(genes) for genes in zip(*(p.genes for p in parents), strict=True))
+        genes = tuple(random.choice(genes) for genes in zip(*(p.genes for p in parents), strict=True))
+        return (first if len(akin) == 1 else random.choice(parents)).kind, genes
+
+    def _akin(self, kind: int) -> Sequence[int]:
+        """The kinds that this one may have children with; as published its own alone."""
+        if self._rules.mode != "generational":
+            return [kind]
+        kinds = self._nature.kinds
+        return [other for other, genes in enumerate(kinds) if genes == kinds[kind]]
 
     def _parent(self, ranked: Sequence[Individual], random: Random) -> Individual:
         """One: the fittest of a few, or as published with a chance in proportion to its fitness."""

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from random import Random
 from statistics import median
 from typing import Any, cast
@@ -51,6 +51,7 @@ class TcSearch:
         self._line = zlib.crc32(msgspec.json.encode((site.seed, msgspec.to_builtins(rules))))
         self._threads_min = options.min_launch_total_threads if str(site.target.kind.name) == "cuda" else 0
         self._plateau = Plateau(options.early_stopping)
+        self._kinds = [sketch.decided for sketch in self._space.sketches]
         self._evolution = Evolution(self, rules, site.seed)
         self._grown: dict[str, Grown] = {}
         self._keys: dict[tuple[int, tuple[Gene, ...]], str] = {}
@@ -81,9 +82,12 @@ class TcSearch:
     # What can live -------------------------------------------------------------------------------------------
 
     @property
-    def kinds(self) -> Sequence[int]:
-        """The number of decisions of each sketch."""
-        return [len(sketch.places) for sketch in self._space.sketches]
+    def kinds(self) -> Sequence[Sequence[Hashable]]:
+        """What is decided in each sketch. Those of one computation mostly decide the same, on tiles of the same loops,
+        and differ in where its epilogue and its intermediate results are computed; a tile that does not fit the loop
+        after all is made to fit by TVM.
+        """
+        return self._kinds
 
     def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
         """The schedule with these decisions."""

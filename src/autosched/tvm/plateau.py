@@ -7,9 +7,9 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from statistics import median
 
-PROGRESS = 0.005
-"""What is better by less is no reason to go on; small steps that add up to more are."""
-NEAR, SEVERAL, HASTE = 0.02, 6, 5
+PROGRESS = 0.0
+"""What is better by this share or less is no reason to go on; small steps that add up to more are."""
+NEAR, SEVERAL, HASTE = 0.02, 4, 3
 """So many trials, the best one included, that are slower by this share at most, let the patience be so much shorter."""
 
 

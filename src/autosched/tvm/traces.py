@@ -34,6 +34,11 @@ class Sketch:
         places = tuple(i for i, instruction in enumerate(own) if instruction[0] in SAMPLING)
         return cls(tuple(own), places, json.dumps(own, separators=(",", ":")))
 
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """What is decided at each place: the instruction and its attributes, whatever it is applied to."""
+        return tuple(json.dumps([self.instructions[p][0], self.instructions[p][2]]) for p in self.places)
+
     def with_decisions(self, decisions: Sequence[Decision | None]) -> list[Any]:
         """A trace in JSON's terms; whatever is None is left to be drawn."""
         pairs = zip(self.places, decisions, strict=True)

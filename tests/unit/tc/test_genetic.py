@@ -19,7 +19,7 @@ class Toy:
     def __init__(
         self, genes: int = 6, values: int = 8, *, alive: Callable[[Sequence[int]], bool] | None = None
     ) -> None:
-        self.kinds: tuple[int, ...] = (genes, 2)
+        self.kinds: tuple[str, ...] = ("g" * genes, "gg")
         self.values = values
         self.alive = alive or (lambda genes: True)
         self.grown = 0
@@ -130,24 +130,43 @@ def test_children_have_up_to_three_parents() -> None:
             return Individual(kind, made, (kind, made))
 
     nature = Unique(30)
-    nature.kinds = (30, 30)
+    nature.kinds = ("a" * 30, "b" * 30)
     rules = Rules(pop_size=20, number_elites=2, crossover_rate=1.0, mutation_rate=0.0)
-    _, second = generations(Evolution(nature, rules, 3), 2, lambda _: 1.0)
+    first, second = generations(Evolution(nature, rules, 3), 2, lambda _: 1.0)
     parents = [len(set(child.genes)) for child in second[2:]]
     assert max(parents) == 3
     assert {child.kind for child in second} == {0, 1}
+    kinds = {number: one.kind for one in first for number in one.genes}
+    assert all(kinds[number] == child.kind for child in second[2:] for number in child.genes), "kinds do not mix"
 
 
 def test_kinds_do_not_mix() -> None:
     nature = Toy(6)
     for population in generations(Evolution(nature, Rules(pop_size=16, number_elites=4), 2), 6, lambda _: 1.0):
-        assert all(len(one.genes) == nature.kinds[one.kind] for one in population)
+        assert all(len(one.genes) == len(nature.kinds[one.kind]) for one in population)
+
+
+@pytest.mark.parametrize(("mode", "mixed"), [("generational", True), ("tc_compat", False)])
+def test_a_genome_can_change_to_a_kind_that_is_akin(mode: Mode, mixed: bool) -> None:
+    """Kind 1 is better and was never drawn: only its kin can come to it."""
+
+    class Late(Toy):
+        def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
+            return None if kind and None in genes else super().grow(kind, genes, seed)
+
+    nature = Late(6, 1 << 20)
+    nature.kinds = ("g" * 6, "g" * 6)
+    rules = Rules(mode, pop_size=12, number_elites=4, crossover_rate=0.5, mutation_rate=0.2)
+    found = generations(Evolution(nature, rules, 1), 5, lambda one: 2.0 - one.kind)
+    assert any(one.kind for one in found[-1]) == mixed
+    moved = [one for one in found[1] if one.kind]
+    assert all(set(one.genes) & {gene for other in found[0] for gene in other.genes} for one in moved), "genes stay"
 
 
 def test_the_fitter_have_more_children() -> None:
     """By rank, however little they differ: nearly all have parents of the better half."""
     nature = Toy(8, 1 << 20)
-    nature.kinds = (8,)
+    nature.kinds = ("g" * 8,)
     rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
     first, second = generations(Evolution(nature, rules, 1), 2, lambda one: 1.0 + 1e-9 * one.genes[0])  # type: ignore[operator]
     ranked = sorted(first, key=lambda one: one.genes[0])  # type: ignore[arg-type, return-value]
@@ -163,7 +182,7 @@ def test_the_fitter_have_more_children() -> None:
 
 def test_mutations_mostly_go_to_neighbours() -> None:
     nature = Toy(8, 1 << 20)
-    nature.kinds = (8,)
+    nature.kinds = ("g" * 8,)
     rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
     first, second = generations(Evolution(nature, rules, 1), 2, lambda _: 1.0)
     known = [gene for one in first for gene in one.genes]
@@ -263,7 +282,7 @@ def test_compat_breeds_from_the_faster_in_proportion() -> None:
         return 100.0 if individual.genes[0] % 4 == 0 else None  # type: ignore[operator]
 
     nature = Toy(8, 64)
-    nature.kinds = (8,)
+    nature.kinds = ("g" * 8,)
     first, second = generations(Evolution(nature, compat(crossover_rate=1.0), 1), 2, value)
     bred = second[len([one for one in first if value(one) is not None]) :]
     shared = [sum(a == b for a, b in zip(child.genes, star[0].genes, strict=True)) for child in bred]
