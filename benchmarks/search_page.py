@@ -210,7 +210,8 @@ def _winnable(runs: Sequence[Run], trials: int) -> Iterator[Sequence[str]]:
             cells.append(f"{math.exp(every[name][-1]):.3f}" if own else "-")
         if any(cell != "-" for cell in cells):
             yield (task, *cells)
-    yield ("all", *(f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in CHANCE))
+    if any(every.values()):
+        yield ("all", *(f"{math.exp(statistics.mean(every[name])):.3f}" if every[name] else "-" for name in CHANCE))
 
 
 def _doublings(runs: Sequence[Run]) -> list[int]:

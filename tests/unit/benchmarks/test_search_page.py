@@ -95,6 +95,15 @@ def test_what_twice_the_trials_bring() -> None:
     assert rows == [("tc", "100.0%", "0.0%", "-")]
 
 
+def test_what_there_is_to_win() -> None:
+    runs = [run("tc random", *latencies_s, seed=seed) for seed, latencies_s in enumerate([(9.0, 4.0), (2.0,), (5.0,)])]
+    runs += [run("ansor", 1.0), run("ansor", 1.0, task="without chance"), run("tc random", 2.0, task="poor")]
+    head, rows = next(table for title, table in tables({"runs": runs}).items() if "to win" in title)
+    assert head == ("task", "autotvm random", "autotvm random wide", "tc random")
+    assert rows == [("conv", "-", "-", "0.250"), ("poor", "-", "-", "1.000"), ("all", "-", "-", "0.500")]
+    assert not next(rows for title, (_, rows) in tables({"runs": [run("tc", 1.0)]}).items() if "to win" in title)
+
+
 def test_what_a_model_knows() -> None:
     scores = {"as it is": [0.5, 0.25, 1.0123], "stores": [-0.5, 0.0, 2.0]}
     lines = ranking({"rows": [{"task": "conv", "records": 16, "runs": 2, "scores": scores}]})
