@@ -80,17 +80,23 @@ def idle(told: dict[str, Any]) -> list[str]:
 def watching(told: dict[str, Any]) -> list[str]:
     """What it costs to look."""
     watched, unwatched = told["watched"], told["unwatched"]
+    looking, top = "a stream that is read at once", []
+    if (share := told.get("top_cpu_share")) is not None:  # not in what was measured before top was among the viewers
+        looking = f"and together {looking}, `top` at a terminal and `jobs` every other second"
+        top = [f"| `autosched top` | {100 * share:.1f} % of a core | 5 % |"]
     return [
         f"## Looking at {told['active']} active jobs and {told['history']:,} of history",
         "",
-        "`python benchmarks/page_load.py`: a page in Chromium on the same cores, a stream that is read at once.",
+        f"`python benchmarks/page_load.py`: a page in Chromium on the same cores, {looking}.",
         "",
         "| | measured | bar |",
         "|---|---|---|",
+        f"| `autosched jobs`, the whole process | {1e3 * told['listing']['jobs']['wall_s']:.0f} ms | 300 ms |",
         f"| painted, from nothing | {told['painted_s']:.2f} s | 1 s |",
         f"| stream, at {watched['steps_per_s']:.0f} steps/s | {told['stream_kb_s']:.0f} kB/s | 50 kB/s |",
         f"| 99 % of the loop's lags are at most | {1e3 * watched['lag_p99_at_most_s']:g} ms"
         f" (nobody looks: {1e3 * unwatched['lag_p99_at_most_s']:g} ms) | 10 ms |",
+        *top,
         f"| a viewer that stops reading | {told['stuck_viewer_mib']:.2f} MiB | 2 MiB |",
         f"| processor time of one load of the page | {told['load_cpu_ms_at_most']} ms at most | |",
         f"| processor time of being watched | {100 * told['watching_cpu_share']:.1f} % of a core | |",

@@ -17,14 +17,11 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,15 +29,14 @@ from typing import Any
 
 import msgspec
 import psutil
+from private import answering, private_daemon
 
 from autosched import config
-from autosched.errors import DaemonUnreachable
 from autosched.model import JobSpec
 from autosched.protocol import Done, Shutdown, Span
 from autosched.remote import Daemon
 
 DEADLINE_S = 300.0
-START_POLL_S = 0.05
 NAP_S = 0.02
 NAPS_PER_WRITE = 5
 MEMORY = "/dev/shm"
@@ -77,7 +73,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="autosched-bench-", dir=MEMORY if args.in_memory else None) as folder:
         work = args.keep or Path(folder)
-        with private_daemon(work) as process:
+        with private_daemon(work, settings()) as process:
             told = asyncio.run(measure(args, work, psutil.Process(process.pid)))
     print(json.dumps(told, indent=1))
 
@@ -125,39 +121,15 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
 # The system -----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def private_daemon(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon that nobody else uses."""
-    settings = folder / "autosched.toml"
+def settings() -> str:
+    """The default lanes of this machine, and a device without cores."""
     pools = config.resources(config.Config()).pools
     cores = [core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores]
-    settings.write_text(
-        f'[daemon]\nstate_dir = "{folder}/state"\nsocket = "{folder}/api.sock"\n'
+    return (
         f"[scheduler]\nattach_timeout_s = {DEADLINE_S}\n"
         f"[resources]\nhost_cores = {cores}\n"
         '[[device]]\nname = "board0"\nkind = "cpu"\n'
     )
-    command = [sys.executable, "-m", "autosched", "serve", "-c", str(settings)]
-    with (folder / "daemon.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process
-        process.wait(30.0)
-    finally:
-        process.kill()
-        process.wait()
-
-
-async def answering(address: str, process: psutil.Process) -> Daemon:
-    """Wait until the daemon can be talked to."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                return await Daemon.connect(address)
-            except DaemonUnreachable:
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    raise
-                await asyncio.sleep(START_POLL_S)
 
 
 async def submit_all(daemon: Daemon, args: argparse.Namespace, log: Path) -> None:

@@ -16,18 +16,15 @@ import asyncio
 import hashlib
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import uvloop
-from mock_load import MEMORY, Machine, answering, in_ms
+from mock_load import MEMORY, Machine, in_ms
+from private import answering, private_daemon
 
 from autosched.backend import Network
 from autosched.errors import AutoschedError
@@ -74,32 +71,20 @@ def main() -> None:
     args = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="autosched-bench-", dir=MEMORY if args.in_memory else None) as folder,
-        private_daemon(Path(folder), args) as process,
+        private_daemon(Path(folder), settings(args)) as process,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         told = runner.run(measure(args, Path(folder), psutil.Process(process.pid)))
     print(json.dumps(told, indent=1))
 
 
-@contextmanager
-def private_daemon(folder: Path, args: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon with many units that are nothing but names."""
-    settings = folder / "autosched.toml"
+def settings(args: argparse.Namespace) -> str:
+    """Many units that are nothing but names, and room for all."""
     units = "".join(
         f'[[device]]\nname = "{kind}{number}"\nkind = "{kind}"\n' for kind in ("cpu", "lane") for number in range(UNITS)
     )
     limits = f"[limits]\njobs_active_max = {args.clients + 200}\nconnections_max = {args.clients + 200}\n"
-    place = f'[daemon]\nstate_dir = "{folder}/state"\nsocket = "{folder}/api.sock"\n'
-    settings.write_text(f'{place}[scheduler]\npolicy = "{args.policy}"\n{limits}{units}')
-    command = [sys.executable, "-m", "autosched", "serve", "-c", str(settings)]
-    with (folder / "daemon.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process
-        process.wait(30.0)
-    finally:
-        process.kill()
-        process.wait()
+    return f'[scheduler]\npolicy = "{args.policy}"\n{limits}{units}'
 
 
 async def measure(args: argparse.Namespace, folder: Path, process: psutil.Process) -> dict[str, Any]:
