@@ -28,6 +28,8 @@ OVERRUN = 5.0
 STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S = 60.0, 86_400.0
 """A step is killed when it takes so many times longer than all but one in a hundred do, but not before the first of
 these, and not after the second."""
+WARY_WEIGHT = 0.2
+"""Observations that a prior counts for where something longer was seen, once estimates have proved wrong."""
 LEAST_S = 1e-3
 """Shorter steps count as so long where logarithms are taken."""
 SURE_COUNT = 4.0
@@ -50,12 +52,16 @@ class Mean:
         self.count = min(self.count + 1.0, MEMORY)
         self.mean_s += (value - self.mean_s) / self.count
 
-    def shrunk_to(self, prior_s: float | None, *, typical: bool = False) -> float | None:
-        """With the prior as one more observation, on a logarithmic scale if `typical`; None when nothing is known."""
+    def shrunk_to(self, prior_s: float | None, *, typical: bool = False, wary: bool = False) -> float | None:
+        """With the prior as one more observation, on a logarithmic scale if `typical`; None when nothing is known.
+
+        `wary`: then what was longer than that is nearly believed at once.
+        """
         if not self.count or prior_s is None:
             return self.mean_s if self.count else prior_s
         if typical:
-            return prior_s * math.pow(self.mean_s / prior_s, self.count / (self.count + 1.0)) if prior_s else 0.0
+            weight = WARY_WEIGHT if wary and self.mean_s > prior_s else 1.0
+            return prior_s * math.pow(self.mean_s / prior_s, self.count / (self.count + weight)) if prior_s else 0.0
         return (self.count * self.mean_s + prior_s) / (self.count + 1.0)
 
 
@@ -126,6 +132,8 @@ class Estimates:
     pairs: int = 0
     error_total: float = 0.0
     """Over stages of jobs: how many have sure estimates, and the sum of the absolute mean errors of these."""
+    doubted: bool = False
+    """They proved wrong once, and some job was always there since."""
     steps: int = 0
     error_sum: float = 0.0
     covered: int = 0
@@ -143,6 +151,7 @@ class Estimates:
         if (times := self.jobs.pop(job, None)) is not None:
             self.pairs -= len(times.errors)
             self.error_total -= sum(abs(error.mean_s) for error in times.errors.values())
+        self.doubted &= bool(self.jobs)
 
     def are_wrong(self) -> bool:
         """Whether they prove too bad to be followed."""
@@ -150,7 +159,7 @@ class Estimates:
 
     def acquit(self) -> None:
         """Judge anew: others are followed from now on."""
-        self.pairs, self.error_total = 0, 0.0
+        self.pairs, self.error_total, self.doubted = 0, 0.0, True
         for times in self.jobs.values():
             times.errors.clear()
 
@@ -202,7 +211,7 @@ class Estimates:
         else:
             prior_s = math.exp(self.logs[stage].mean_s) if typical else overall.mean_s
         if (own := times.stages.get(stage)) is not None:
-            prior_s, count = own.shrunk_to(prior_s, typical=typical), count + own.count
+            prior_s, count = own.shrunk_to(prior_s, typical=typical, wary=self.doubted), count + own.count
         return prior_s, count
 
     def of_task(

@@ -219,9 +219,9 @@ class Search:
     score: Score
     margin: float = 0.0
     """Share of the score that a plan must be better, for each unit of doubt."""
-    moves: int = 0
+    moves: int = 10
     """Orders tried, with some doubt; four times as many without any, since then the best is really the best."""
-    moves_first: int = 0
+    moves_first: int = 40
     """The same for a plan that is made anew, since the jobs are others now."""
 
 

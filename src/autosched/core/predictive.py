@@ -54,9 +54,12 @@ class Aim:
     stream: str
     """Followed while jobs keep coming: then there is no last one to wait for."""
     search: Search
+    wary: Search | None = None
+    """Instead of it once forecasts have proved wrong: then what was promised of the makespan comes first."""
 
 
 _CRITICAL = ("critical-0.1", "critical-0.3", "critical-0.8")
+_MIXED = ("stretched", "stretched-late", *_CRITICAL, "shortest")
 _LONGEST = ("longest", "longest-critical", "longest-fed")
 AIMS = {
     Goal.MAKESPAN: Aim(
@@ -66,27 +69,18 @@ AIMS = {
             rules=(*_LONGEST, "build-first", "shortest", "critical-0.1", "critical-0.3"),
             score=_weighted(1.0, 1e-6),
             margin=0.1,
-            moves=10,
-            moves_first=40,
         ),
     ),
     Goal.BALANCED: Aim(
         rule="stretched",
         stream="shortest",
-        search=Search(
-            rules=("stretched", "stretched-late", *_CRITICAL, "shortest", "longest", "build-first"),
-            score=_weighted(1.0, 1.0, limit=0.97),
-            margin=0.0,
-            moves=20,
-            moves_first=40,
-        ),
+        search=Search((*_MIXED, "longest", "build-first"), _weighted(1.0, 1.0, limit=0.97), moves=20),
+        wary=Search(("longest", *_MIXED, "build-first"), _weighted(1.0, 0.3, limit=0.98)),
     ),
     Goal.LATENCY: Aim(
         rule="shortest",
         stream="shortest",
-        search=Search(
-            rules=("shortest", *_CRITICAL), score=_weighted(1e-6, 1.0), margin=0.02, moves=10, moves_first=40
-        ),
+        search=Search(("shortest", *_CRITICAL), _weighted(1e-6, 1.0), margin=0.02),
     ),
 }
 
@@ -101,7 +95,8 @@ def plan(state: State) -> Search | None:
     if last.submitted_at - first.submitted_at > BATCH_SPREAD * state.totals.bottleneck_s():
         return Search((aim.stream,), aim.search.score)
     few = count <= JOBS_MAX or (count <= JOBS_MAX_SURE and doubt(state) < SURE_DOUBT)
-    return aim.search if few else Search((aim.rule,), aim.search.score)
+    how = (state.estimates.doubted and aim.wary) or aim.search
+    return how if few else Search((aim.rule,), how.score)
 
 
 def foreseen_key(state: State, task: Task) -> Key:

@@ -103,18 +103,16 @@ def _critical_longest(it: Sight) -> Key:
 
 FIRST_COME = Rule("first-come", _first_come)
 BUILD_FIRST = Rule("build-first", _build_first)
-LONGEST = Rule("longest", _longest(0.1), bold=True)
-SHORTEST = Rule("shortest", _shortest)
 
 RULES = {
     rule.name: rule
     for rule in (
         FIRST_COME,
         BUILD_FIRST,
-        LONGEST,
+        Rule("longest", _longest(0.1), bold=True),
         Rule("longest-fed", _longest(0.3)),
         Rule("longest-critical", _critical_longest, watches=True),
-        SHORTEST,
+        Rule("shortest", _shortest),
         Rule("stretched", _stretched(1.0, 1.0), watches=True),
         Rule("stretched-late", _stretched(2.0, 0.0), watches=True),
         *(Rule(f"critical-{slack}", _critical(slack), watches=True) for slack in (0.1, 0.3, 0.5, 0.8)),

@@ -321,7 +321,7 @@ class Scheduler:
     def _learn(self, job: Job, step: Step) -> None:
         seconds = self.state.now - step.started_at
         self.state.estimates.learn(job.id, step.task, step.stage, step.id, seconds)
-        if self.state.oracle is not None and self.state.estimates.are_wrong():
+        if not self.state.estimates.doubted and self.state.estimates.are_wrong():
             self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
             self.state.estimates.acquit()
         job.done_s += seconds
