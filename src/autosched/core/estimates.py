@@ -53,10 +53,7 @@ class Mean:
         self.mean_s += (value - self.mean_s) / self.count
 
     def shrunk_to(self, prior_s: float | None, *, typical: bool = False, wary: bool = False) -> float | None:
-        """With the prior as one more observation, on a logarithmic scale if `typical`; None when nothing is known.
-
-        `wary`: then what was longer than that is nearly believed at once.
-        """
+        """With the prior as one more observation, on a logarithmic scale if `typical`; None when nothing is known."""
         if not self.count or prior_s is None:
             return self.mean_s if self.count else prior_s
         if typical:
@@ -132,8 +129,10 @@ class Estimates:
     pairs: int = 0
     error_total: float = 0.0
     """Over stages of jobs: how many have sure estimates, and the sum of the absolute mean errors of these."""
+    told: bool = False
+    """Whether some of it is what earlier jobs left."""
     doubted: bool = False
-    """They proved wrong once, and some job was always there since."""
+    """What was foretold proved wrong, and some job was always there since."""
     steps: int = 0
     error_sum: float = 0.0
     covered: int = 0
@@ -141,7 +140,7 @@ class Estimates:
 
     def recall(self, job: JobId, stages: tuple[StageHistory, ...]) -> None:
         """Take over what earlier jobs left."""
-        times = self.jobs[job]
+        times, self.told = self.jobs[job], self.told or bool(stages)
         for past in stages:
             times.history[past.task, past.stage] = Mean(float(past.count), past.mean_s)
             times.recalled[past.stage].add(past.mean_s)
@@ -158,10 +157,11 @@ class Estimates:
         return self.pairs >= PAIRS_MIN and self.error_total > WRONG_ABOVE * self.pairs
 
     def acquit(self) -> None:
-        """Judge anew: others are followed from now on."""
-        self.pairs, self.error_total, self.doubted = 0, 0.0, True
+        """Judge anew: only what was measured is followed from now on."""
+        self.pairs, self.error_total, self.told, self.doubted = 0, 0.0, False, True
         for times in self.jobs.values():
-            times.errors.clear()
+            for foretold in (times.errors, times.history, times.recalled):
+                foretold.clear()
 
     def begin(self, step: StepId, expected_s: float | None, stage: str, *, sure: bool) -> None:
         """Note what is expected of a step that starts."""

@@ -65,11 +65,7 @@ AIMS = {
     Goal.MAKESPAN: Aim(
         rule="longest",
         stream="build-first",
-        search=Search(
-            rules=(*_LONGEST, "build-first", "shortest", "critical-0.1", "critical-0.3"),
-            score=_weighted(1.0, 1e-6),
-            margin=0.1,
-        ),
+        search=Search((*_LONGEST, "build-first", "shortest", *_CRITICAL[:2]), _weighted(1.0, 1e-6), margin=0.1),
     ),
     Goal.BALANCED: Aim(
         rule="stretched",

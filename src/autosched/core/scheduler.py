@@ -320,10 +320,11 @@ class Scheduler:
 
     def _learn(self, job: Job, step: Step) -> None:
         seconds = self.state.now - step.started_at
-        self.state.estimates.learn(job.id, step.task, step.stage, step.id, seconds)
-        if not self.state.estimates.doubted and self.state.estimates.are_wrong():
+        estimates, foretold = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
+        estimates.learn(job.id, step.task, step.stage, step.id, seconds)
+        if foretold and estimates.are_wrong():
             self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
-            self.state.estimates.acquit()
+            estimates.acquit()
         job.done_s += seconds
         job.rounds_seen += step.stage == outlook.HOME
 

@@ -254,3 +254,25 @@ def test_others_are_judged_anew() -> None:
     assert not estimates.are_wrong()
     estimates.forget(1)
     assert estimates.pairs == 0
+
+
+def test_they_are_doubted_from_then_on_until_no_job_is_left() -> None:
+    estimates = judged(9.0)
+    assert not estimates.doubted
+    estimates.acquit()
+    for job in range(10):
+        assert estimates.doubted
+        estimates.forget(job)
+    assert not estimates.doubted
+
+
+@pytest.mark.parametrize(("own_s", "expected_s"), [(64.0, 64.0 ** (1 / 1.2)), (1 / 64.0, 1 / 8.0)])
+def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not(
+    own_s: float, expected_s: float
+) -> None:
+    estimates = Estimates()
+    estimates.recall(1, (StageHistory(1, BUILD, 1.0, 5),))
+    learned(own_s, into=estimates)
+    assert estimates.of_job(1, BUILD, typical=True)[0] == pytest.approx(own_s**0.5)
+    estimates.acquit()
+    assert estimates.of_job(1, BUILD, typical=True)[0] == pytest.approx(expected_s)

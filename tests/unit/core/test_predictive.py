@@ -4,6 +4,7 @@ import pytest
 
 from autosched.core.estimates import STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S
 from autosched.core.events import ClientAttached, HistoryRecalled, JobSubmitted, RuleChosen, StepEnded
+from autosched.core.lookahead import Forecast
 from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
 from autosched.core.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
 from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory, Step
@@ -32,7 +33,7 @@ def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goa
     assert report.states[low] is JobState.DONE
     waits = [span.started_at - span.queued_at for span in report.spans if span.job == low]
     assert max(waits) < PATIENCE * rounds * ROUND_S + 2 * ROUND_S
-    assert world.ended_at[low] < max(world.arrived_at.values()), "and they still come"
+    assert world.ended[low][0] < max(world.arrived_at.values()), "and they still come"
 
 
 def test_those_of_high_priority_hardly_notice() -> None:
@@ -152,3 +153,20 @@ def test_for_more_jobs_it_looks_ahead_only_where_the_estimates_are_hardly_in_dou
     search = plan(story.state)
     assert search is not None
     assert (len(search.rules) > 1) == (jobs <= (JOBS_MAX_SURE if sure else JOBS_MAX))
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_once_estimates_have_proved_wrong_balanced_looks_for_a_short_makespan_first(goal: Goal) -> None:
+    story = Story(policy=PREDICTIVE)
+    story.state.goal = goal
+    for job in (1, 2):
+        story.tell(JobSubmitted(job, JobSpec(name="x", model="0" * 64)))
+    before = plan(story.state)
+    story.state.estimates.doubted = True
+    after = plan(story.state)
+    assert before is not None
+    assert after is not None
+    assert (after == before) == (goal is not Goal.BALANCED)
+    now, slower_but_fair = Forecast(100.0, 100.0), Forecast(110.0, 60.0)
+    if goal is Goal.BALANCED:
+        assert after.score(slower_but_fair, now) > after.score(now, now)
