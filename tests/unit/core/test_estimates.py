@@ -266,13 +266,22 @@ def test_they_are_doubted_from_then_on_until_no_job_is_left() -> None:
     assert not estimates.doubted
 
 
-@pytest.mark.parametrize(("own_s", "expected_s"), [(64.0, 64.0 ** (1 / 1.2)), (1 / 64.0, 1 / 8.0)])
-def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not(
-    own_s: float, expected_s: float
-) -> None:
-    estimates = Estimates()
-    estimates.recall(1, (StageHistory(1, BUILD, 1.0, 5),))
-    learned(own_s, into=estimates)
-    assert estimates.of_job(1, BUILD, typical=True)[0] == pytest.approx(own_s**0.5)
+@pytest.mark.parametrize(("own_s", "share"), [(64.0, 1 / 1.2), (1 / 64.0, 1 / 2)])
+def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not(own_s: float, share: float) -> None:
+    estimates = learned(*[1.0] * 29)
+    learned(own_s, job=2, into=estimates)
+    prior_s = estimates.of_job(3, BUILD, typical=True)[0] or 0.0
+    assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(prior_s * (own_s / prior_s) ** 0.5)
     estimates.acquit()
-    assert estimates.of_job(1, BUILD, typical=True)[0] == pytest.approx(expected_s)
+    assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(prior_s * (own_s / prior_s) ** share)
+
+
+def test_what_earlier_jobs_left_is_dropped_when_it_proves_wrong() -> None:
+    estimates = Estimates()
+    estimates.recall(1, (StageHistory(1, BUILD, 9.0, 5),))
+    assert estimates.told
+    learned(1.0, into=estimates)
+    assert estimates.of_task(1, 1, BUILD) == 5.0
+    estimates.acquit()
+    assert not estimates.told
+    assert estimates.of_task(1, 1, BUILD) == 1.0

@@ -43,7 +43,7 @@ def test_those_of_high_priority_hardly_notice() -> None:
     def high_s(policy: Policy) -> float:
         world = World(load, policy)
         world.run()
-        return sum(world.ended_at[job] - at for job, at in world.arrived_at.items() if world.plans[job].priority > 0)
+        return sum(world.ended[job][0] - at for job, at in world.arrived_at.items() if world.plans[job].priority > 0)
 
     assert high_s(CHOICE["predictive"]) < high_s(INTERLEAVED)
 
