@@ -26,7 +26,9 @@ from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk import backups, database, snapshot
+from autosched.daemon.disk.history import PUT, where
 from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.schema import checked
 from autosched.daemon.disk.store import Store, span_rows
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
@@ -36,6 +38,7 @@ from autosched.remote import Daemon
 HOST, DEVICE = "host", "device:cpu"
 STAGES = (("build", HOST), ("profile", DEVICE), ("update", HOST))
 TASKS = 20
+TARGET = where(JobSpec(name="net", model="0" * 64))
 RUNS = 3
 DEADLINE_S = 300.0
 POLL_S = 0.01
@@ -62,7 +65,8 @@ def main() -> None:
 
 
 async def make(path: Path, jobs: int, rows: int) -> None:
-    """Half of the rows are records; the others are events and the steps that they end."""
+    """Half of the rows are records; the others are events and the steps that they end. Beside these are the stage times
+    of all tasks; no two jobs have one in common, so that there are as many as can be."""
     journal = Journal(path, *database.TABLES)
     journal.start()
     store, life = Store(journal), Life()
@@ -71,8 +75,13 @@ async def make(path: Path, jobs: int, rows: int) -> None:
     for job in range(1, jobs + 1):
         for now, event, started, ended in life.of_job(job, steps):
             waiting.append(journal.append(now, event, started, span_rows(ended)))
-        infos = tuple(TaskInfo(task=task, name=f"conv2d {task}", workload=f"{task:016x}") for task in range(1, TASKS))
+        infos = tuple(
+            TaskInfo(task=task, name=f"conv2d {task}", workload=f"{job * TASKS + task:016x}")
+            for task in range(1, TASKS)
+        )
         waiting.append(store.plan(job, Network(tasks=infos), 1_000))
+        times = (checked(info.workload, TARGET, stage, 4, 3.6) for info in infos for stage, _ in STAGES)
+        waiting.append(journal.write(*((PUT, row) for row in times)))
         for trial in range(rows // jobs // 2):
             latency_s = tuple(1e-3 * (1 + (7 * trial + repeat) % 11) for repeat in range(3))
             waiting.append(
@@ -148,6 +157,7 @@ def measured(state: Path) -> dict[str, Any]:
         "events": found.rows["journal"],
         "records": found.rows["records"],
         "spans": found.rows["spans"],
+        "stage_times": found.rows["stage_times"],
         "runs": RUNS,
         "check_cpu_s": check_cpu_s,
         "database_mb": path.stat().st_size / 1e6,

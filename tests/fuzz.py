@@ -71,7 +71,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.total_s = self.worst_s = 0.0
-        self.slow = 0
+        self.slow: Counter[str] = Counter()
+        """Steps that took too long, by what was done: reading, or the method that was handled."""
         self.slow_frames: list[bytes] = []
         self.collection_worst_s = self._collecting_s = self._collection_began_at = 0.0
         self._inside = False
@@ -92,12 +93,13 @@ class Clock:
         """Processor time without that of the collector."""
         return time.thread_time() - self._collecting_s
 
-    def note(self, began_at: float) -> bool:
+    def note(self, began_at: float, what: str) -> bool:
         """A step is over; returns whether it was slow."""
         took_s = self.now() - began_at
         self.total_s += took_s
         self.worst_s = max(self.worst_s, took_s)
-        self.slow += took_s > SLOW_S
+        if took_s > SLOW_S:
+            self.slow[what] += 1
         return took_s > SLOW_S
 
     def always_slow(self) -> list[bytes]:
@@ -115,7 +117,7 @@ class Clock:
                 work(link, *words)
             finally:
                 self._inside = False
-                if self.note(began_at) and words and len(self.slow_frames) < KEPT_MAX:
+                if self.note(began_at, "reading") and words and len(self.slow_frames) < KEPT_MAX:
                     self.slow_frames.append(bytes(words[0]))
 
         return run
@@ -135,7 +137,7 @@ class Clock:
                 except StopIteration as done:
                     return done.value
                 finally:
-                    self.note(began_at)
+                    self.note(began_at, type(method).__name__)
                 said = raised = None
                 try:
                     said = yield waits_for
@@ -193,6 +195,7 @@ class Told(msgspec.Struct):
     loop_mean_us: float
     loop_worst_ms: float
     slow_steps: int
+    slow_in: dict[str, int]
     collection_worst_ms: float
     frames_always_slow: list[str]
     rss_before_mb: float
@@ -297,8 +300,8 @@ async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> T
                 rss_before = resident_bytes("self")
         assert (await control.info()).version
         return Told(
-            thrown, faults.found, dict(siege.counts), clock.total_s / thrown * 1e6, clock.worst_s * 1e3, clock.slow,
-            clock.collection_worst_s * 1e3,
+            thrown, faults.found, dict(siege.counts), clock.total_s / thrown * 1e6, clock.worst_s * 1e3,
+            clock.slow.total(), dict(clock.slow), clock.collection_worst_s * 1e3,
             [frame[:40].hex() for frame in clock.always_slow()],
             rss_before / 1e6, resident_bytes("self") / 1e6, time.monotonic() - began_at,
         )  # fmt: skip

@@ -275,10 +275,10 @@ class Clients:
             raise Refused(f"job {job.id} has a client already")
         if job.state.ended and not (hello.returns and job.steps):
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
+        if job.spec.external and job.id not in self._of:
+            survivors.leave_note(self._folder / str(job.id), None, "", "", 0)
         self._of[job.id], client.protocol = client, hello.protocol
         client.up.set()
-        if job.spec.external:
-            survivors.leave_note(self._folder / str(job.id), None, "", "", 0)
         session = self._session(client, lambda: client.lost or client.link is not link)
         link.peer.serves, link.handler = CLIENT_METHODS, session.handle
         if not hello.returns:
