@@ -82,7 +82,7 @@ def line(view: JobView) -> str:
         parts.append(units.failed_steps(view.failed_steps, view.last_error))
     if not JobState(view.state).ended:
         parts += [f"eta {units.duration(view.eta_s)}"] if view.eta_s is not None else []
-        parts += [view.reason] if view.reason else []
+        parts += [units.brief(view.reason)] if view.reason else []
     return ", ".join(parts)
 
 

@@ -41,6 +41,11 @@ def seconds(text: str) -> float:
     return sum(float(part or 0) * each for part, each in zip(found.groups(), (86_400, 3_600, 60, 1), strict=True))
 
 
+def brief(text: str, longest: int = 40) -> str:
+    """The same with each word cut at so many characters: a fused operator is named by all that went into it."""
+    return " ".join(word if len(word) <= longest else f"{word[: longest - 1]}…" for word in text.split(" "))
+
+
 def compact(number: int) -> str:
     """A count in at most five characters: "64", "1k", "12.5k", "2M"."""
     for factor, letter in ((1_000_000, "M"), (1_000, "k")):

@@ -1,8 +1,14 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from autosched import zoo
+from autosched.backend import Evaluation, Timing
 from autosched.cli import demo
 from autosched.errors import RequestError
+from autosched.results import Result
 
 
 def test_the_simulated_part_compares_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +52,21 @@ def test_the_demo_neither_sees_nor_changes_the_users_daemon(monkeypatch: pytest.
     assert os.environ["AUTOSCHED_HOST"] == "tcp://127.0.0.1:1"
     assert "AUTOSCHED_STATE_DIR" not in os.environ
     assert not os.path.exists(folder)
+
+
+def test_a_result_says_how_much_faster_it_is_and_than_what(capsys: pytest.CaptureFixture[str]) -> None:
+    latencies_s = {"default": 4e-3, "tuned": 1e-3, "onnxruntime": 2e-3}
+    timings = tuple(Timing(name, (s,), s, s, s) for name, s in latencies_s.items())
+    measured = Evaluation(
+        timings=timings,
+        reference="ONNX Runtime",
+        outputs_equal=True,
+        max_abs_error=0.0,
+        tolerance=1.0,
+        cores=(0,),
+        published="tuned",
+    )
+    report = SimpleNamespace(job=SimpleNamespace(name="net"), evaluation=measured)
+    demo._tell_one(cast(Result, SimpleNamespace(report=report, folder=Path.cwd() / "out")))
+    words = capsys.readouterr().out.split("\n")[0].split()
+    assert " ".join(words) == "net 4.00 ms -> 1.00 ms x4.00 ONNX Runtime 2.00 ms"

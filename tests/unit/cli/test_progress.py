@@ -68,3 +68,8 @@ def test_a_line_names_estimate_failures_and_eta() -> None:
         "job 7 squeezenet: running, 384/600 trials, best 4.81 ms (start 14.9 ms, x3.10),"
         " failed 21 build timeout, 6 wrong result, eta 4m10s, building conv1 on host/0"
     )
+
+
+def test_a_line_cuts_the_name_of_an_operator_that_many_were_fused_into() -> None:
+    view = replace(job_view(), reason="building fused_" + "add_multiply_" * 20 + "tanh on host/0")
+    assert line(view).endswith("building fused_add_multiply_add_multiply_add_mul… on host/0")
