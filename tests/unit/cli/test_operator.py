@@ -6,7 +6,19 @@ import pytest
 from msgspec import Struct
 
 from autosched.errors import NotFound
-from autosched.protocol import Done, DrainUnit, FreeUnit, ListDevices, Method, ReturnUnit, UnitList, UnitView
+from autosched.protocol import (
+    Done,
+    DrainUnit,
+    FreeUnit,
+    ListDevices,
+    Method,
+    Reload,
+    Reloaded,
+    ReturnUnit,
+    SettingChange,
+    UnitList,
+    UnitView,
+)
 from fake import Said
 
 IDLE = UnitView("host/0", ("host",), (0,), "drained", drained="it is cleaned (uid 1)")
@@ -22,6 +34,12 @@ class Asked:
     async def answer(self, method: Method) -> Struct:
         if isinstance(method, ListDevices):
             return UnitList((IDLE, BUSY))
+        if isinstance(method, Reload):
+            at_once, later = (
+                SettingChange("guard.repeat", "3", "5", restart=False),
+                SettingChange("http.listen", "a", "b", restart=True),
+            )
+            return Reloaded("autosched.toml", (at_once, later))
         self.methods.append(method)
         if getattr(method, "unit", "") == "gpu9":
             raise NotFound("there is no unit 'gpu9'; there are: host/0, cpu0")
@@ -72,3 +90,9 @@ def test_devices_tell_why_one_gets_no_steps(command: Callable[..., Said]) -> Non
     assert code == 0
     assert " host/0: drained, it is cleaned (uid 1)" in out.splitlines()
     assert any(line.split()[:3] == ["host/0", "host", "drained"] for line in out.splitlines())
+
+
+def test_a_changed_setting_says_whether_it_holds_at_once(command: Callable[..., Said], fake: Asked) -> None:
+    code, out, _ = command("reload", "--check")
+    assert code == 0
+    assert out.splitlines() == [" guard.repeat  3 -> 5", " http.listen  a -> b  needs a restart"]

@@ -54,6 +54,11 @@ def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through
     assert outlook.rounds_left(fresh) > 0, "a job that has just come has something to do"
 
 
+def test_a_stage_outside_of_the_round_counts_too() -> None:
+    _, job = story_of([wants(1, HOST, "compile")], rounds_left=0)
+    assert job.outlook.left_s == pytest.approx(8.0 / 3), "nothing is known of it: it is taken for a mean stage"
+
+
 def test_what_rests_on_little_may_be_long() -> None:
     _, job = story_of([wants(1)], rounds_left=3)
     assert job.outlook.left_s < job.outlook.bold_s < 2 * job.outlook.left_s

@@ -4,7 +4,7 @@ from statistics import NormalDist
 import pytest
 
 from autosched.backend import Timing
-from autosched.measured.statistics import clearly_faster, interval, summarize
+from autosched.measured.statistics import clearly_faster, interval, p99, summarize
 
 
 def test_few_samples_give_all_of_them() -> None:
@@ -34,3 +34,9 @@ def test_summary() -> None:
     assert timing == Timing("tuned", (2.0, 1.0, 3.0), 2.0, 1.0, 3.0)
     assert clearly_faster(timing, summarize("default", [4.0, 5.0, 6.0]))
     assert not clearly_faster(timing, summarize("default", [2.5, 5.0, 6.0]))
+
+
+def test_one_in_a_hundred_may_exceed_p99() -> None:
+    assert p99([]) == 0.0
+    assert p99([7.0]) == 7.0
+    assert p99(range(1000, 0, -1)) == 990
