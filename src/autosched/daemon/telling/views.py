@@ -21,6 +21,8 @@ DOING = {
     "evaluate": "evaluating",
 }
 STEPS_SHOWN = 2
+NAME_CHARS = 32
+"""A fused operator may be called by all that was fused, in hundreds of characters."""
 ME, ACTIVE = "me", "active"
 WORDS = (ACTIVE, "waiting", "held", "paused", *JobState, *DOING)
 """What a job may be or do, but for the stages of clients that are not ours."""
@@ -148,6 +150,7 @@ def _doing(state: State, step_id: int, progress: JobProgress) -> str:
     step = state.steps[step_id]
     task = progress.tasks.get(step.task)
     name = "the network" if step.task == NETWORK_TASK else task.info.name if task is not None else f"task {step.task}"
+    name = name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 1]}…"
     verb = DOING.get(step.stage, f"{step.stage or 'step'} of")
     return f"{'stopping: ' if step_id in state.revoked else ''}{verb} {name} on {', '.join(step.units)}"
 

@@ -39,6 +39,13 @@ def progress() -> JobProgress:
     return made
 
 
+def test_a_fused_operator_is_called_by_the_begin_of_its_name() -> None:
+    state, made = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state, JobProgress()
+    fused = TaskInfo(task=1, name="fused_matmul_" + "add_multiply_" * 20, workload="w")
+    made.plan(Network(tasks=(fused,)), 10)
+    assert reason(state, state.jobs[1], made) == "building fused_matmul_add_multiply_add_m… on host/0"
+
+
 @pytest.mark.parametrize("word", ["", "active", "waiting", "held", "paused", "done", "starting", "evaluate", "dance"])
 def test_a_list_takes_each_word_that_a_job_can_be_or_do(word: str) -> None:
     state = happened(JobSubmitted(1, SPEC), *attached(1, load(7, "host", "dance"))).state
