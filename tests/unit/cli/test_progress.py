@@ -26,6 +26,8 @@ def test_the_picture_fits_80_columns_and_shows_the_heaviest_task_first() -> None
     text = drawn()
     assert max(map(len, text.splitlines())) <= 80
     assert text.index("conv2d 64x55x55") < text.index("conv2d 16x55x55")
+    (heaviest,) = (line for line in text.splitlines() if "conv2d 64x55x55" in line)
+    assert " %" in heaviest, "its share of the network"
 
 
 def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:

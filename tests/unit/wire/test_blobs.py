@@ -81,3 +81,16 @@ def test_which_errors_mean_a_full_disk() -> None:
     assert blobs.is_full_disk(OSError(errno.ENOSPC, "x"))
     assert blobs.is_full_disk(OSError(errno.EDQUOT, "x"))
     assert not blobs.is_full_disk(OSError(errno.EACCES, "x"))
+
+
+@pytest.mark.parametrize("claimed", [None, len(CONTENT) + 1], ids=["whole", "cut off"])
+def test_small_content_is_fetched_to_its_end(tmp_path: Path, claimed: int | None) -> None:
+    """Also when the daemon has less than it says: an empty piece ends it."""
+    store = Store(CONTENT, claimed)
+
+    async def fetched(address: str) -> bytes:
+        async with connected(address) as daemon:
+            return await blobs.fetch(daemon.link, "0" * 64)
+
+    with fake_daemon(tmp_path, store.answer) as address:
+        assert asyncio.run(fetched(address)) == CONTENT
