@@ -11,7 +11,7 @@ def restart(told: dict[str, Any]) -> list[str]:
         f"`python benchmarks/restart_cost.py`: a database of {told['database_mb']:.0f} MB with {told['rows']:,} rows"
         f" ({told['events']:,} events, {told['records']:,} records, {told['spans']:,} steps,"
         f" {told['stage_times']:,} times of stages), all of which are checked;"
-        f" then kill -9 and a start, of {told['runs']} the median, beside other work on both cores.",
+        f" then kill -9 and a start, of {told['runs']} the median.",
         "",
         "| | bar | measured |",
         "|---|---|---|",
