@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COUNT_MAX = 1_000
 JOBS_SHOWN = 40
 DEVICE_POOL = "device:"
+ALL = "all"
 
 
 @click.command()
@@ -38,7 +39,7 @@ DEVICE_POOL = "device:"
     "--devices", multiple=True, metavar="[KIND=]N", help="So many devices, of that kind when there are several."
 )
 @click.option("--add-job", "added", multiple=True, metavar="JOB[:COPIES]", help="Copies of a job, there when it came.")
-@click.option("--policy", metavar="NAME", help="Another policy. [default: the recorded one]")
+@click.option("--policy", metavar="NAME", help="Another policy, or `all` to compare them. [default: the recorded one]")
 @click.option("--goal", type=click.Choice([goal.value for goal in Goal]), help="Another goal of `predictive`.")
 @document_option
 def plan(
@@ -64,7 +65,7 @@ def plan(
     from autosched.sim.loads import Change
     from autosched.workloads import recorded
 
-    if policy is not None:
+    if policy not in (None, ALL):
         policies.check_name(policy)
     recording = recorded.read(load(None).state_dir if source is None else source)
     kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
@@ -82,19 +83,20 @@ def plan(
     change = Change(
         hosts=hosts or 1, lanes=lanes, devices=_devices(devices, kinds), added=tuple(_copies(text) for text in added)
     )
-    answer = planning.plan(
-        recording,
-        answered(select([which]), recorded_jobs),
-        change,
-        policy,
-        Goal(goal) if goal is not None else None,
-    )
-    if style == "json":
-        return document("plan", answer)
-    data(_comparison(answer))
-    data("")
-    data(_jobs(answer.jobs))
-    for note in answer.notes:
+    jobs, aim = answered(select([which]), recorded_jobs), Goal(goal) if goal is not None else None
+    if policy == ALL:
+        answers = [planning.plan(recording, jobs, change, name, aim) for name in policies.installed()]
+        if style == "json":
+            return document("plans", answers)
+        data(_of_policies(answers))
+    else:
+        answers = [planning.plan(recording, jobs, change, policy, aim)]
+        if style == "json":
+            return document("plan", answers[0])
+        data(_comparison(answers[0]))
+        data("")
+        data(_jobs(answers[0].jobs))
+    for note in answers[0].notes:
         say(f"note: {note}")
 
 
@@ -132,6 +134,24 @@ def _comparison(answer: "Plan") -> str:
         *((f"busy {pool}", *(_busy(way, pool) for way in ways)) for pool in pools),
     ]
     return table(("", "RECORDED", "SIMULATED", "PLANNED"), rows, right=(1, 2, 3), give=0)
+
+
+def _of_policies(answers: Sequence["Plan"]) -> str:
+    ways = [("recorded", answers[0].recorded), ("simulated", answers[0].simulated)]
+    ways += [("planned", answer.planned) for answer in answers]
+    pools = dict.fromkeys(pool for _, way in ways for pool in way.units)
+    rows = [
+        (
+            name,
+            way.policy,
+            _seconds(way.makespan_s),
+            _seconds(way.mean_completion_s),
+            *(_busy(way, pool) for pool in pools),
+        )
+        for name, way in ways
+    ]
+    headers = ("", "POLICY", "MAKESPAN", "MEAN COMPLETION", *(f"BUSY {pool.upper()}" for pool in pools))
+    return table(headers, rows, right=range(2, len(headers)), give=1)
 
 
 def _busy(way: "Outlook", pool: PoolName) -> str:

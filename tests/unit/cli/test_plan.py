@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched import policies
 from autosched.cli.app import run
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
 from autosched.sim.world import World
@@ -53,6 +54,21 @@ def test_json_has_all_of_it_and_the_state_folder_is_the_default(cli: Cli, tmp_pa
     assert plan["planned"]["makespan_s"] > 2 * plan["simulated"]["makespan_s"] / 1.5
     assert [(job["job"], job["copy"]) for job in plan["jobs"]] == [(1, 0), (2, 0), (1, 1), (1, 2)]
     assert cli("--from", tmp_path / DATABASE, "--add-job", "1:2", "--lanes", 2, "-o", "json")[1] == out
+
+
+def test_all_policies_are_compared(cli: Cli) -> None:
+    code, out, err = cli("--policy", "all", "--devices", 2)
+    assert code == 0
+    heads, *rows = [line.split() for line in out.splitlines()]
+    assert heads == ["POLICY", "MAKESPAN", "MEAN", "COMPLETION", "BUSY", "HOST", "BUSY", "DEVICE:CPU"]
+    assert [row[0] for row in rows] == ["recorded", "simulated", *["planned"] * len(policies.installed())]
+    took = {row[1]: row[2] for row in rows[2:]}
+    assert list(took) == list(policies.installed())
+    assert took["sequential"] != took["interleaved"]
+    assert max(map(len, out.splitlines())) <= 80
+    assert err.count("only the steps that they made count: job 2") == 1
+    plans = json.loads(cli("--policy", "all", "--devices", 2, "-o", "json")[1])["plans"]
+    assert [plan["planned"]["policy"] for plan in plans] == list(took)
 
 
 def test_one_job_alone(cli: Cli) -> None:
