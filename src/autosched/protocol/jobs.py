@@ -70,6 +70,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Sum over tasks of calls times best latency, of tasks that compete the fastest; None while records are lacking."""
     first_estimate_s: float | None
     eta_s: float | None
+    """Until the last trial, at the present rate; None while nobody knows, and afterwards."""
     submitted_at: float
     ended_at: float | None
     now: float

@@ -128,11 +128,14 @@ class JobProgress:
         return network_s([task.info for task in self.tasks.values()], known)
 
     def eta_s(self, now: float) -> float | None:
-        """Seconds until the budget is spent, at the rate of the last trials."""
+        """Seconds until the budget is spent, at the rate of the last trials; None when that cannot be said, or it is
+        spent: finals, compiling and evaluating take as long as they take."""
         if self.trials_total is None or self.began_at is None or len(self.recent) < ETA_TRIALS_MIN:
             return None
+        if (left := self.trials_total - self.trials) <= 0:
+            return None
         since = self.recent[0] if len(self.recent) == RECENT_TRIALS else self.began_at
-        return max(0, self.trials_total - self.trials) * (now - since) / len(self.recent)
+        return left * (now - since) / len(self.recent)
 
 
 class Packed(Protocol):
