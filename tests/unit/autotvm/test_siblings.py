@@ -4,7 +4,6 @@ import json
 import zlib
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +14,8 @@ pytestmark = pytest.mark.tvm
 from autosched.backend import Lease, Measured  # noqa: E402
 from autosched.model import Record, TaskInfo  # noqa: E402
 from autosched.tvm.experience import Experience  # noqa: E402
-from autosched.tvm.searching import Search, Site  # noqa: E402
+from autosched.tvm.kernels import Kernels  # noqa: E402
+from autosched.tvm.searching import Site  # noqa: E402
 from autosched.tvm.tuner import TvmTuner  # noqa: E402
 from autosched_backend_autotvm import match  # noqa: E402
 from autosched_backend_autotvm.method import AutoTvmMethod  # noqa: E402
@@ -32,17 +32,14 @@ class Job:
     """One client of a job: an AutoTVM method behind real tuners."""
 
     def __init__(self, **options: Any) -> None:
-        method = AutoTvmMethod(Options(**options))
-        experience = Experience()
-
-        def search(task: TaskInfo, seed: int, lease: Lease) -> Search:
-            elsewhere = partial(experience.elsewhere, task.task)
-            return method.search(Site(task, WORKLOADS[task.task - 1], CPU, seed + task.task, 1, elsewhere))
-
-        self._session = cast(Any, SimpleNamespace(experience=experience, search=search))
+        self._method = AutoTvmMethod(Options(**options))
+        self._experience = Experience()
 
     def tuner(self, task: TaskInfo, records: Sequence[Record] = ()) -> TvmTuner:
-        tuner = TvmTuner(self._session, task, 7)
+        elsewhere = partial(self._experience.elsewhere, task.task)
+        site = Site(task, WORKLOADS[task.task - 1], CPU, 7 + task.task, 1, elsewhere)
+        nothing_is_built = cast(Kernels, None)
+        tuner = TvmTuner(task, nothing_is_built, self._experience, lambda _: self._method.search(site))
         tuner.restore(records)
         return tuner
 
