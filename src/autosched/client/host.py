@@ -1,6 +1,7 @@
 """Hosts one job: answers the daemon's calls, runs the steps it orders, reports each with the new load."""
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -63,6 +64,12 @@ WATCHDOG_S = 1.0
 grace before, that is sooner than the daemon takes it for dead."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
+LIMITS = {
+    errno.EAGAIN: "processes (`ulimit -u`, TasksMax= of a service)",
+    errno.EMFILE: "open files (`ulimit -n`, LimitNOFILE= of a service)",
+    errno.ENOMEM: "memory (MemoryMax= of a service)",
+}
+"""Of the system, by what it answers to whoever has met it."""
 T = TypeVar("T")
 
 
@@ -103,7 +110,7 @@ class Host:
             course.broken(JobFailure(error.code, str(error)[:4_000]))
         except Exception as error:  # the border to plugin code
             log.warning("the backend does not open the job", exc_info=error)
-            said = f"backend {order.spec.backend!r} raised when it opened the job: {type(error).__name__}: {error}"
+            said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
             course.broken(JobFailure("job_failed", said[:4_000]))
         else:
             self._worker = Worker(session, order.spec, self._keep, course.poison)
@@ -282,7 +289,7 @@ class Host:
             log.info("%d records were disturbed: %s", len(tagged), reason)
 
     def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
-        said = str(error) if isinstance(error, AutoschedError) else f"{type(error).__name__}: {error}"
+        said = _in_words(error)
         if task != NETWORK_TASK:
             assert self._worker is not None, "a job without a session has no tasks"
             load = course.failed(task, self._worker.measured(task), f"{stage}: {said}"[:2_000])
@@ -340,3 +347,11 @@ def keep_to(cores: Sequence[int]) -> None:
     """
     if wanted := set(cores) & os.sched_getaffinity(0):
         os.sched_setaffinity(0, wanted)
+
+
+def _in_words(error: Exception) -> str:
+    """What happened and, where a limit of the system was met, which one to raise."""
+    if isinstance(error, AutoschedError):
+        return str(error)
+    limit = LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"{type(error).__name__}: {error}" + (f". Raise the limit of {limit}, then submit again" if limit else "")

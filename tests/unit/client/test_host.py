@@ -1,6 +1,7 @@
 """What a client takes up from its daemon, that it is heard from, and how it says that the network cannot be made."""
 
 import asyncio
+import errno
 import hashlib
 import time
 from pathlib import Path
@@ -181,6 +182,12 @@ def test_who_has_not_opened_its_job_has_no_standing(tmp_path: Path) -> None:
         (StepFailed("the disk is full"), "compile failed: the disk is full"),
         (ModelRejected("cut the model"), "cut the model"),
         (KeyError("x"), "compile failed: KeyError: 'x'"),
+        (OSError(5, "bad disk"), "compile failed: OSError: [Errno 5] bad disk"),
+        (
+            OSError(errno.EAGAIN, "try again"),
+            f"compile failed: BlockingIOError: [Errno {errno.EAGAIN}] try again."
+            " Raise the limit of processes (`ulimit -u`, TasksMax= of a service), then submit again",
+        ),
     ],
 )
 def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: str, tmp_path: Path) -> None:

@@ -210,8 +210,9 @@ class Clients:
     async def _watch(self, client: Client, process: Process, folder: Path) -> None:
         how = await process.wait()
         strays = await asyncio.to_thread(kill_strays, folder)
-        if strays:
-            log.warning("killed what the client of job %d left behind: %s", client.job, strays)
+        if strays:  # of one that was told to end, they were about to follow it
+            level = logging.INFO if client.why else logging.WARNING
+            log.log(level, "killed what the client of job %d left behind: %s", client.job, strays)
         self._lose(client, f"{client.why} ({how})" if client.why else how)
         if self._runtime.state.jobs[client.job].state.ended:
             await asyncio.to_thread(sweep, folder)
