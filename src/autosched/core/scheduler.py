@@ -311,15 +311,16 @@ class Scheduler:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
         if event.outcome is Outcome.DONE:
-            self._learn(job, step)
+            self._learn(job, step, event.worked_s)
         self._release(event.step)
         if event.outcome is Outcome.FAILED:
             job.failed_steps, job.last_error = job.failed_steps + 1, f"{step.stage}: {event.error}"
         if not job.state.ended:
             yield from self._take_load(job, event.load or JobLoad())
 
-    def _learn(self, job: Job, step: Step) -> None:
-        seconds = self.state.now - step.started_at
+    def _learn(self, job: Job, step: Step, worked_s: float | None) -> None:
+        held_s = self.state.now - step.started_at
+        seconds = held_s if worked_s is None else min(worked_s, held_s)  # who was cut off tells of its end too late
         estimates, foretold = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
         estimates.learn(job.id, step.task, step.stage, step.id, seconds)
         if foretold and estimates.are_wrong():

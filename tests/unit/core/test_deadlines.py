@@ -9,7 +9,7 @@ from autosched.core.events import (
     StepEnded,
 )
 from autosched.core.scheduler import REVOKE_GRACE_S
-from autosched.model import JobSpec, Outcome, TaskLoad
+from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad
 from unit.core.story import (
     DEVICE,
     ONE_EACH,
@@ -39,6 +39,15 @@ def test_an_overdue_step_is_revoked_and_keeps_its_units(timeout_s: float | None)
     assert not steps(actions)
     assert story.holders()["host/0"] == 1
     assert 1 in story.state.revoked
+
+
+@pytest.mark.parametrize(("worked_s", "learned_s"), [(None, 40.0), (2.0, 2.0), (90.0, 40.0)])
+def test_a_step_whose_end_is_told_late_took_no_longer_for_that(worked_s: float | None, learned_s: float) -> None:
+    """Its client was cut off when it ended, or the daemon was away."""
+    story = Story()
+    job = story.running(wants(1))
+    story.tell(StepEnded(1, Outcome.DONE, JobLoad(tasks=(wants(1),)), worked_s=worked_s), 40.0)
+    assert story.state.estimates.of_job(job, "build") == (learned_s, 1.0)
 
 
 @pytest.mark.parametrize("how", ["answer", "loss"])
