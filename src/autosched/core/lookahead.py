@@ -125,9 +125,11 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
 
 
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
-    own_s, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
-    home_s, _ = state.estimates.of_job(job.id, outlook.HOME, typical=state.typical)
-    return (numbers[pools[0]], own_s if own_s is not None else home_s or outlook.UNKNOWN_S, rank(stage))
+    seconds, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
+    if seconds is None:
+        home_s, _ = state.estimates.of_job(job.id, outlook.HOME, typical=state.typical)
+        seconds = home_s or outlook.UNKNOWN_S
+    return (numbers[pools[0]], seconds, rank(stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
