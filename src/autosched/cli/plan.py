@@ -85,7 +85,7 @@ def plan(
     )
     jobs, aim = answered(select([which]), recorded_jobs), Goal(goal) if goal is not None else None
     if policy == ALL:
-        answers = [planning.plan(recording, jobs, change, name, aim) for name in policies.installed()]
+        answers = planning.compare(recording, jobs, change, policies.installed(), aim)
         if style == "json":
             return document("plans", answers)
         data(_of_policies(answers))

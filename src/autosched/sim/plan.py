@@ -63,6 +63,17 @@ def plan(
     recording: Recording, which: Sequence[JobId], change: Change, policy: str | None = None, goal: Goal | None = None
 ) -> Plan:
     """Raises NotFound for jobs that are not in the recording, RequestError for a change that is none."""
+    return compare(recording, which, change, (policy,), goal)[0]
+
+
+def compare(
+    recording: Recording,
+    which: Sequence[JobId],
+    change: Change,
+    wanted: Sequence[str | None],
+    goal: Goal | None = None,
+) -> list[Plan]:
+    """The same with each of these policies; None: the recorded one."""
     by_id = {job.job: job for job in recording.jobs}
     if missing := [job for job in which if job not in by_id]:
         raise NotFound(f"there is no job {missing[0]} in this recording; there are: {_numbers(by_id)}")
@@ -75,17 +86,22 @@ def plan(
     as_it_was = recorded_scenario(recording, jobs)
     changed = recorded_scenario(recording, jobs, change)
     past = simulate(as_it_was, before, recording.goal)
-    future = simulate(changed, policy or before, goal or recording.goal)
     recorded = _recorded(recording, jobs, as_it_was)
     simulated = _outlook(past, as_it_was, before, recording.goal)
     notes += _doubts(jobs, recorded, simulated)
-    return Plan(
-        recorded=recorded,
-        simulated=simulated,
-        planned=_outlook(future, changed, policy or before, goal or recording.goal),
-        jobs=_planned_jobs(jobs, change, past, future),
-        notes=tuple(notes),
-    )
+    plans = []
+    for policy in wanted:
+        future = simulate(changed, policy or before, goal or recording.goal)
+        plans.append(
+            Plan(
+                recorded=recorded,
+                simulated=simulated,
+                planned=_outlook(future, changed, policy or before, goal or recording.goal),
+                jobs=_planned_jobs(jobs, change, past, future),
+                notes=tuple(notes),
+            )
+        )
+    return plans
 
 
 def _recorded(recording: Recording, jobs: Sequence[RecordedJob], load: Scenario) -> Outlook:
