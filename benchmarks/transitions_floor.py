@@ -3,8 +3,9 @@ who decides.
 
 ``python benchmarks/transitions_floor.py`` prints one JSON object. In place of the daemon stands a process that answers
 each end of a step with its success and the order of the next step, as soon as both are in the journal. It knows no
-jobs, leases, estimates, spans or deadlines, and tells nobody anything; the clients are those of transitions.py, all of
-them saturated. `wire` does not even write. What a daemon in Python costs lies above the second by what it decides.
+jobs, leases, estimates, spans or deadlines, and tells nobody anything; the clients are those of transitions.py, first
+saturated and then paced. `wire` does not even write. What a daemon in Python costs lies above the second by what it
+decides; what it costs more when paced, where both do, is the price of every wake-up.
 """
 
 import argparse
@@ -50,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=1_000.0, help="transitions a second, where they are paced")
     parser.add_argument("--in-memory", action="store_true", help=f"files in {MEMORY}: no disk to wait for")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=("wire", "durable"), help=argparse.SUPPRESS)
@@ -84,9 +86,17 @@ async def drive(address: Path, args: argparse.Namespace, process: psutil.Process
         _, client = await loop.create_unix_connection(lambda: Client(crowd), str(address))
         await client.call(Hello(protocol=PROTOCOL, software="crowd", role="client", job=job, token=""))
         await client.call(PlanNetwork(network=network, trials=1))
-    await asyncio.sleep(SETTLE_S / 2)
+    saturated = await count(crowd, args.seconds, process)
+    crowd.stage_s = args.clients / args.rate
+    return {**saturated, "paced": await count(crowd, args.seconds, process)}
+
+
+async def count(crowd: Crowd, seconds: float, process: psutil.Process) -> dict[str, float]:
+    """What happens in so many seconds, once it has settled."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(SETTLE_S)
     began_at, used_s, crowd.acks_s = loop.time(), cpu_s(process), []
-    await asyncio.sleep(args.seconds)
+    await asyncio.sleep(seconds)
     acks, lasted_s, used_s = len(crowd.acks_s), loop.time() - began_at, cpu_s(process) - used_s
     return {"transitions_per_s": acks / lasted_s, "cpu_us": 1e6 * used_s / acks, "share_of_a_core": used_s / lasted_s}
 
