@@ -110,6 +110,9 @@ def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
             case "began":
                 words = {name: line[name] for name in ("task", "stage")}
                 units, others = tuple(line["units"]), tuple(line["others"])
+                if (begun := numbered.get((pid, line["step"]))) is not None:
+                    begun.others, begun.ended_at, begun.ok = begun.others + others, None, False
+                    continue
                 step = LoggedStep(job=job, pid=pid, units=units, others=others, began_at=line["at"], **words)
                 found[pid].steps.append(step)
                 numbered[pid, line["step"]] = running[pid, step.task] = step

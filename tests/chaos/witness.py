@@ -35,6 +35,7 @@ class Log:
 
     def __init__(self, path: Path, locks: Path) -> None:
         self._path, self._locks, self._steps = path, locks, itertools.count(1)
+        self._latest: dict[TaskIndex, tuple[Lease, int]] = {}
         self.write(event="born")
 
     def write(self, **words: Any) -> None:
@@ -48,8 +49,9 @@ class Log:
 
     @contextmanager
     def step(self, task: TaskIndex, lease: Lease) -> Iterator[None]:
-        """From its first moment to its last."""
-        number, ok = next(self._steps), False
+        """From its first moment to its last; begun again when its client turns to the backend once more in it, as a
+        select does which cannot finish the round of a dead client."""
+        number, ok = self._number(task, lease), False
         with ExitStack() as held:
             others = [other for unit in lease.units if (other := held.enter_context(self._holding(unit)))]
             self.write(event="began", step=number, task=task, stage=lease.stage, units=lease.units, others=others)
@@ -58,6 +60,14 @@ class Log:
                 ok = True
             finally:
                 self.write(event="ended", step=number, task=task, ok=ok)
+
+    def _number(self, task: TaskIndex, lease: Lease) -> int:
+        """Of the step: each one that the client was told to make has a lease of its own."""
+        known, number = self._latest.get(task, (None, 0))
+        if known is not lease:
+            number = next(self._steps)
+            self._latest[task] = lease, number
+        return number
 
     @contextmanager
     def _holding(self, unit: str) -> Iterator[str]:
