@@ -93,8 +93,9 @@ def read(folder: Path) -> Evidence:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """A log, one JSON object a line."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """A log, one JSON object a line; the last one may be only half there while somebody writes it."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
