@@ -20,7 +20,9 @@ from deadlines import DEADLINE_S
 from integration.lab import Lab, Said
 
 
-def test_check_backup_restore_and_the_way_out_of_damage(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_check_backup_restore_and_the_way_out_of_damage(
+    there: Lab, cli: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = there.submit(trials=8, tasks=1)
     there.wait(first)
     settings = ("-c", there.config)
@@ -30,6 +32,10 @@ def test_check_backup_restore_and_the_way_out_of_damage(there: Lab, cli: Callabl
     backup = out.strip()
     assert code == 0
     assert Path(backup).is_file()
+    monkeypatch.setattr("autosched.cli.db.SERVICE_SETTINGS", there.config)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    code, out, _ = cli("db", "check")
+    assert (code, str(there.folder) in out) == (0, True), "who has none of his own looks after the machine's"
     there.submit(trials=1, external=True)
     code, _, err = cli("db", "restore", backup, *settings)
     assert code == 5, "a daemon runs on it"

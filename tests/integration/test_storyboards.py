@@ -4,94 +4,45 @@ The backend needs no compiler, so that it takes seconds. `nc` is bash's own /dev
 """
 
 import json
-import os
 import re
-import shlex
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
+import numpy as np
 import pytest
 
 from autosched.daemon.access import keyring
 from autosched.daemon.ground import WHEREABOUTS
 from autosched.protocol.roles import Role
-from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, lab
+from packages import install
+from terminal import Terminal, bash
 
-PROMPT = "typed-here> "
 LAB = "".join(
     f'[[device]]\nname = "{name}"\nkind = "{kind}"\n'
     for name, kind in (("llvm0", "cpu"), ("pi4-1", "pi4"), ("pi4-2", "pi4"))
 )
+SLOW = """
+import msgspec
+from autosched_backend_mock import MockBackend
+
+
+class Slow(MockBackend):
+    def open(self, job, *where):
+        options = {"build_s": 0.5, "fail_ratio": 0.5} | job.options
+        return super().open(msgspec.structs.replace(job, options=options), *where)
+"""
+"""A backend whose jobs take long enough to be looked at, and whose builds may fail."""
 NC = 'nc() { exec 3<>"/dev/tcp/$1/$2"; cat <&3 & cat >&3; }'
 PHONE = 20
 """Lines of a phone's screen."""
 
 
-class Terminal:
-    """A shell at a terminal of 24 lines and 80 characters."""
-
-    def __init__(self, folder: Path, **environment: str) -> None:
-        there = {**os.environ, "TERM": "xterm", "PS1": PROMPT, "AUTOSCHED_BACKEND": "mock", **environment}
-        words = ["--norc", "--noprofile", "--noediting", "-i"]
-        self._shell = pexpect.spawn(
-            "bash", words, cwd=str(folder), env=there, encoding="utf-8", timeout=DEADLINE_S, dimensions=(24, 80)
-        )
-        self._shell.delaybeforesend = None
-        self._shell.expect_exact(PROMPT)
-        self.type(f'autosched() {{ {shlex.quote(sys.executable)} -m autosched "$@"; }}')
-
-    def start(self, line: str) -> None:
-        """Type a line, and do not wait for its end."""
-        self._shell.sendline(line)
-
-    def wait(self, words: str) -> str:
-        """Until this regular expression fits what is shown; what its group took, if it has one."""
-        self._shell.expect(words)
-        return "".join(self._shell.match.groups()[:1])
-
-    def type(self, line: str) -> str:
-        """Type a line; what it shows until the prompt is back."""
-        self.start(line)
-        return self.prompt()
-
-    def press(self, key: str, words: str) -> None:
-        """Press a key, and wait for what it shows."""
-        self._shell.send(key)
-        self._shell.expect(words)
-
-    def quit(self) -> str:
-        """Press q; what is shown until the prompt is back."""
-        self._shell.send("q")
-        return self.prompt()
-
-    def end(self) -> str:
-        """SIGTERM to what runs; what is shown until the prompt is back."""
-        for pid in Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children").read_text().split():
-            os.kill(int(pid), signal.SIGTERM)
-        return self.prompt()
-
-    def interrupt(self) -> str:
-        """Ctrl-C; what is shown until the prompt is back."""
-        self._shell.sendintr()
-        return self.prompt()
-
-    def prompt(self) -> str:
-        """What is shown until the prompt is back."""
-        self._shell.expect_exact(PROMPT)
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._shell.before)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._shell.close(force=True)
-
-
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     (tmp_path / "lab").mkdir()
+    theirs = install(tmp_path / "packages", "autosched.backends", {"slow_mock": SLOW}, slow="slow_mock:Slow")
+    monkeypatch.setenv("PYTHONPATH", str(theirs))
     with lab(tmp_path / "lab", LAB) as running:
         yield running
 
@@ -101,13 +52,15 @@ def shell(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
     (tmp_path / "nets").mkdir()
     for name in ("squeezenet.onnx", "nets/resnet50.onnx", "nets/magika.onnx"):
         (tmp_path / name).write_bytes(MODEL)
-    terminal = Terminal(tmp_path, AUTOSCHED_HOST=there.address)
+    terminal = bash(
+        tmp_path, AUTOSCHED_HOST=there.address, AUTOSCHED_STATE_DIR=str(there.folder), AUTOSCHED_BACKEND="slow"
+    )
     yield terminal
     terminal.close()
 
 
 def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Terminal) -> None:
-    shell.start("autosched tune squeezenet.onnx --trials 600 --option build_s=0.5 --option fail_ratio=0.5")
+    shell.start("autosched tune squeezenet.onnx --trials 600")
     shell.wait("best ")
     shell.press("w", "TASK +SHARE +TRIALS +FAILED")
     shell.press("f", r"the last build error: ")
@@ -134,11 +87,14 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     drawn = shell.type("autosched gantt --last 5m")
     assert "host/0" in drawn
     assert "idle: " in drawn
+    shell.start("autosched top")
+    shell.wait("squeezenet")
+    shell.quit()
 
 
 def test_a_terminal_is_as_it_was_however_a_job_is_left(shell: Terminal, there: Lab) -> None:
     modes = shell.type("stty -a")
-    job = there.submit(build_s=0.2, trials=600)
+    job = there.submit(build_s=1.0, trials=6_000)  # it does not end by itself meanwhile
 
     def cancelled() -> str:
         there.cancel(job)
@@ -166,7 +122,7 @@ def test_the_first_network_is_compiled_and_checked(there: Lab, tmp_path: Path) -
     from nets import conv_net
 
     onnx.save(conv_net(), tmp_path / "ppocr_rec.onnx")
-    shell = Terminal(tmp_path, AUTOSCHED_HOST=there.address, AUTOSCHED_BACKEND="ansor")
+    shell = bash(tmp_path, AUTOSCHED_HOST=there.address)
     try:
         assert "autosched tune ppocr_rec.onnx" in shell.type("autosched model check ppocr_rec.onnx")
         shell.type("autosched submit ppocr_rec.onnx --trials 64")
@@ -178,6 +134,20 @@ def test_the_first_network_is_compiled_and_checked(there: Lab, tmp_path: Path) -
         shell.close()
     assert "files in .: squeezenet.so, squeezenet.json" in said
     assert "outputs equal to ONNX Runtime" in said.partition(" squeezenet.so ")[2]
+
+
+@pytest.mark.tvm
+def test_a_network_that_cannot_be_tuned_is_refused_with_the_way_out(shell: Terminal, tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    onnx = pytest.importorskip("onnx")
+    from nets import model
+
+    weights = {"w": np.zeros((1, 32, 16), "float32"), "r": np.zeros((1, 32, 8), "float32")}
+    lstm = onnx.helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=8, name="lstm")
+    onnx.save(model([lstm], {"x": [10, 1, 16]}, ["y"], weights), tmp_path / "vad_sequence.onnx")
+    said = " ".join(shell.type("autosched model check vad_sequence.onnx").split())
+    assert "operator LSTM (node 'lstm') is not supported: export it with the recurrent layer unrolled" in said
+    assert shell.type("echo $?").split()[-1] == "1"
 
 
 def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
@@ -207,7 +177,7 @@ def test_an_operators_day_can_be_typed_as_it_is_written(shell: Terminal, there: 
     assert "Did you mean: autosched key new ROLE NAME" in said
     assert "user:alice:" in shell.type(f"autosched key new user alice -c {there.config}")
     assert "drain" in shell.type("autosched audit")
-    assert "backup.db" in shell.type("autosched db backup backup.db")
+    assert " models and results are not in it" in shell.type("autosched db backup backup.db")
     assert (tmp_path / "backup.db").stat().st_size > 0
 
 

@@ -12,6 +12,7 @@ from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
 from autosched.text import units
 
+SERVICE_SETTINGS = Path("/etc/autosched/autosched.toml")
 config_option = click.option(
     "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
 )
@@ -27,9 +28,15 @@ def db() -> None:
 
 
 def _state_dir(settings: Path | None) -> Path:
+    """The folder of the daemon with these settings; without any the user's own, or else the service's."""
     from autosched.config import load
+    from autosched.daemon.disk import database
 
-    return load(settings).state_dir
+    own = load(settings).state_dir
+    asked = settings is not None or os.environ.get("AUTOSCHED_STATE_DIR")
+    if asked or database.database(own).exists() or not SERVICE_SETTINGS.exists():
+        return own
+    return load(SERVICE_SETTINGS).state_dir
 
 
 @db.command()

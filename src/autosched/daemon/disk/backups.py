@@ -45,9 +45,13 @@ def commits(path: Path) -> int | None:
 
 
 def there(path: Path) -> Path:
-    """The same path. Raises NotFound when nothing is there."""
-    if not path.exists():
-        raise NotFound(f"there is no database at {path}; name the daemon's settings with -c")
+    """The same path. Raises NotFound when nothing is there, ConfigError when that cannot be seen."""
+    try:
+        path.stat()
+    except PermissionError:
+        raise ConfigError(f"{path} is not yours to look at; be root, or the user of its daemon") from None
+    except OSError:
+        raise NotFound(f"there is no database at {path}; name the daemon's settings with -c") from None
     return path
 
 

@@ -1,0 +1,41 @@
+"""The first line that a new user types: the demo, in a terminal, with the networks that it fetches."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from terminal import bash
+
+pytest.importorskip("tvm")
+pytest.importorskip("onnxruntime")
+
+POLICIES = ["sequential", "synchronous", "interleaved", "predictive"]
+DEMO_MAX_S = 500.0
+"""Ten times what it takes alone."""
+
+
+@pytest.mark.tvm
+@pytest.mark.fetch
+def test_the_demo_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
+    shell = bash(tmp_path)
+    try:
+        said = shell.type("autosched demo", within_s=DEMO_MAX_S)
+        code = shell.type("echo $?").split()[-1]
+    finally:
+        shell.close()
+    assert code == "0", said
+    simulated, tuned, results = re.split(r"^ [23]/3 ", said, flags=re.MULTILINE)
+    assert re.findall(r"^ +(\w+) +\S+ +\d+ % +\d+ % +[\d.]+x +[\d.]+x$", simulated, re.MULTILINE) == POLICIES
+    assert "random weights" not in said, "its networks could not be fetched: see above what pip said"
+    results, _, following = results.partition("Next:")
+    for name in ("rnet", "magika"):
+        told = re.search(rf"^ +{name} .* -> .* x\d.* ONNX Runtime .*\n +(.+)\n +(\S+)$", results, re.MULTILINE)
+        assert told, results
+        assert told[1].startswith("outputs equal to ONNX Runtime")
+        assert (tmp_path / told[2]).stat().st_size > 0
+    assert re.search(r"busy: host/0 \d+ %, cpu0 \d+ %", tuned)
+    for line in ("autosched model check model.onnx", "autosched tune model.onnx", "autosched serve"):
+        assert f"   {line} " in following
+    assert not list(Path(tempfile.gettempdir()).glob("autosched-demo-*")), "it leaves nothing but its results"
