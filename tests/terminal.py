@@ -64,10 +64,11 @@ class Terminal:
         self._shell.expect_exact(PROMPT, timeout=within_s)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._shell.before)
 
-    def gone(self) -> None:
-        """Wait until what runs in it has ended."""
+    def terminate(self) -> None:
+        """SIGTERM to what was started in it, and wait until that has ended."""
+        self._shell.kill(signal.SIGTERM)
         self._shell.expect(pexpect.EOF)
-        self._shell.close()
+        self.close()
 
     def close(self) -> None:
         """Hang up."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -9,16 +10,22 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from autosched.daemon.ground import WHEREABOUTS
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon
 from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, command_line
+from terminal import bash
+
+SOURCE = Path(__file__).parents[2]
+INSTALL_MAX_S = 300.0
 
 HAND_OVER = """
 import os, sys
@@ -26,7 +33,7 @@ import os, sys
 for at, fd in enumerate(map(int, fds)):
     os.dup2(fd, 3 + at)
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": names}
-os.execv(sys.executable, [sys.executable, "-m", "autosched", "serve", "-c", sys.argv[2]])
+os.execv(sys.argv[2], sys.argv[2:])
 """
 """What systemd does between fork and exec."""
 
@@ -44,14 +51,15 @@ class Service:
         self.unix.listen()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *command: str) -> None:
         settings = self.folder / "autosched.toml"
         settings.write_text(f'[daemon]\nstate_dir = "{self.folder}/state"\n')
+        command = command or (sys.executable, "-m", "autosched", "serve", "-c", str(settings))
         listeners = [self.unix.fileno(), self.tcp.fileno()]
         words = f"{listeners[0]},{listeners[1]},wire:wire"
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", HAND_OVER, words, str(settings)],
+                [sys.executable, "-c", HAND_OVER, words, *command],
                 pass_fds=listeners,
                 stderr=log,
                 env={**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify"), "WATCHDOG_USEC": "200000"},
@@ -75,7 +83,6 @@ class Service:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     made = Service(tmp_path)
-    made.start()
     yield made
     if made.process is not None and made.process.poll() is None:
         made.end(signal.SIGKILL)
@@ -95,6 +102,7 @@ def info(address: str) -> DaemonInfo:
 
 
 def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
+    service.start()
     seen = service.hears("READY=1")
     assert seen[0].startswith("EXTEND_TIMEOUT_USEC=")  # it asked for time to read its past, before all else
     service.hears("WATCHDOG=1", "STATUS=0 running, 0 waiting; host 0%, devices 1/1 up, 1 free")
@@ -114,6 +122,39 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
         asyncio.run(Daemon.connect(unix, timeout_s=0.05))
     service.start()
     assert info(unix).jobs_total == 0
+
+
+@pytest.mark.fetch
+def test_what_an_operator_types_installs_a_service(service: Service, tmp_path: Path) -> None:
+    """On a machine without systemd; `make service` boots one."""
+    home, root = tmp_path / "opt/autosched", tmp_path / "root"
+    shell = bash(tmp_path)
+    try:
+        for line in (
+            f"{sys.executable} -m venv {home}",
+            f"{home}/bin/pip install -c {SOURCE}/etc/constraints.txt {SOURCE}",
+            f"{home}/bin/autosched install-systemd --root {root}",
+        ):
+            said = shell.type(line, INSTALL_MAX_S)
+            assert shell.type("echo $?").split()[-1] == "0", said
+        settings = root / "etc/autosched/autosched.toml"
+        text = re.sub(r"^group = .*", "", settings.read_text(), flags=re.MULTILINE)
+        for there, here in (("/var/lib/", f"{root}/"), ("/run/autosched/api", f"{tmp_path}/wire")):
+            assert there in text
+            text = text.replace(there, here)
+        settings.write_text(text)
+        unit = (root / "etc/systemd/system/autosched.service").read_text()
+        (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+        service.start(*line.replace("/etc/autosched", f"{root}/etc/autosched").split())
+        service.hears("READY=1", "STATUS=0 running, 0 waiting; host 0%, devices 1/1 up, 1 free")
+        told = shell.type(f"{home}/bin/autosched --host unix:{tmp_path}/wire.sock status")
+        assert "0 of 0 jobs active" in told
+        page = json.loads((root / "autosched" / WHEREABOUTS).read_text())["page"]
+        with urllib.request.urlopen(page, timeout=DEADLINE_S) as answer:
+            assert b"<title>autosched" in answer.read(), "the page is in the wheel"
+    finally:
+        shell.close()
+    assert service.end() == 0
 
 
 # The agent ------------------------------------------------------------------------------------------------------------

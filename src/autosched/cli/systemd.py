@@ -1,5 +1,6 @@
 """`autosched install-systemd`: write the units that make the daemon a service of this machine."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
@@ -31,6 +32,15 @@ OF_THE_SERVICE = {
     "keys": "/etc/autosched/keys",
 }
 """Settings of the service that differ from the defaults, which suit one user."""
+SETTLE = (
+    ("systemd-sysusers", f"/{PLACES['sysusers.conf']}"),
+    ("systemd-tmpfiles", "--create", f"/{PLACES['tmpfiles.conf']}"),
+    ("systemctl", "daemon-reload"),
+)
+"""What makes the account and the folders, and lets systemd read its new units."""
+SETTLE_MAX_S = 60.0
+BOOTED = Path("/run/systemd/system")
+"""There where systemd runs (sd_booted)."""
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))
 """What ProtectHome= and PrivateTmp= keep from the service."""
 
@@ -84,7 +94,8 @@ def changes(root: Path, bin: Path) -> Iterator[Change]:
 def install(dry_run: bool, root: Path) -> None:
     """Make the daemon a service of this machine: units for systemd, its account, its settings.
 
-    Writes files and starts nothing. Settings that are there stay as they are.
+    Writes files, makes the account and the folders they name, and starts nothing. Settings that are there stay as they
+    are.
     """
     bin = Path(sys.executable).absolute().parent
     if not (bin / "autosched").exists():
@@ -96,10 +107,29 @@ def install(dry_run: bool, root: Path) -> None:
         data(f" {word:<8}{change.path}")
         if word in ("new", "changed") and not dry_run:
             _write(change)
-    if any(bin.is_relative_to(folder) for folder in HIDDEN):
-        say(f" ! {bin} is hidden from services (ProtectHome=, PrivateTmp=): install autosched below /opt, then again")
-    for line in ["Nothing was written."] if dry_run else _next_steps():
+    python = Path(sys.executable).resolve()
+    for path, instead in ((bin, "install autosched below /opt"), (python, "make its venv with /usr/bin/python3")):
+        if any(path.is_relative_to(folder) for folder in HIDDEN):
+            say(f" ! {path} is hidden from services (ProtectHome=, PrivateTmp=): {instead}, then again")
+    if dry_run:
+        return say("Nothing was written.")
+    settled = root.resolve() == Path("/") and BOOTED.is_dir()
+    if settled:
+        settle()
+    for line in _next_steps(settled):
         say(line)
+
+
+def settle() -> None:
+    """Make of the files what the service needs before it starts. Raises ConfigError."""
+    for words in SETTLE:
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=SETTLE_MAX_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"{words[0]} cannot be run ({error}); run it yourself: {' '.join(words)}") from None
+        if done.returncode:
+            raise ConfigError(f"{' '.join(words)} failed: {done.stderr.strip()}; mend that, then install again")
+        data(f" ran     {' '.join(words)}")
 
 
 def _write(change: Change) -> None:
@@ -112,10 +142,10 @@ def _write(change: Change) -> None:
         ) from None
 
 
-def _next_steps() -> list[str]:
+def _next_steps(settled: bool) -> list[str]:
     return [
         "Next:",
-        "  systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload",
+        *([] if settled else ["  systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"]),
         "  systemctl enable --now autosched.service",
         f"  usermod -aG {GROUP} NAME      # lets NAME use it; counts from his next login",
         "  systemctl status autosched && autosched doctor",

@@ -14,6 +14,7 @@ from autosched import config
 from autosched.cli import systemd
 from autosched.cli.app import run
 from autosched.daemon import service
+from autosched.errors import ConfigError
 from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
@@ -126,6 +127,38 @@ def test_a_second_time_changes_nothing_and_keeps_the_settings(
     said = capsys.readouterr()
     assert "systemctl enable --now autosched.service" in said.err
     assert "is hidden from services" in said.err  # the tests' folder is in /tmp
+
+
+def test_on_a_running_machine_accounts_and_folders_are_made_and_units_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("systemd-sysusers", "systemd-tmpfiles", "systemctl"):
+        (tmp_path / name).write_text(
+            '#!/bin/sh\necho "${0##*/} $*" >>"${0%/*}/log"; [ "$1" != fails ] || { echo no >&2; exit 1; }\n'
+        )
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    systemd.settle()
+    ran = (tmp_path / "log").read_text()
+    assert ran == "".join(f"{' '.join(words)}\n" for words in systemd.SETTLE)
+    assert capsys.readouterr().out == "".join(f" ran     {line}\n" for line in ran.splitlines())
+    monkeypatch.setattr(systemd, "SETTLE", (("systemctl", "fails"),))
+    with pytest.raises(ConfigError, match="systemctl fails failed: no; mend that"):
+        systemd.settle()
+    monkeypatch.setattr(systemd, "SETTLE", (("no-such-program",),))
+    with pytest.raises(ConfigError, match="run it yourself: no-such-program"):
+        systemd.settle()
+
+
+def test_a_python_that_services_cannot_see_is_named(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = Path(sys.executable).resolve()
+    monkeypatch.setattr(systemd, "HIDDEN", (python.parent,))
+    assert run(["install-systemd", "--dry-run", "--root", str(installed)]) == 0
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "hidden" in line]
+    assert said.startswith(f" ! {python} is hidden from services")
+    assert "make its venv with /usr/bin/python3" in said
 
 
 def test_where_it_may_not_write_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
