@@ -12,11 +12,12 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # Of `make chaos`, `make fuzz` and `make bench-search`: how much, for example ARGS='--quick'.
 ARGS ?=
 
-.PHONY: demo test seeds fuzz chaos docs lint bench bench-thesis bench-search clean help
+.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
+	@echo 'make service boots a machine with systemd, and types there what an operator types first (root; two minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make docs    the pages of docs/ as a site'
@@ -35,9 +36,12 @@ ONCE_MORE = [ $$? = 1 ] && echo '== failed: once more, alone. WHAT PASSES NOW IS
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none --maxfail=5
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/simulation tests/integration || { $(ONCE_MORE); }
+	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/scenarios tests/simulation tests/integration || { $(ONCE_MORE); }
 	$(BIN)/python -m pytest -q tests/e2e || { $(ONCE_MORE); }  # alone: they pin themselves to cores, and measure
 	@$(MAKE) --no-print-directory seeds
+
+service: $(VENV)/.development
+	$(BIN)/python -m pytest -q tests/system
 
 seeds: $(VENV)/.runtime
 	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)

@@ -80,7 +80,8 @@ class Visit(asyncio.Protocol):
         """It is gone."""
         for alarm in self._alarms.values():
             alarm.cancel()
-        self.over.set_result(None)
+        if not self.over.done():  # as when who attends was told to end
+            self.over.set_result(None)
         self._inner.connection_lost(exc)
 
 
