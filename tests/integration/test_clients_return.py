@@ -193,6 +193,34 @@ def test_who_broke_the_rules_of_the_wire_may_come_back(tmp_path: Path) -> None:
     run(work)
 
 
+def test_who_is_cut_off_gets_no_step_before_it_is_back(tmp_path: Path) -> None:
+    """It is first in the queue, and others pass."""
+
+    async def work() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            _, busy = await attached(daemon, tmp_path, PROFILE)
+            step = await busy.steps.get()
+            submitted = await daemon.submit(spec())
+            puppet = await Puppet(PROFILE).connect(f"unix:{tmp_path}/api.sock", submitted.job, submitted.token)
+            await until(daemon, submitted.job, lambda view: view.reason.startswith("waits for device:cpu"))
+            assert puppet.link is not None
+            puppet.link._write(b"\xff" * 8)
+            view = await until(daemon, submitted.job, lambda view: view.reason.startswith("its client is cut off"))
+            assert view.state == "running"
+            _, later = await attached(daemon, tmp_path, PROFILE)
+            await until(daemon, 3, lambda view: view.reason.startswith("waits for device:cpu"))
+            await busy.end(step)
+            passing = await later.steps.get()
+            await puppet.come_back(f"unix:{tmp_path}/api.sock", submitted.job, submitted.token, load=PROFILE)
+            await until(daemon, submitted.job, lambda view: view.reason.startswith("waits for device:cpu"))
+            await later.end(passing)
+            assert (await puppet.steps.get()).units == ("cpu0",)
+            daemon.close()
+
+    run(work)
+
+
 def test_only_the_last_connection_counts(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
 

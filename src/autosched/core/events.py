@@ -39,6 +39,13 @@ class ClientAttached(Struct, frozen=True, tag=True):
     None: there were none."""
 
 
+class ClientCutOff(Struct, frozen=True, tag=True):
+    """The job's client cannot be reached. It may go on with its steps, and be attached again; until then none start."""
+
+    job: JobId
+    reason: str
+
+
 class ClientLost(Struct, frozen=True, tag=True):
     """The job's client is gone, and with it whatever it was running."""
 
@@ -136,5 +143,5 @@ class DeadlineReached(Struct, frozen=True, tag=True):
 Event = (
     ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
     | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
-    | DeadlineReached
+    | ClientCutOff | DeadlineReached
 )  # fmt: skip

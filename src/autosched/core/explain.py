@@ -84,13 +84,14 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
         return list(_ended(state, it, now))
     halted = [f"no steps start, all jobs wait: {state.paused}"] if state.paused else []
     halted += [f"job {job} is held and starts no steps: {it.held}"] if it.held else []
+    halted += [f"job {job} starts no steps: its client is cut off ({it.cut_off})"] if it.cut_off else []
     if it.state is JobState.STARTING:
         return [*halted, _starting(it, now)]
     lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
             lines.extend(_waits(first, group, now, "" if halted else policy_name))
-    lines = halted + (lines or ([] if it.waiting else [_nothing_to_do(it, now)]))
+    lines = halted + (lines or ([] if it.waiting or it.cut_off else [_nothing_to_do(it, now)]))
     return [*lines, failed_steps(it.failed_steps, it.last_error)] if it.failed_steps else lines
 
 

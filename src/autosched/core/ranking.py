@@ -170,7 +170,7 @@ class Ranking:
             and not state.steps
             and not state.paused
             and any(state.first_free(p) and any(state.is_live(*e[1:]) for e in q.heap) for p, q in state.queues.items())
-            and all(state.jobs[job].attached for job in state.active)
+            and all(state.jobs[job].attached and not state.jobs[job].cut_off for job in state.active)
         )
 
     def replace(self, reason: str) -> None:

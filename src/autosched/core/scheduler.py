@@ -7,26 +7,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from autosched.core import leases, lookahead, outlook
+from autosched.core import events, leases, lookahead, outlook
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
-from autosched.core.events import (
-    ClientAttached,
-    ClientLost,
-    DeadlineReached,
-    Event,
-    HistoryRecalled,
-    JobAltered,
-    JobCancelRequested,
-    JobPruned,
-    JobSubmitted,
-    Paused,
-    PolicyChosen,
-    ResourcesDeclared,
-    RuleChosen,
-    StepEnded,
-    UnitDrained,
-    UnitReturned,
-)
+from autosched.core.events import Event, RuleChosen
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task
@@ -104,7 +87,7 @@ class Scheduler:
             actions += self._replaced()
         for step in range(before + 1, state.last_step + 1):
             state.check_step(step)
-        if isinstance(event, StepEnded):
+        if isinstance(event, events.StepEnded):
             state.check_step(event.step)
         return actions
 
@@ -149,47 +132,51 @@ class Scheduler:
 
     def _apply(self, event: Event) -> Iterator[Action]:
         match event:
-            case StepEnded():  # most events are of this kind
+            case events.StepEnded():  # most events are of this kind
                 yield from self._settle(event)
-            case ResourcesDeclared():
+            case events.ResourcesDeclared():
                 yield from self._declare(event)
-            case JobSubmitted():
+            case events.JobSubmitted():
                 yield from self._admit(event)
-            case HistoryRecalled(job=job_id, stages=stages):
+            case events.HistoryRecalled(job=job_id, stages=stages):
                 self.state.estimates.recall(job_id, stages)
                 self._look(self.state.jobs[job_id])
-            case PolicyChosen(policy=name, goal=goal):
+            case events.PolicyChosen(policy=name, goal=goal):
                 self.state.goal, self.state.rule = goal, ""
                 yield from self._adopt(name)
             case RuleChosen(rule=rule):
                 self.state.rule = rule
                 self._ranking.reorder()
-            case ClientAttached(job=job_id):
+            case events.ClientAttached(job=job_id):
                 yield from self._attach(self.state.jobs[job_id], event)
-            case ClientLost(job=job_id):
+            case events.ClientCutOff(job=job_id, reason=reason):
+                self._forget_tasks(self.state.jobs[job_id])
+                self._await_return(self.state.jobs[job_id], reason)
+            case events.ClientLost(job=job_id):
                 yield from self._lose_client(self.state.jobs[job_id], event)
-            case JobCancelRequested(job=job_id, by=by):
-                yield from self._cancel(self.state.jobs[job_id], by)
-            case JobAltered(job=job_id, priority=priority, deadline_s=deadline_s, held=held):
+            case events.JobCancelRequested(job=job_id, by=by):
+                if not (job := self.state.jobs[job_id]).state.ended:
+                    yield from self._end(job, JobState.CANCELLED, JobFailure("job_cancelled", f"cancelled by {by}"))
+            case events.JobAltered(job=job_id, priority=priority, deadline_s=deadline_s, held=held):
                 job, self._planned_for = self.state.jobs[job_id], (0, 0)
                 job.spec, job.held = replace(job.spec, priority=priority, deadline_s=deadline_s), held
                 self._ranking.reorder()
-            case Paused(reason=reason):
+            case events.Paused(reason=reason):
                 self.state.paused = reason
                 self._ranking.dirty.update(dict.fromkeys(self.state.queues))
-            case UnitDrained(unit=unit, deadline_s=left_s):
+            case events.UnitDrained(unit=unit, deadline_s=left_s):
                 self.state.drained[unit] = event
                 if left_s is not None and unit in self.state.slots and (step := self.state.slots[unit].holder):
                     heapq.heappush(self.state.alarms, (self.state.now + left_s, step, self.state.steps[step].job))
                 leases.offer(self.state, self._ranking, unit)  # who waits for another one may now have none
-            case UnitReturned(unit=unit):
+            case events.UnitReturned(unit=unit):
                 self.state.drained.pop(unit, None)
                 leases.offer(self.state, self._ranking, unit)
-            case JobPruned(job=job_id):
+            case events.JobPruned(job=job_id):
                 assert job_id not in self.state.active, f"job {job_id} has not ended, and is not to be known any more"
                 self.state.jobs.pop(job_id, None)
                 self.state.last_job = max(self.state.last_job, job_id)
-            case DeadlineReached():
+            case events.DeadlineReached():
                 pass  # _expire asks to kill what is overdue, whatever the event
             case _:
                 assert_never(event)
@@ -212,9 +199,10 @@ class Scheduler:
                 job = self.state.jobs[job_id]
                 job.speak_deadline_at = None
                 silent = "named nothing to run" if job.attached else "did not connect in time"
+                silent = "did not come back" if job.cut_off else silent
                 yield StopClient(job=job_id, reason=f"its client {silent}")
 
-    def _declare(self, event: ResourcesDeclared) -> Iterator[Action]:
+    def _declare(self, event: events.ResourcesDeclared) -> Iterator[Action]:
         """A new life of the daemon: new pools; every unfinished job needs a client, new or come back."""
         state, kept = self.state, dict.fromkeys(event.kept)
         for step in list(state.steps.values()):
@@ -233,8 +221,8 @@ class Scheduler:
             job.losses = 0
             if job.id not in kept:
                 yield from self._await_client(job)
-            elif not (job.spec.external and job.steps):  # else its steps' deadlines are the bound
-                self._await_word(job)
+            else:
+                self._await_return(job, "the daemon was started again")
 
     def _adopt(self, name: str) -> Iterator[Action]:
         policy, self._planned_for = self._policies.get(name), (0, 0)
@@ -245,7 +233,7 @@ class Scheduler:
             there = ", ".join(self._policies)
             yield ReplacePolicy(name, INTERLEAVED.name, f"no policy {name!r} is installed; there are: {there}")
 
-    def _admit(self, event: JobSubmitted) -> Iterator[Action]:
+    def _admit(self, event: events.JobSubmitted) -> Iterator[Action]:
         state = self.state
         assert event.job == state.last_job + 1, f"job {event.job} does not follow {state.last_job}"
         state.last_job = event.job
@@ -254,7 +242,7 @@ class Scheduler:
         yield from self._await_client(job)
 
     def _await_client(self, job: Job) -> Iterator[Action]:
-        job.state, job.attached = JobState.STARTING, False
+        job.state, job.attached, job.cut_off = JobState.STARTING, False, ""
         starting = self.state.starting
         self._await_word(job, 0.0 if job.spec.external else TURN_S * (len(starting) - (job.id in starting)))
         if not job.spec.external:
@@ -266,7 +254,13 @@ class Scheduler:
         job.speak_deadline_at = self.state.now + turn_s + self.state.attach_timeout_s
         heapq.heappush(self.state.alarms, (job.speak_deadline_at, 0, job.id))
 
-    def _attach(self, job: Job, event: ClientAttached) -> Iterator[Action]:
+    def _await_return(self, job: Job, reason: str) -> None:
+        """Its client may be there still: what it runs goes on, and nothing of the job waits until it has spoken."""
+        job.cut_off = reason
+        if not (job.spec.external and job.steps):  # else its steps' deadlines are the bound
+            self._await_word(job)
+
+    def _attach(self, job: Job, event: events.ClientAttached) -> Iterator[Action]:
         if job.state.ended:
             yield StopClient(job.id, "the job has ended")
             return
@@ -274,20 +268,20 @@ class Scheduler:
             for step_id in [step for step in job.steps if step not in event.holds]:
                 self._release(step_id)
             self._forget_tasks(job)
-        job.attached, job.state, job.speak_deadline_at = True, JobState.RUNNING, None
+        job.attached, job.state, job.cut_off, job.speak_deadline_at = True, JobState.RUNNING, "", None
         self.state.starting.pop(job.id, None)
         load = event.load
         if job.steps:  # their ends are still to come and say this again; else what the client made would count as lost
             load = replace(load, complete=False, failure=None)
         yield from self._take_load(job, load)
 
-    def _lose_client(self, job: Job, event: ClientLost) -> Iterator[Action]:
+    def _lose_client(self, job: Job, event: events.ClientLost) -> Iterator[Action]:
         """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
         for step_id in list(job.steps):
             self._release(step_id)
         self._forget_tasks(job)
         self._look(job)
-        job.attached, job.speak_deadline_at = False, None
+        job.attached, job.cut_off, job.speak_deadline_at = False, "", None
         if job.state.ended:
             return
         job.losses = 1 if event.progressed else job.losses + 1
@@ -305,7 +299,7 @@ class Scheduler:
         if not job.tasks:
             job.at.clear()
 
-    def _settle(self, event: StepEnded) -> Iterator[Action]:
+    def _settle(self, event: events.StepEnded) -> Iterator[Action]:
         step = self.state.steps.get(event.step)
         if step is None:
             return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
@@ -365,10 +359,6 @@ class Scheduler:
         """What the job has still to do is different now."""
         if self.policy.drifts or always:
             outlook.look(self.state, job)
-
-    def _cancel(self, job: Job, by: str) -> Iterator[Action]:
-        if not job.state.ended:
-            yield from self._end(job, JobState.CANCELLED, JobFailure("job_cancelled", f"cancelled by {by}"))
 
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
         """The job is over. Its running steps are killed; their units come free when that is known."""

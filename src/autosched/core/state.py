@@ -60,6 +60,8 @@ class Job:
     failure: JobFailure | None = None
     ended_at: float | None = None
     attached: bool = False
+    cut_off: str = ""
+    """Why its client, which was attached, cannot be reached; empty when it can."""
     held: str = ""
     """Why none of its steps start; empty when they do."""
     speak_deadline_at: float | None = None

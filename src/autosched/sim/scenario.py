@@ -75,6 +75,8 @@ class Faults(Struct, frozen=True, kw_only=True):
     """When the daemon dies and starts again."""
     client_outlives: float = 0.0
     """It goes on when the daemon dies, and comes back to the next one."""
+    client_cut_off: float = 0.0
+    """In the middle of a step: it goes on, and comes back after a while; what it is told meanwhile does not arrive."""
     drains: tuple[tuple[float, UnitName, float], ...] = ()
     """From when until when which unit gets no steps."""
     poison: tuple[str, ...] = ()
@@ -180,6 +182,7 @@ def _random_faults(rng: Random, names: Random, resources: tuple[Pool, ...]) -> F
         drains=tuple(_random_drain(rng, units) for _ in range(rng.choice((0, 0, 1, 2)))),
         poison=tuple(CANDIDATES[: names.choice((0, 0, 1, 2))]),
         sick=tuple(_random_illness(names, devices) for _ in range(names.choice((0, 0, 1, 2)))),
+        client_cut_off=names.choice((0.0, 0.0, 0.1)),
     )
 
 

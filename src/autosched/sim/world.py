@@ -9,22 +9,9 @@ from random import Random
 from msgspec import Struct
 
 from autosched import policies
+from autosched.core import events
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
-from autosched.core.events import (
-    ClientAttached,
-    ClientLost,
-    DeadlineReached,
-    Event,
-    JobAltered,
-    JobCancelRequested,
-    JobSubmitted,
-    Paused,
-    PolicyChosen,
-    ResourcesDeclared,
-    StepEnded,
-    UnitDrained,
-    UnitReturned,
-)
+from autosched.core.events import Event
 from autosched.core.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
@@ -38,6 +25,8 @@ from autosched.sim.sickness import Sickness
 EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
 
+AWAY_S = 4.0
+"""On average a client that is cut off comes back so soon; a scenario may give it up before."""
 MODEL = "0" * 64
 
 
@@ -60,7 +49,8 @@ class Process:
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
     progressed: bool = False  # since it was started
-    away: bool = False  # it outlived a daemon and has not come back to the next one
+    away: bool = False  # it outlived a daemon, or was cut off, and has not come back
+    missed: bool = False  # it is away, and the daemon does not know that yet
     running: dict[StepId, None] = field(default_factory=dict)
     unsaid: list[tuple[Step, Outcome]] = field(default_factory=list)
     """Steps that ended while it was away."""
@@ -137,7 +127,7 @@ class World:
             self._later(at, 0, partial(self._is_chosen, policy, goal, "its operator"))
         for at, unit, until in self.scenario.faults.drains:
             self._later(at, 0, partial(self._is_drained, unit))
-            self._later(until, 0, partial(UnitReturned, unit, "its operator"))
+            self._later(until, 0, partial(events.UnitReturned, unit, "its operator"))
         for at, job, until in self.scenario.halts:
             self._later(at, job, partial(self._is_halted, job, "it is looked at"))
             self._later(until, job, partial(self._is_halted, job, ""))
@@ -177,13 +167,13 @@ class World:
             deadline = self.scheduler.deadline()
             if deadline is not None and (not self._heap or deadline < self._heap[0][0]):
                 self.now = max(self.now, deadline)
-                event: Event | None = DeadlineReached()
+                event: Event | None = events.DeadlineReached()
             elif self._heap:
                 at, _, _, happen = heapq.heappop(self._heap)
                 self.now = max(self.now, at)
                 event = happen()
                 if event is None and self._unsettled and not (self._heap and self._heap[0][0] <= self.now):
-                    event = DeadlineReached()  # what was to happen at this instant did not, and others wait for it
+                    event = events.DeadlineReached()  # what was to happen now did not, and others wait for it
             else:
                 return
             if event is not None:
@@ -203,7 +193,7 @@ class World:
                 self._close(step, span, Outcome.LOST)
         self._sickness.restart()
         scenario, self._policy = self.scenario, self._configured
-        return ResourcesDeclared(
+        return events.ResourcesDeclared(
             scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s, self._policy.name, self._goal, kept
         )
 
@@ -216,63 +206,85 @@ class World:
             process.loss_due = False
             process.life += 1
             return False
-        process.away = True
+        process.away, process.missed = True, False
         if not self._risk(faults.client_never_attaches):
             self._later(self.scenario.client_start_s, job, partial(self._returns, job, process.life))
         return True
+
+    def _is_cut_off(self, job: JobId, life: int) -> Event | None:
+        """At first only the client knows."""
+        process = self._processes[job]
+        if process.life == life and process.alive and not process.away:
+            process.away = process.missed = True
+            self._later(self._rng.random(), job, partial(self._is_missed, job, life))
+            if not self._risk(self.scenario.faults.client_never_attaches):
+                self._later(2 * AWAY_S * self._rng.random(), job, partial(self._returns, job, life))
+        return None
+
+    def _is_missed(self, job: JobId, life: int) -> Event | None:
+        process, known = self._processes[job], self.scheduler.state.jobs[job]
+        if process.life != life or not process.missed or known.state.ended:
+            return None
+        process.missed = False
+        return events.ClientCutOff(job, "its cable was cut")
 
     def _returns(self, job: JobId, life: int) -> Event | None:
         process = self._processes[job]
         if process.life != life or not (process.alive and process.away):
             return None
-        process.away = False
+        process.away = process.missed = False
         for step, outcome in process.unsaid:
             self._later(0.0, job, partial(self._says_again, step, outcome, life))
         process.unsaid.clear()
-        return ClientAttached(job, process.client.load(), tuple(process.running))
+        return events.ClientAttached(job, process.client.load(), tuple(process.running))
 
     def _says_again(self, step: Step, outcome: Outcome, life: int) -> Event | None:
         process = self._processes[step.job]
-        return self._ended(step, outcome) if process.life == life and step.id in process.running else None
+        if process.life != life or step.id not in process.running:
+            return None
+        if process.away:
+            process.unsaid.append((step, outcome))
+            return None
+        return self._ended(step, outcome)
 
     def _is_drained(self, unit: UnitName) -> Event:
-        return UnitDrained(unit, "it is cleaned", "its operator", 5.0 if self.scenario.seed % 2 else None)
+        return events.UnitDrained(unit, "it is cleaned", "its operator", 5.0 if self.scenario.seed % 2 else None)
 
     def _is_halted(self, job: JobId, reason: str) -> Event | None:
         """Job 0: all of them."""
         if not job:
-            return Paused("its operator", reason)
+            return events.Paused("its operator", reason)
         known = self.scheduler.state.jobs.get(job)
         if known is None:
             return None
-        return JobAltered(job, "its user", known.spec.priority, known.spec.deadline_s, reason)
+        return events.JobAltered(job, "its user", known.spec.priority, known.spec.deadline_s, reason)
 
     def _arrives(self, job: JobId) -> Event:
         self.arrived_at[job] = self.now
         plan = self.plans[job]
         name, priority, deadline_s = plan.name or f"job {job}", plan.priority, plan.deadline_s
-        return JobSubmitted(job, JobSpec(name=name, model=MODEL, priority=priority, deadline_s=deadline_s))
+        return events.JobSubmitted(job, JobSpec(name=name, model=MODEL, priority=priority, deadline_s=deadline_s))
 
     def _is_cancelled(self, job: JobId) -> Event | None:
-        return JobCancelRequested(job, "its user") if job in self.arrived_at else None
+        return events.JobCancelRequested(job, "its user") if job in self.arrived_at else None
 
     def _is_chosen(self, policy: str, goal: Goal, by: str) -> Event:
         self._policy = policies.load(policy)
-        return PolicyChosen(policy, goal, by)
+        return events.PolicyChosen(policy, goal, by)
 
     def _attaches(self, job: JobId, life: int) -> Event | None:
         process = self._processes[job]
         if process.life != life or not process.alive:
             return None
         process.client.resume()
-        return ClientAttached(job, process.client.load())
+        return events.ClientAttached(job, process.client.load())
 
     def _is_lost(self, job: JobId, life: int, reason: str) -> Event | None:
         process = self._processes[job]
         if process.life != life or not process.loss_due:
             return None
         process.loss_due = False
-        return ClientLost(job, reason, process.progressed)
+        return events.ClientLost(job, reason, process.progressed)
 
     def _step_ends(self, step_id: StepId, version: int, outcome: Outcome) -> Event | None:
         running = self._running.get(step_id)
@@ -293,7 +305,7 @@ class World:
             load = client.retry(step.task, step.units[-1])
         else:
             load = client.ended(step.task, ok=outcome is Outcome.DONE)
-        return StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
+        return events.StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
 
     # What the scheduler asks for ------------------------------------------------------------------------------
 
@@ -328,8 +340,8 @@ class World:
             step=step.id, job=step.job, task=step.task, stage=step.stage, units=step.units,
             queued_at=task.ready_at, started_at=self.now, ended_at=None, outcome="",
         )  # fmt: skip
-        if not process.alive:
-            return  # it died, and the scheduler will hear of it
+        if not process.alive or process.missed:
+            return  # it died, or hears nothing, and the scheduler will hear of it
         assert not process.away, f"step {step.id} was started for a client that has not come back"
         work = process.client.next_work(step.task)
         assert work is not None, f"step {step.id} was started for a task that is complete"
@@ -350,6 +362,8 @@ class World:
             duration_s, outcome = duration_s * self._rng.random(), Outcome.FAILED
         elif self._risk(faults.client_dies):
             self._later(duration_s * self._rng.random(), step.job, partial(self._crashes, step, process.life))
+        elif self._risk(faults.client_cut_off):
+            self._later(duration_s * self._rng.random(), step.job, partial(self._is_cut_off, step.job, process.life))
         self._occupy(Running(step, outcome, duration_s, self.now))
 
     def _revoke(self, step_id: StepId) -> None:
@@ -365,7 +379,7 @@ class World:
         if step.id in process.running and process.life == life:
             self._lose(step.job, self.scenario.client_stop_s, "simulated crash")
             if self._rng.random() < self.scenario.faults.answer_is_late:
-                late = StepEnded(step.id, Outcome.DONE, process.client.load())
+                late = events.StepEnded(step.id, Outcome.DONE, process.client.load())
                 self._later(self.scenario.client_stop_s + 0.5, step.job, lambda: late)
         return None
 
@@ -378,7 +392,7 @@ class World:
             self._later(after_s, job, partial(self._is_lost, job, process.life, reason))
 
     def _dies(self, process: Process) -> None:
-        process.alive = process.away = False
+        process.alive = process.away = process.missed = False
         for step in process.running:
             if step in self._running:  # else it has ended, and its client did not get to say so
                 self._vacate(step)
@@ -417,10 +431,13 @@ class World:
     # What is told afterwards ------------------------------------------------------------------------------------
 
     def _settle_span(self, event: Event) -> None:
-        if isinstance(event, StepEnded):
+        if isinstance(event, events.StepEnded):
             self._close(event.step, self.spans[event.step], event.outcome)
-        elif isinstance(event, ClientLost):
+        elif isinstance(event, events.ClientLost):
             for step in self.scheduler.state.jobs[event.job].steps:
+                self._close(step, self.spans[step], Outcome.LOST)
+        elif isinstance(event, events.ClientAttached) and event.holds is not None:
+            for step in self.scheduler.state.jobs[event.job].steps.keys() - event.holds:
                 self._close(step, self.spans[step], Outcome.LOST)
 
     def _close(self, step: StepId, span: Span, outcome: Outcome) -> None:

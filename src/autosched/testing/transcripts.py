@@ -18,10 +18,11 @@ Lines that begin with `>` are events, with `?` questions; `<` are the actions an
 An event is its time, its name, its job or step, then words, then what each task says after a `|`:
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
-`ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientAttached JOB holds=STEP,STEP`
-what it still has. `UnitDrained UNIT BY [deadline=S] REASON`, `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N]
-[deadline=S] [held=WHY]`, `Paused BY [REASON]`, `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`,
-`JobPruned JOB` and `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
+`ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientCutOff JOB REASON` who cannot
+be reached, `ClientAttached JOB holds=STEP,STEP` what who is back still has. `UnitDrained UNIT BY [deadline=S] REASON`,
+`UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`, `Paused BY [REASON]`,
+`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and
+`HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
 """
 
@@ -32,6 +33,7 @@ import msgspec
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
+    ClientCutOff,
     ClientLost,
     DeadlineReached,
     Event,
@@ -156,6 +158,8 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return UnitDrained(unit, " ".join(reason), by)
         case ["UnitReturned", unit, by]:
             return UnitReturned(unit, by)
+        case ["ClientCutOff", job, *reason]:
+            return ClientCutOff(int(job), " ".join(reason))
         case ["ClientLost", job, "progressed", *reason]:
             return ClientLost(int(job), " ".join(reason), progressed=True)
         case ["ClientLost", job, *reason]:

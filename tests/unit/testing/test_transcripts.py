@@ -6,6 +6,7 @@ import pytest
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
+    ClientCutOff,
     ClientLost,
     DeadlineReached,
     Event,
@@ -50,6 +51,7 @@ EVENTS = [
     ResourcesDeclared((Pool("host", (Unit("host/0", (0, 1)), Unit("é"))),), 1.5, 2.5, "sequential"),
     JobSubmitted(1, JobSpec(name="x", model="0" * 64, shapes={"in": (1, 3)}, options={"a": True, "b": 2.5})),
     ClientAttached(1, LOAD),
+    ClientCutOff(1, "it said nothing for 20 s"),
     ClientLost(2**40, ""),
     StepEnded(7, Outcome.LOST),
     StepEnded(7, Outcome.FAILED, LOAD, "no space left on device"),

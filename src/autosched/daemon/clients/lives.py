@@ -25,7 +25,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.core.actions import RevokeStep
-from autosched.core.events import ClientAttached, ClientLost, Event
+from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Event
 from autosched.daemon.clients import survivors
 from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.process import JOB_DIR, Process, kill_strays, sweep
@@ -305,10 +305,16 @@ class Clients:
             return  # it has another one
         if client.process is None and client.why:  # it was ended
             return self._kill(client, client.why)
-        log.log(logging.DEBUG if client.why else logging.INFO, "client of job %d: it is cut off: %s", client.job, why)
+        self._runtime.tell(partial(self._cut_off, client, client.link, why))
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
         grace_s = survivors.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
+
+    def _cut_off(self, client: Client, link: Link | None, why: str) -> Event | None:
+        """Nothing more of its job starts, unless that is over, or it has come back already."""
+        job = self._runtime.state.jobs[client.job]
+        over = client.lost or client.link is not link or job.state.ended or not job.attached or job.cut_off
+        return None if over else ClientCutOff(client.job, why)
 
     def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
         """It has not come back. Of an external client that only fell silent, the scheduler bounds the steps."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from autosched.core.actions import EndJob, ReplacePolicy, RevokeStep
 from autosched.core.events import (
+    ClientCutOff,
     ClientLost,
     JobAltered,
     JobCancelRequested,
@@ -37,9 +38,9 @@ from autosched.protocol import News
 KEPT = 100
 TEXT_CHARS = 300
 TOLD = (
-    JobSubmitted, JobAltered, EndJob, ClientLost, JobCancelRequested, Paused, PolicyChosen, ReplacePolicy, UnitDrained,
-    UnitReturned, DeviceDrifts, DeviceSteady, DeviceDisturbed, RevokeStep, RecordsTagged, CandidatePoisoned, Kept,
-    LoopStalled, Said,
+    JobSubmitted, JobAltered, EndJob, ClientCutOff, ClientLost, JobCancelRequested, Paused, PolicyChosen, ReplacePolicy,
+    UnitDrained, UnitReturned, DeviceDrifts, DeviceSteady, DeviceDisturbed, RevokeStep, RecordsTagged,
+    CandidatePoisoned, Kept, LoopStalled, Said,
 )  # fmt: skip
 """Not who gave which command: that is for operators."""
 

@@ -142,7 +142,7 @@ def reason(state: State, job: Job, progress: JobProgress) -> str:
         return "; ".join(words) + (f"; {more} more" if more else "")
     waiting = [task for task in job.tasks.values() if task.ticket]
     if not waiting:
-        return "its client has nothing to run"
+        return f"its client is cut off: {job.cut_off}" if job.cut_off else "its client has nothing to run"
     return _waits(state, min(waiting, key=lambda task: task.ticket))
 
 
