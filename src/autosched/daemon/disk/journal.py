@@ -217,20 +217,17 @@ class Journal:
         if not self._urgent:
             self._urgent = True
             if not self._unsettled:
-                self._soon()
-
-    def _soon(self) -> None:
-        """The writer has nothing to do: let it begin, unless it has only just begun to write what came before."""
-        assert self._loop is not None
-        if (early_s := self._handed_at + GATHER_S - self._loop.time()) > 0:
-            self._loop.call_later(early_s, self._hand_over)
-        else:
-            self._loop.call_soon(self._hand_over)
+                assert self._loop is not None
+                self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        """Give the writer what is there now."""
+        """The writer has nothing to do: give it what is there, unless it has only just begun with what was before."""
         assert self._loop is not None
-        self._handed_at = self._loop.time()
+        now = self._loop.time()
+        if (early_s := self._handed_at + GATHER_S - now) > 0:
+            self._loop.call_later(early_s, self._hand_over)
+            return
+        self._handed_at = now
         batch, self._unwritten = self._unwritten[:BATCH_MAX], self._unwritten[BATCH_MAX:]
         self._unsettled, self._urgent = len(batch), bool(self._unwritten)
         if self._patience is not None:
@@ -345,7 +342,7 @@ class Journal:
                 entry.done.set_exception(error)
         self._unsettled -= len(entries)
         if entries and self._urgent and not self._unsettled:
-            self._soon()
+            self._hand_over()
 
 
 def open_beside(path: Path) -> sqlite3.Connection:
