@@ -1,7 +1,7 @@
 """The machine: apply one event, then start every waiting step whose units are free."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import assert_never
 
@@ -100,19 +100,22 @@ class Scheduler:
             yield from self._start()
             yield replaced
 
-    def advice(self) -> Iterator[RuleChosen | None]:
+    def advice(self) -> Iterable[RuleChosen | None]:
         """Look ahead, if the policy wants to and something is different: each item is a bounded piece of work.
 
-        The last one is the event to post; None: the rule stays.
+        The last one is the event to post; None: the rule stays. Empty when there is nothing to look for.
         """
         state = self.state
         jobs = (state.last_job, len(state.active))  # changes whenever the active jobs are others
         anew = jobs != self._planned_for
         if self.policy.plan is None or (not anew and state.last_step - self._planned_at < PLAN_EVERY):
-            return
+            return ()
         self._planned_for, self._planned_at = jobs, state.last_step
-        search = self.policy.plan(state)
-        if search is None and state.rule:
+        return self._advise(self.policy.plan, anew=anew)
+
+    def _advise(self, plan: Callable[[State], lookahead.Search | None], *, anew: bool) -> Iterator[RuleChosen | None]:
+        state = self.state
+        if (search := plan(state)) is None and state.rule:
             yield RuleChosen("")
         for rule in lookahead.search(state, search, anew=anew) if search is not None else ():
             yield RuleChosen(rule) if rule is not None and rule != state.rule else None

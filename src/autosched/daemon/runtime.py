@@ -329,8 +329,8 @@ class Runtime:
 
     def _look_ahead(self, event: Event) -> None:
         """Let the core think about what it would do best from now on, a piece at a time between other work."""
-        if self._advice is None and not isinstance(event, RuleChosen):
-            self._advice = self.scheduler.advice()
+        if self._advice is None and not isinstance(event, RuleChosen) and (advice := self.scheduler.advice()):
+            self._advice = iter(advice)
             self._loop.call_soon(self._think)
 
     def _think(self) -> None:
@@ -360,6 +360,9 @@ class Runtime:
 
     def _arm(self) -> None:
         """A timer that goes off too early is cheaper than one that is set anew at each event."""
+        alarms = self.state.alarms
+        if not alarms or alarms[0][0] >= self._timer_at:  # some may be outdated: the deadline is not before the first
+            return
         deadline_at = self.scheduler.deadline()
         if deadline_at is None or deadline_at >= self._timer_at:
             return
