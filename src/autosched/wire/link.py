@@ -291,7 +291,8 @@ class Link(asyncio.BufferedProtocol):
                     return
         else:
             self._plan_turn()
-        self._set_reading(len(self._handling) < self.in_progress_max and self._readable.is_set())
+        if (reading := len(self._handling) < self.in_progress_max and self._readable.is_set()) != self._reading:
+            self._set_reading(reading)
 
     def _plan_turn(self) -> None:
         if not self._turn_planned:
@@ -299,7 +300,7 @@ class Link(asyncio.BufferedProtocol):
             self._loop.call_soon(self._turn)
 
     def _set_reading(self, reading: bool) -> None:
-        if self._transport is None or self._transport.is_closing() or reading == self._reading:
+        if self._transport is None or self._transport.is_closing():
             return
         self._reading = reading
         if reading:

@@ -24,6 +24,8 @@ WAITING_MAX = 1_000
 """Happenings that wait for one reader: some 300 bytes each, and a kilobyte at the very most for each of its words."""
 
 Take = Callable[[Happening], None]
+_Taker = tuple[Take, tuple[type[Struct], ...]]
+"""And the kinds that it takes; none: all."""
 
 
 class Filter(Struct, frozen=True):
@@ -149,7 +151,9 @@ class Stream:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: the scheduler's, seconds."""
         self._clock = clock
-        self._takers: tuple[tuple[Take, tuple[type[Struct], ...]], ...] = ()
+        self._takers: tuple[_Taker, ...] = ()
+        self._takers_of: dict[type[Struct], tuple[_Taker, ...]] = {}
+        """Those who want such happenings, as far as that was asked."""
         self.dropped = 0
         """What found no room with any reader, those that have gone included."""
         self._readers: dict[Subscription, None] = {}
@@ -162,7 +166,11 @@ class Stream:
     def attach(self, take: Take, *kinds: type[Struct]) -> None:
         """Call this with each happening of these kinds; without any: with all. It must not wait, nor publish; one that
         raises is never called again."""
-        self._takers = (*self._takers, (take, kinds))
+        self._set_takers((*self._takers, (take, kinds)))
+
+    def _set_takers(self, takers: tuple[_Taker, ...]) -> None:
+        self._takers = takers
+        self._takers_of.clear()
 
     def subscribe(self, wants: Filter = USUAL, waiting_max: int = WAITING_MAX) -> Subscription:
         """What happens from now on, as far as it is wanted and at most so many are waiting. Close it in the end."""
@@ -180,14 +188,14 @@ class Stream:
             return
         now = self._clock() if at is None else at
         kind, happening = type(what), Happening(now, datetime.now(UTC).timestamp(), what)
-        for taker in self._takers:
-            take, kinds = taker
-            if kinds and kind not in kinds:
-                continue
+        if (takers := self._takers_of.get(kind)) is None:
+            takers = tuple(taker for taker in self._takers if not taker[1] or kind in taker[1])
+            self._takers_of[kind] = takers
+        for taker in takers:
             try:
-                take(happening)
+                taker[0](happening)
             except Exception:
-                self._takers = tuple(one for one in self._takers if one is not taker)
-                log.exception("%r fails at %s, and is told nothing more", take, happening.name)
+                self._set_takers(tuple(one for one in self._takers if one is not taker))
+                log.exception("%r fails at %s, and is told nothing more", taker[0], happening.name)
         for reader in self._readers:
             reader.offer(happening)

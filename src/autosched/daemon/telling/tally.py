@@ -76,11 +76,6 @@ class Tally:
         """Something happened."""
         self.happenings[happening.name] += 1
         match happening.what:
-            case Recorded(purpose=purpose, failure=failure):
-                if purpose == Purpose.TRIAL:
-                    self.trials[failure or "ok"] += 1
-                else:
-                    self.retakes += 1
             case StepStarted(stage=stage, waited_s=waited_s):
                 self.wait_s[self.known(stage)].add(waited_s)
             case StepEnded(stage=stage, outcome=outcome, held_s=held_s):
@@ -88,6 +83,11 @@ class Tally:
                 self.steps[stage, outcome] += 1
                 if outcome == "done":
                     self.step_s[stage].add(held_s)
+            case Recorded(purpose=purpose, failure=failure):
+                if purpose == Purpose.TRIAL:
+                    self.trials[failure or "ok"] += 1
+                else:
+                    self.retakes += 1
             case EndJob(state=ended):
                 self.jobs_ended[ended.value] += 1
             case RecordsTagged(records=records):

@@ -140,6 +140,17 @@ def test_what_fails_is_told_nothing_more_and_harms_nobody(caplog: pytest.LogCapt
     assert caplog.text.count("is told nothing more") == 1
 
 
+def test_who_comes_later_is_told_of_what_comes_after_him_if_it_is_of_his_kinds() -> None:
+    stream, first, second = Stream(lambda: 2.5), list[Happening](), list[Happening]()
+    stream.attach(first.append)
+    stream.publish(ClientLost(1, "x"))
+    stream.attach(second.append, ClientLost)
+    stream.publish(ClientLost(2, "x"))
+    stream.publish(DeadlineReached())
+    assert [one.job for one in first] == [1, 2, None]
+    assert [one.job for one in second] == [2]
+
+
 def test_everything_is_everything() -> None:
     assert EVERYTHING.wants(happening(DeadlineReached()))
     assert not Filter().wants(happening(DeadlineReached()))
