@@ -25,6 +25,7 @@ Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_./-]{1,64}$")]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
 """What a user calls his jobs by, such as team=vision; nothing is decided on them."""
 TASKS_MAX = 4_096
+TRIALS_MAX = 10_000_000
 FOREIGN_SHARE = 0.05
 """Others may use so much of a core before what was measured meanwhile is called disturbed: timer ticks and kernel
 threads stay below it, and a latency that is a median of samples is not moved by less."""
@@ -67,7 +68,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """TVM target as a JSON object, or "auto": the CPU that the device is."""
     device: Name = "cpu"
     backend: Name = DEFAULT_BACKEND
-    trials: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    trials: Annotated[int, Meta(ge=0, le=TRIALS_MAX)] | None = None
     """Trials for the whole network. None: the backend's default. 0: compile from `records_from` only."""
     seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     options: Annotated[dict[Name, bool | int | float | str], Meta(max_length=64)] = {}

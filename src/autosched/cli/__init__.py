@@ -7,23 +7,38 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 daemon not running, 4 not found, 5 refuse
 import gc
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     gc.disable()  # what is imported stays: collecting meanwhile is a tenth of a listing's time; app.py turns it on
-    words = sys.argv[1:]
+    try:
+        _stand_in_for_closed()
+        code = _run(sys.argv[1:])
+    except KeyboardInterrupt:  # while commands are imported; `run` sees to all later ones
+        sys.stderr.write("\nautosched: interrupted\n")
+        code = 130
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
     if not words or "--help" in words or "-h" in words:
         _colour_help()
     from autosched.cli.app import run
 
-    code = run(words)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    return run(words)
+
+
+def _stand_in_for_closed() -> None:
+    """Keep the numbers 0 to 2 for what they mean: else a database or socket would be opened as a closed output."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - open for as long as the process
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not know "…"; a result with a "?" is still one
 
 
 def _colour_help() -> None:

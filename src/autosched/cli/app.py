@@ -1,8 +1,9 @@
 """The table of commands, and the border at which every error becomes words and an exit code."""
 
+import errno
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import click
@@ -62,6 +63,7 @@ COMMANDS = {
 }
 MEANT = {"token": "key new ROLE NAME", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 """What people type who come from elsewhere."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Commands(click.Group):
@@ -116,8 +118,14 @@ def autosched(ctx: click.Context, host: str | None, quiet: bool, verbose: bool, 
 
 def run(words: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
+    code = _told(lambda: autosched.main(list(words), prog_name="autosched", standalone_mode=False))
+    return _told(sys.stdout.flush) or code
+
+
+def _told(act: Callable[[], object]) -> int:
+    """Act, and say what goes wrong; returns the exit code."""
     try:
-        code = autosched.main(list(words), prog_name="autosched", standalone_mode=False)
+        code = act()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
@@ -137,12 +145,25 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         complain("\nautosched: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever read us has seen enough
+        output.discard()
         return 0
+    except OSError as error:
+        complain(_unwritable(error) if error.errno in FULL else _bug(error))
+        return 1
     except Exception as error:  # the process border: a bug of ours
         complain(_bug(error))
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _unwritable(error: OSError) -> str:
+    if error.filename is None:  # of what is written, only stdout has no name
+        output.discard()
+    return (
+        f"autosched: {error.filename or 'the results'} cannot be written ({error.strerror});"
+        " free some space there, or choose another place"
+    )
 
 
 def _bug(error: Exception) -> str:

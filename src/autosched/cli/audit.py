@@ -5,12 +5,17 @@ import click
 from autosched.cli.listings import caller
 from autosched.cli.output import listing_option, say, show
 from autosched.protocol import AuditList, ListAudit
-from autosched.text import tables
+from autosched.text import tables, units
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
-@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only what is older than the entry NUMBER.")
+@click.option(
+    "--before",
+    type=click.IntRange(1, units.WHOLE_MAX),
+    metavar="NUMBER",
+    help="Only what is older than the entry NUMBER.",
+)
 @listing_option
 @click.pass_obj
 def audit(host: str | None, limit: int, before: int | None, style: str) -> None:

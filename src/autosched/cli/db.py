@@ -158,7 +158,9 @@ NEEDS_FORCE = 5
 @click.option(
     "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="What ended so long ago, such as 90d."
 )
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="All but the N jobs that ended last.")
+@click.option(
+    "--keep", type=click.IntRange(0, units.WHOLE_MAX), metavar="N", help="All but the N jobs that ended last."
+)
 @click.option("--records", is_flag=True, help="Delete what these jobs have measured, too.")
 @click.option("--force", is_flag=True, help="Do it; without, it is only said what would go.")
 @config_option

@@ -96,6 +96,11 @@ def data(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def discard() -> None:
+    """Let nobody try again, at the end, to write what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 verbose = False
 """Whether it is told what the daemon is asked, and of an error whence it came."""
 quiet = False
@@ -127,7 +132,12 @@ def colours(stream: Any = None) -> bool:
     stream = stream or sys.stdout
     if colour is not None:
         return colour
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+    return not os.environ.get("NO_COLOR") and not dumb() and stream.isatty()
+
+
+def dumb() -> bool:
+    """Whether the terminal only takes lines of text, such as a shell inside an editor."""
+    return os.environ.get("TERM") == "dumb"
 
 
 def table(headers: Row, rows: Sequence[Row], *, right: Sequence[int] = (), give: int = -1) -> str:

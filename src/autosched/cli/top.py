@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import click
 
-from autosched.cli.output import INTERRUPTED
+from autosched.cli.output import INTERRUPTED, dumb
 from autosched.wire import address
 
 
@@ -22,10 +22,11 @@ def top(host: str | None, once: bool, plain: bool) -> int:
     """
     where = address.named(host) or address.default()
     try:
-        if once or plain or not sys.stdout.isatty() or find_spec("textual") is None:
+        once = once or not sys.stdout.isatty() or dumb()  # nothing can be renewed in place
+        if once or plain or find_spec("textual") is None:
             from autosched.top.plain import show
 
-            asyncio.run(show(where, once=once or not sys.stdout.isatty()))
+            asyncio.run(show(where, once=once))
         else:
             from autosched.top.app import Top
 

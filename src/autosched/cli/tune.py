@@ -16,7 +16,7 @@ from autosched.cli.output import INTERRUPTED, data, document, format_option, say
 from autosched.cli.policy import policy_options, serve_words
 from autosched.config import DEVICE_POOL, Config
 from autosched.errors import Refused, RequestError
-from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, JobState
+from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pages import answered_async
 from autosched.remote import Daemon, connected
@@ -40,7 +40,7 @@ def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
     for value in values:
         name, equals, text = value.rpartition("=")
         extents = text.replace("x", ",").split(",")
-        if not equals or not name or not all(e.strip().isdecimal() and int(e) > 0 for e in extents):
+        if not equals or not name or not all(e.strip().isdecimal() and 0 < int(e) <= units.WHOLE_MAX for e in extents):
             raise click.BadParameter(f"{value!r} is no shape. Write NAME=D1,D2,..., for example x=1,3,48,320")
         shapes[name] = tuple(int(extent) for extent in extents)
     return shapes
@@ -53,7 +53,9 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{value!r} is no option of a backend. Write KEY=VALUE, for example population=64")
-        options[name] = _value(text)
+        options[name] = number = _value(text)
+        if isinstance(number, int) and abs(number) > units.WHOLE_MAX:
+            raise click.BadParameter(f"{value!r}: no number is larger than {units.WHOLE_MAX}")
     return options
 
 
@@ -92,9 +94,11 @@ def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Opt
 
 
 def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) -> int | None:
-    """At least one."""
+    """At least one, and no more than a job may have."""
     if value is not None and value < 1:
         raise click.BadParameter(f"{value} trials tune nothing. Give 1 or more, or leave it out for the default")
+    if value is not None and value > TRIALS_MAX:
+        raise click.BadParameter(f"{value} trials would never end. Give {TRIALS_MAX} or fewer")
     return value
 
 
@@ -279,7 +283,7 @@ def submit(
         return None
     if style == "table":
         span = str(jobs[0]) if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
-        data(f" {'job' if len(jobs) == 1 else 'jobs'} {span} accepted ({len(jobs)})")
+        data(f" job {span} accepted" if len(jobs) == 1 else f" jobs {span} accepted ({len(jobs)})")
         say(f" Follow:  autosched jobs     autosched attach {jobs[-1]}     stop:  autosched cancel {span}")
     return None
 

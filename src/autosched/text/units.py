@@ -5,6 +5,10 @@ from collections.abc import Mapping
 
 SHARED_UNITS = "steps of this job shared units with others: its latencies are disturbed and no measure of the network"
 """Of a job that ran under a policy with which that happens."""
+SECONDS_MAX = 1_000_000_000
+"""As of times in messages (`model.Seconds`)."""
+WHOLE_MAX = 2**63 - 1
+"""The largest number that programs in every language can read."""
 
 
 def latency(seconds: float | None) -> str:
@@ -38,7 +42,10 @@ def seconds(text: str) -> float:
     found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
     if found is None or not any(found.groups()):
         raise ValueError(f"{text!r} is no duration. Write seconds or for example 45s, 30m, 1h30m, 2d")
-    return sum(float(part or 0) * each for part, each in zip(found.groups(), (86_400, 3_600, 60, 1), strict=True))
+    whole = sum(float(part or 0) * each for part, each in zip(found.groups(), (86_400, 3_600, 60, 1), strict=True))
+    if whole > SECONDS_MAX:
+        raise ValueError(f"{text[:100]!r} is longer than the longest time that counts, {SECONDS_MAX // 86_400}d")
+    return whole
 
 
 def brief(text: str, longest: int = 40) -> str:

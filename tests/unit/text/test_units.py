@@ -34,6 +34,12 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         units.seconds(text)
 
 
+@pytest.mark.parametrize("text", ["11575d", "9" * 400])
+def test_a_time_that_no_message_can_carry_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is longer than the longest time that counts, 11574d"):
+        units.seconds(text)
+
+
 def test_failures_are_told_the_most_frequent_first() -> None:
     assert units.reasons({"wrong result": 6, "build timeout": 21, "run error": 0}) == "21 build timeout, 6 wrong result"
 
