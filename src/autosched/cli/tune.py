@@ -282,10 +282,16 @@ def submit(
         say(" Where one is to run:  AUTOSCHED_TOKEN=TOKEN python -m autosched.client --connect ADDRESS --job JOB")
         return None
     if style == "table":
-        span = str(jobs[0]) if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
-        data(f" job {span} accepted" if len(jobs) == 1 else f" jobs {span} accepted ({len(jobs)})")
-        say(f" Follow:  autosched jobs     autosched attach {jobs[-1]}     stop:  autosched cancel {span}")
+        these = selected(jobs)
+        data(f" job {these} accepted" if len(jobs) == 1 else f" jobs {these} accepted ({len(jobs)})")
+        say(f" Follow:  autosched jobs     autosched attach {jobs[-1]}     stop:  autosched cancel {these}")
     return None
+
+
+def selected(jobs: Sequence[JobId]) -> str:
+    """How these jobs are named, the oldest first, and no other that was submitted meanwhile."""
+    first, last = jobs[0], jobs[-1]
+    return f"{first}-{last}" if 1 < len(jobs) == last - first + 1 else ",".join(map(str, jobs))
 
 
 @click.command()

@@ -46,3 +46,8 @@ def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) 
 
 def test_the_kinds_of_targets_are_those_of_the_backends() -> None:
     assert set(targets.KINDS) <= set(TARGETS)
+
+
+@pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])
+def test_what_is_told_to_stop_names_no_job_of_somebody_else(jobs: list[int], words: str) -> None:
+    assert tune.selected(jobs) == words

@@ -6,7 +6,6 @@ content; nothing ever changes or removes them, so that every copy finds those it
 
 import contextlib
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from autosched.daemon.clients import survivors
 from autosched.daemon.disk import check, database, schema, snapshot
 from autosched.daemon.disk.acknowledged import Acknowledged
 from autosched.daemon.disk.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
-from autosched.errors import ConfigError, NotFound
+from autosched.errors import ConfigError, Damaged, NotFound
 
 PREFIX = "autosched-"
 SIDES = ("", "-wal", "-shm")
@@ -70,8 +69,8 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
     elif to.exists():
         raise ConfigError(f"{to} exists; name a file that does not")
     new = to.with_name(f"{to.name}.new")
-    new.unlink(missing_ok=True)
     try:
+        new.unlink(missing_ok=True)
         with _read(path) as db:
             _copy(db, new)
         verify(new)
@@ -80,7 +79,8 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
     except OSError as error:
         raise ConfigError(f"{to} cannot be written ({error}); free some space there, or name another place") from None
     finally:
-        new.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
     for old in all_of(state_dir)[keep:] if keep is not None else ():
         old.unlink(missing_ok=True)
     return to
@@ -143,17 +143,23 @@ def restore(state_dir: Path, backup: Path) -> Path | None:
         raise NotFound(
             f"there is no backup at {backup}; autosched db restore without a name lists those that there are"
         )
-    verify(backup)
+    if verify(backup).format == 0:
+        raise Damaged(
+            f"{backup} holds no database of autosched, and nothing was changed;"
+            " autosched db restore without a name lists the backups that there are"
+        )
     path = database.database(state_dir)
     new = path.with_name(f"{path.name}.new")
     try:
-        shutil.copyfile(backup, new)
+        new.unlink(missing_ok=True)
+        with _read(backup) as db:  # and no copy of the file: what is beside a database that was replaced belongs to it
+            _copy(db, new)
         flush(new)
         former = set_aside(state_dir, "replaced")
         new.rename(path)
         flush(path.parent)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be replaced ({error.strerror}); nothing was changed") from None
+        raise ConfigError(f"{path} cannot be replaced ({error}); nothing was changed") from None
     return former
 
 

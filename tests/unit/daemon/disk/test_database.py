@@ -1,6 +1,7 @@
 """Damage of the database is found, said, and survived; copies are made, checked and put back; old forms go on."""
 
 import asyncio
+import contextlib
 import re
 import sqlite3
 from pathlib import Path
@@ -227,6 +228,28 @@ def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -
     assert backups.look(former).damage
     assert started(folder) == before["journal"]
     assert not list(database.snapshots(folder).glob("*.snapshot"))
+
+
+def test_what_lies_beside_a_database_comes_back_with_it(tmp_path: Path) -> None:
+    folder, killed = filled(tmp_path / "state"), tmp_path / "killed"
+    log = killed_copy(database.database(filled(tmp_path / "other")), killed, also=10)
+    assert log.stat().st_size > 0
+    rows = backups.verify(database.database(killed)).rows
+    backups.restore(folder, database.database(killed))
+    assert backups.verify(database.database(folder)).rows == rows
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_what_is_no_database_of_autosched_takes_no_place(tmp_path: Path, foreign: bool) -> None:
+    folder = filled(tmp_path / "state")
+    other = tmp_path / "other.db"
+    other.touch()
+    if foreign:
+        with contextlib.closing(sqlite3.connect(other)) as db:
+            db.execute("CREATE TABLE photos (name TEXT)")
+    with pytest.raises(Damaged, match="holds no database of autosched|not a usable database"):
+        backups.restore(folder, other)
+    assert sql(folder, "SELECT count(*) FROM journal") > [(0,)]
 
 
 def test_a_damaged_backup_is_not_put_back(tmp_path: Path) -> None:
