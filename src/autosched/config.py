@@ -21,18 +21,20 @@ DEVICE_POOL = "device:"
 
 Cores = Annotated[tuple[Annotated[int, Meta(ge=0, le=65_535)], ...], Meta(max_length=4_096)]
 Period = Annotated[float, Meta(gt=0, le=1e9)]
+Place = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
+"""A path, or what else the system looks up by name."""
 
 
 class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the daemon lives."""
 
-    state_dir: str = ""
-    socket: str = ""
-    group: str = ""
+    state_dir: Place = ""
+    socket: Place = ""
+    group: Place = ""
     listen: str = "127.0.0.1:0"
-    tls_certificate: str = ""
-    tls_key: str = ""
-    keys: str = ""
+    tls_certificate: Place = ""
+    tls_key: Place = ""
+    keys: Place = ""
     idle_exit_s: Period = 60.0
 
 
@@ -42,7 +44,7 @@ RoleName = Literal["viewer", "user", "operator"]
 class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where people type commands, and what they may there."""
 
-    socket: str = ""
+    socket: Place = ""
     role: RoleName = "operator"
     listen: str = "127.0.0.1:0"
     listen_role: RoleName = "viewer"
@@ -58,7 +60,7 @@ class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """One device. Without cores it is profiled on from wherever its client runs."""
 
-    name: Name
+    name: Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,200}$")]
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
     reboot: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(max_length=100)] = ()
@@ -213,7 +215,7 @@ def load(path: Path | None) -> Config:
     if path is None:
         return Config()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); check the name given with -c") from None
     return parse(text, str(path))
@@ -333,6 +335,8 @@ def _check(units: list[Unit], usable: list[int]) -> None:
         for core in unit.cores:
             if core not in usable:
                 raise ConfigError(f"{unit.name} names core {core}; this process may use {sorted(usable)}")
+            if owner.get(core) == unit.name:
+                raise ConfigError(f"{unit.name} names core {core} twice; leave out one of them")
             if core in owner:
                 raise ConfigError(
                     f"{unit.name} and {owner[core]} both own core {core}: what runs on one would disturb the"
@@ -369,11 +373,23 @@ def _explain(error: str, text: str, where: str) -> str:
         near = difflib.get_close_matches(key, valid, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(valid)}"
         path, what = [*path, key], f"no such setting; {hint}"
+    elif lacking := re.fullmatch("Object missing required field `(.*)`", what):
+        what = f"{lacking[1]!r} is missing; each [[device]] has a name and a kind"
     elif what.startswith("Invalid enum value"):
         kind = next(f.type for f in _fields(Config, path[:-1]) if f.name == path[-1])
         what += f"; choose from: {', '.join(_choices(kind))}"
+    what = re.sub(r"`([a-z| ]+)`", lambda found: " or ".join(_KINDS.get(k, k) for k in found[1].split(" | ")), what)
+    if path == ["device"] and "got" in what:
+        what += "; write [[device]], in two pairs of brackets"
     dotted = ".".join(part for part in path if not part.isdecimal())
     return f"{where}:{_line_of(text, path)}: {dotted or 'the file'}: {what}"
+
+
+_KINDS = {
+    "object": "a table", "array": "a list", "str": "text in quotes", "int": "a whole number", "float": "a number",
+    "bool": "true or false",
+}  # fmt: skip
+"""What types of values are called in TOML."""
 
 
 def _fields(kind: Any, path: list[str]) -> tuple[msgspec.structs.FieldInfo, ...]:

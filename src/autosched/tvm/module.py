@@ -1,5 +1,8 @@
 """A compiled network: NAME.so with NAME.json beside it. Loads, runs and times it with NumPy arrays."""
 
+import math
+import os
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +17,8 @@ from autosched.errors import NotFound, RequestError
 from autosched.measured.statistics import summarize
 
 Array = np.ndarray[Any, Any]
+_ELF_HEADER = struct.Struct("<40xQ10xHH2x")
+"""Of it: where the table of sections begins, the size of an entry, and how many there are."""
 
 
 class Tensor(Struct, frozen=True):
@@ -112,9 +117,11 @@ def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) 
     arrays = [np.ascontiguousarray(array) for array in given]
     for tensor, array in zip(wanted, arrays, strict=True):
         if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
+            size = math.prod(tensor.shape)
+            way = f"convert it, for example: x.astype({tensor.dtype!r}).reshape({tensor.shape})"
             raise RequestError(
                 f"input {describe(tensor)} was given as {array.dtype} {'x'.join(map(str, array.shape)) or 'scalar'};"
-                f" convert it, for example: x.astype({tensor.dtype!r}).reshape({tensor.shape})"
+                f" {way if array.size == size else f'it takes {size} numbers, and these are {array.size}'}"
             )
     return arrays
 
@@ -149,7 +156,20 @@ def _files(path: Path) -> tuple[Path, Path]:
         raise NotFound(f"there is no compiled module {library}. Make one with: autosched tune MODEL.onnx --output DIR")
     if not side.is_file():
         raise NotFound(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
+    if _is_cut_off(library):
+        raise RequestError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
     return library, side
+
+
+def _is_cut_off(library: Path) -> bool:
+    """Whether an ELF file ends before its table of sections, its last part: loading such a one kills the process."""
+    with library.open("rb") as file:
+        head = file.read(_ELF_HEADER.size)
+        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
+            return False
+        offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
+        end: int = offset + entry_bytes * entries
+        return file.seek(0, os.SEEK_END) < end
 
 
 def _read_side(path: Path) -> SideFile:

@@ -74,12 +74,24 @@ def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Ma
                 f" there are {', '.join(map(describe, wanted))}"
             )
         try:
-            arrays[name if equals else wanted[0].name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            array = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
             raise RequestError(
-                f"--input {text}: {file} is not a readable .npy file ({error}). Write it with numpy.save"
+                f"--input {text}: {file} is not a readable .npy file ({_why(error)}). Write it with numpy.save"
             ) from error
+        if not isinstance(array, np.ndarray):
+            raise RequestError(
+                f"--input {text}: {file} holds several arrays ({', '.join(array)}). Write each to a file of its own"
+                " with numpy.save, and name them one by one: --input NAME=FILE.npy"
+            )
+        arrays[name if equals else wanted[0].name] = array
     return arrays
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it holds no array of numbers" if "pickle" in str(error) else str(error)
 
 
 def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 import pytest
 
-from autosched.cli.tune import LAYOUTS, TARGETS, placed, with_layout
+from autosched.cli.tune import LAYOUTS, TARGETS, placed, selected, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import UnitView
 from autosched.tvm import targets
@@ -50,4 +50,4 @@ def test_the_kinds_of_targets_are_those_of_the_backends() -> None:
 
 @pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])
 def test_what_is_told_to_stop_names_no_job_of_somebody_else(jobs: list[int], words: str) -> None:
-    assert tune.selected(jobs) == words
+    assert selected(jobs) == words

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import _core
 
 from autosched.errors import NotFound, RequestError
 from autosched.tvm.module import Module, Tensor, fit, random_inputs
@@ -24,6 +25,7 @@ def test_by_name_or_in_order() -> None:
         ([X], "1 inputs given, 2 wanted"),
         ([X.reshape(4, 1), IDS], r"given as float32 4x1.*reshape\(\(1, 4\)\)"),
         ([X.astype("float64"), IDS], "astype"),
+        ([np.zeros((2, 3), "float32"), IDS], "it takes 4 numbers, and these are 6"),
     ],
 )
 def test_what_does_not_fit_is_named(given: object, words: str) -> None:
@@ -47,3 +49,14 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text("{}")
     with pytest.raises(RequestError, match="does not describe a compiled module"):
         Module(tmp_path / "net.json")
+
+
+def test_a_library_that_is_cut_off_is_told_and_not_loaded(tmp_path: Path) -> None:
+    whole = Path(_core.__file__).read_bytes()
+    (tmp_path / "net.json").write_text("{}")
+    (tmp_path / "net.so").write_bytes(whole)
+    with pytest.raises(RequestError, match="does not describe a compiled module"):
+        Module(tmp_path / "net.so")
+    (tmp_path / "net.so").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RequestError, match="its end is missing"):
+        Module(tmp_path / "net.so")

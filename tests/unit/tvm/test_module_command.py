@@ -24,6 +24,27 @@ def test_inputs_from_files(tmp_path: Path) -> None:
         read_inputs([f"x={tmp_path / 'bad.npy'}"], WANTED, 0)
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "No data left in file"),
+        (b"random bytes", "holds no array of numbers"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_file_that_holds_no_array_says_why(tmp_path: Path, content: bytes | None, why: str) -> None:
+    if content is not None:
+        (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(RequestError, match=rf"not a readable .npy file .*{why}"):
+        read_inputs([f"{tmp_path / 'x.npy'}"], WANTED[:1], 0)
+
+
+def test_several_arrays_in_a_file_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.zeros((1, 4), "float32"), ids=np.zeros(3, "int64"))
+    with pytest.raises(RequestError, match=r"holds several arrays \(x, ids\)"):
+        read_inputs([f"x={tmp_path / 'all.npz'}"], WANTED, 0)
+
+
 def test_outputs_of_similar_names_get_files_of_their_own(tmp_path: Path) -> None:
     class Loaded:
         info = SideFile(

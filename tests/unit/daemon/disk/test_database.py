@@ -247,7 +247,7 @@ def test_what_is_no_database_of_autosched_takes_no_place(tmp_path: Path, foreign
     if foreign:
         with contextlib.closing(sqlite3.connect(other)) as db:
             db.execute("CREATE TABLE photos (name TEXT)")
-    with pytest.raises(Damaged, match="holds no database of autosched|not a usable database"):
+    with pytest.raises(Damaged, match=r"holds no database of autosched|not a usable database"):
         backups.restore(folder, other)
     assert sql(folder, "SELECT count(*) FROM journal") > [(0,)]
 
