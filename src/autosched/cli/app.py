@@ -103,7 +103,7 @@ class Commands(click.Group):
     help="The daemon: unix:/path/to/socket or tcp://HOST:PORT or tls://HOST:PORT. Default: this user's own daemon.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results only: no hints, no progress. Errors stay.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what the daemon is asked, and of errors whence they came.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what the daemon is asked, and where an error arose.")
 @click.option("--color/--no-color", "colour", default=None, help="Colours: on terminals, unless NO_COLOR.")
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autosched import results
-from autosched.cli.keys import pressed
+from autosched.cli.keyboard import pressed
 from autosched.cli.outcome import outcome
 from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress import Progress, progress

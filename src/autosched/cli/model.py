@@ -38,8 +38,9 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
         return document("model", answer)
     for line in tell(path, answer):
         data(line)
-    given = "".join(f" --shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
-    say(f" Try:  autosched tune {shlex.quote(str(path))}{given}")
+    fixed = "".join(f" --shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    name = f"./{path}" if str(path).startswith("-") else str(path)  # else it would be read as an option
+    say(f" Try:  autosched tune {shlex.quote(name)}{fixed}")
 
 
 def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
@@ -48,7 +49,7 @@ def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
     for tensor in answer["inputs"]:
         yield f" ok  input {tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape'])) or 'scalar'}"
     for fix in answer["fixes"]:
-        yield f" ok  mended by itself: {fix}"
+        yield f" ok  before tuning: {fix}"
     tasks = answer["tasks"]
     yield f" ok  {units.count(len(tasks), 'task')} to tune, {units.count(answer['uses'], 'use')}"
     whole = sum(task["flops"] * task["uses"] for task in tasks)

@@ -102,7 +102,7 @@ def discard() -> None:
 
 
 verbose = False
-"""Whether it is told what the daemon is asked, and of an error whence it came."""
+"""Whether to say what the daemon is asked, and where in the program an error arose."""
 quiet = False
 """Whether only results and errors are printed."""
 colour: bool | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
-from autosched.cli.keys import heard
+from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
 from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState

@@ -233,7 +233,7 @@ class Daemon:
             warnings=resources.warnings,
             page=self._page.url if self._page is not None else "",
         )
-        self._addresses, self._warnings = addresses, resources.warnings
+        self._addresses = addresses
         self._door = Door(self._settings, admitting(services), self._look_busy)
         self._door.changed = lambda words: trail.note(Who(BY, Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)

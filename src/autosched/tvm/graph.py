@@ -90,7 +90,24 @@ def read(path: Path) -> Any:
                 f"the weights of {path.name} lie in other files (first: {tensor.name!r}). Save it as one file:"
                 " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
             )
+    _check_whole(model.graph, path)
     return model
+
+
+def _check_whole(graph: Any, path: Path) -> None:
+    there = {""}.union(  # an optional input that is left out has no name
+        (value.name for value in graph.input),
+        (tensor.name for tensor in graph.initializer),
+        (tensor.values.name for tensor in graph.sparse_initializer),
+        (name for node in graph.node for name in node.output),
+    )
+    for node in graph.node:
+        for name in node.input:
+            if name not in there:
+                raise ModelRejected(
+                    f"{path.name} is not whole: nothing makes {name!r}, which node {node.name or node.output[0]!r}"
+                    f" ({node.op_type}) reads. Export the model again"
+                )
 
 
 def opset_of(model: Any) -> int:
@@ -200,7 +217,7 @@ def _simplify(prepared: Prepared) -> None:
     try:
         simple, _ = onnxsim.simplify(prepared.model)
     except Exception as error:  # a simplifier that fails must not stop a model that imports as it is
-        prepared.fixes.append(f"not simplified ({type(error).__name__})")
+        prepared.fixes.append(f"not simplified, since the simplifier failed ({type(error).__name__})")
         return
     prepared.model = simple
     if len(simple.graph.node) != before:

@@ -327,7 +327,7 @@ print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy")
     assert answer.stdout.strip() == "[]"
 
 
-def test_verbose_says_what_the_daemon_is_asked_and_of_errors_whence_they_came(command: Callable[..., Said]) -> None:
+def test_verbose_says_what_the_daemon_is_asked_and_where_an_error_arose(command: Callable[..., Said]) -> None:
     code, out, err = command("-v", "jobs", "-o", "id")
     assert (code, out.split()) == (0, ["1", "2", "3"])
     assert "list_jobs: " in err

@@ -45,6 +45,19 @@ def test_bad_files_are_told_apart(data: bytes, words: str, tmp_path: Path) -> No
         graph.read(path)
 
 
+def test_a_value_that_nothing_makes_is_named_with_who_reads_it(tmp_path: Path) -> None:
+    net = small_net()
+    net.graph.node[2].input[1] = "nowhere"
+    with pytest.raises(ModelRejected, match=r"nothing makes 'nowhere', which node 'joined' \(Concat\) reads"):
+        graph.read(write(net, tmp_path))
+
+
+def test_an_optional_input_may_be_left_out(tmp_path: Path) -> None:
+    clip = helper.make_node("Clip", ["x", "", "most"], ["y"])
+    net = model([clip], {"x": [1, 4]}, ["y"], {"most": 1.0})
+    assert graph.read(write(net, tmp_path)).graph.node[0].input[1] == ""
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelRejected, match="cannot be read"):
         graph.read(tmp_path / "none.onnx")
