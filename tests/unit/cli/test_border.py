@@ -56,12 +56,12 @@ def test_what_a_terminal_cannot_show_is_a_question_mark() -> None:
 
 def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "autosched_interrupted.py").write_text(
-        "import os, signal, sys\n"
+        "import sys\n"
         "from importlib.abc import MetaPathFinder\n"
         "class Finder(MetaPathFinder):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'autosched.cli.app':\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from autosched.cli import main\n"
         "main()\n"
