@@ -8,12 +8,12 @@ of a lease, and it answers. State that must survive a killed client is the job's
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from autosched.errors import NotFound, RequestError
-from autosched.model import Failure, JobSpec, Record, TaskInfo
+from autosched.model import TASKS_MAX, Failure, JobSpec, Record, TaskInfo
 from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
@@ -60,17 +60,17 @@ class Measured(Struct, frozen=True):
     profile_s: float = 0.0
 
 
-class Skipped(Struct, frozen=True):
+class Skipped(Struct, frozen=True, forbid_unknown_fields=True):
     """An operator that is not tuned, and why."""
 
     name: str
     reason: str
 
 
-class Network(Struct, frozen=True):
+class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """A model after import: what there is to tune."""
 
-    tasks: tuple[TaskInfo, ...]
+    tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
     """Indices count from 1; task 0 is the network itself."""
     skipped: tuple[Skipped, ...] = ()
     default_trials: int = 0

@@ -21,9 +21,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=4_000)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_./-]{1,64}$")]
+Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
-"""What a user calls his jobs by, such as team=vision; nothing is decided on them."""
+"""What a user calls his jobs by, such as team=vision, in letters, digits and _ . / -; nothing is decided on them."""
 TASKS_MAX = 4_096
 TRIALS_MAX = 10_000_000
 FOREIGN_SHARE = 0.05
@@ -84,6 +84,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """The user wants the job done so long after its submission; it is hurried when that becomes tight."""
     labels: Labels = {}
+    """Of letters, digits and _ . / - only."""
     step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
 

@@ -226,7 +226,7 @@ class Runtime:
         try:
             entry.event = event = entry.prepare()
         except AutoschedError as refused:
-            entry.refused, event = refused, None
+            entry.refused, event = refused.with_traceback(None), None  # it would hold this frame, and so the entry
         if event is not None:
             self._happen(entry, event)
         self._ahead.append(entry)

@@ -14,6 +14,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import SubmissionRefused
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec
+from autosched.text.selectors import labels
 
 SUBMIT_S = 15.0
 """A submit that cannot be stored by then is refused rather than kept in the dark."""
@@ -76,6 +77,9 @@ class Submissions:
             raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
         if spec.target.startswith("{"):  # what other words mean, the backend knows
             _check_target(spec.target)
+        labels(
+            f"{key}={value}" for key, value in spec.labels.items()
+        )  # no pattern of a type: a message may repeat a key
         self._look_for_model(spec)
 
     def _look_for_model(self, spec: JobSpec) -> None:

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from autosched.backend import Network
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Seconds, Sha256, Step, StepId, Text
-from autosched.protocol.basics import Done, Method
+from autosched.protocol.basics import BULK_BYTES, FRAME_BYTES, Done, Method
 
 
 class JobOrder(Struct, frozen=True):
@@ -35,6 +35,7 @@ class Return(Method, frozen=True):
     has not heard to be known."""
 
     result = Done
+    bytes_max = FRAME_BYTES
     steps: Annotated[tuple[StepId, ...], Meta(max_length=4_096)]
     """Those that it runs, or has ended without hearing that this is known."""
     load: JobLoad
@@ -50,6 +51,7 @@ class PlanNetwork(Method, frozen=True):
     """A client tells what its model consists of."""
 
     result = Done
+    bytes_max = FRAME_BYTES
     network: Network
     trials: int
 
@@ -58,6 +60,7 @@ class AddRecord(Method, frozen=True):
     """Notification: a trial is over. Durable at the latest when the answer to the next EndStep arrives."""
 
     result = Done
+    bytes_max = BULK_BYTES
     record: Record
 
 
@@ -65,6 +68,7 @@ class TagRecords(Method, frozen=True):
     """Notification, both ways: these trials of the client's job were disturbed. To a client: measure them again."""
 
     result = Done
+    bytes_max = 96 * 1024
     trials: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
     reason: Text
 
@@ -86,6 +90,7 @@ class Poisoned(Method, frozen=True):
     PlanNetwork."""
 
     result = Done
+    bytes_max = FRAME_BYTES
     candidates: Annotated[tuple[PoisonNote, ...], Meta(max_length=POISON_MAX)]
 
 
@@ -93,6 +98,7 @@ class EndStep(Method, frozen=True):
     """A step ended; `load` says what the client can do now."""
 
     result = Done
+    bytes_max = FRAME_BYTES
     step: StepId
     outcome: Outcome
     load: JobLoad

@@ -20,6 +20,7 @@ class Submit(Method, frozen=True):
     """Submit one job; its model's blob must be complete."""
 
     result = Submitted
+    bytes_max = 64 * 1024
     spec: JobSpec
 
 

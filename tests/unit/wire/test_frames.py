@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 
 from autosched import protocol
 from autosched.errors import Busy, NotFound, WireError
-from autosched.model import JobLoad, JobSpec, Outcome
+from autosched.model import JobLoad, JobSpec, Outcome, Record
 from autosched.protocol import (
+    CHUNK_BYTES,
     CLIENT_METHODS,
     FRAME_BYTES,
     FRAME_BYTES_BEFORE_HELLO,
     HELLO,
     USER_METHODS,
+    AddRecord,
     Done,
     EndStep,
     GetJob,
     Heartbeat,
     Hello,
     Info,
+    PutBlob,
     Submit,
     Submitted,
     Welcome,
@@ -166,7 +169,7 @@ def test_a_broken_message_breaks_the_connection(body: bytes) -> None:
 
 
 def test_deep_nesting_inside_parameters_is_refused_with_words() -> None:
-    body = msgpack.packb([0, 1, "get_job", 0])[:-1] + b"\x91" * 200_000 + b"\xc0"
+    body = msgpack.packb([0, 1, "get_job", 0])[:-1] + b"\x91" * 10_000 + b"\xc0"
     with pytest.raises(WireError, match="nested too deeply"):
         peer().receive(frame(body))
 
@@ -233,6 +236,73 @@ def test_lists_are_limited_before_they_are_decoded() -> None:
     )
     assert isinstance(message, Rejected)
     assert "length <= 4097" in str(message.error)
+
+
+# Long frames ---------------------------------------------------------------------------------------------------------
+
+LONG = PutBlob(sha256="0" * 64, total=2**20, offset=0, data=b"x" * CHUNK_BYTES)
+SMALL_VALUES = b"\xdd\x00\x03\xd0\x90" + b"\x80" * 250_000
+"""An array of empty maps."""
+
+
+@pytest.mark.parametrize("id", [1, 0xD9, 0xA4, 0xFFFF, 2**32 - 1, 2**40])
+def test_a_long_request_is_read_like_a_short_one(id: int) -> None:
+    params = msgspec.to_builtins(LONG, builtin_types=[bytes])
+    assert peer().receive(frame([0, id, "put_blob", params])) == [Call(id, LONG)]
+
+
+def test_a_long_notification_is_read_like_a_short_one() -> None:
+    told = AddRecord(record=Record(task=1, trial=0, candidate=b"x" * 100_000))
+    assert Peer(CLIENT_METHODS, FRAME_BYTES).receive(peer().notify(told)) == [Notice(told)]
+
+
+def test_a_method_may_have_a_long_name() -> None:
+    name = "no_such_method_in_the_whole_wide_world"
+    (message,) = peer().receive(frame([0, 1, name, {"data": b"x" * 20_000}]))
+    assert isinstance(message, Rejected)
+    assert f"no method is named '{name}' here" in str(message.error)
+
+
+def test_a_long_answer_is_read_when_somebody_knows_what_it_is_to_be() -> None:
+    here = peer()
+    id, _ = here.request(Info())
+    long = Submitted(job=1, token="x" * 100_000)
+    (message,) = here.receive(peer().respond(id, long))
+    assert isinstance(message, Answer)
+    assert result_of(message, Submitted) == long
+    (message,) = here.receive(frame(b"\x94\x01\x01\xc0" + SMALL_VALUES))
+    assert isinstance(message, Answer)
+    with pytest.raises(WireError, match="not a Submitted"):
+        result_of(message, Submitted)
+
+
+def test_a_long_answer_to_no_question_breaks_the_connection() -> None:
+    with pytest.raises(WireError, match="an answer carries the id 7"):
+        peer().receive(peer().respond(7, Submitted(job=1, token="x" * 100_000)))
+
+
+@pytest.mark.parametrize("begins", [b"", b"\x94\x00", b"\x94\x01\x01\x92\xa1a\xa1b", b"\x94\x03\x01\xa4info"])
+def test_what_is_long_and_does_not_begin_as_a_message_breaks_the_connection(begins: bytes) -> None:
+    with pytest.raises(WireError, match="does not begin as a message"):
+        peer().receive(frame(begins + SMALL_VALUES))
+
+
+def test_values_that_no_method_wants_are_not_stepped_over() -> None:
+    (message,) = peer().receive(frame(b"\x94\x00\x01\xa8put_blob\x81\xa4data" + SMALL_VALUES[:-1]))
+    assert isinstance(message, Rejected)
+    assert "Expected `bytes`, got `array`" in str(message.error), "and not that the last one is missing"
+
+
+def test_each_method_has_a_limit_of_its_own() -> None:
+    (message,) = peer().receive(frame([0, 1, "get_job", {"job": 1, "why": "x" * 40_000}]))
+    assert isinstance(message, Rejected)
+    assert "at most 32768 are allowed" in str(message.error)
+
+
+def test_what_a_rejected_request_leaves_behind_holds_nobody() -> None:
+    (message,) = peer().receive(frame([0, 1, "get_job", {}]))
+    assert isinstance(message, Rejected)
+    assert message.error.__traceback__ is message.error.__context__ is None
 
 
 # Anything at all -----------------------------------------------------------------------------------------------------
