@@ -1,24 +1,26 @@
 """Throws mutated frames at a daemon, before and after hello: ``python tests/fuzz.py`` (a million), or --frames N.
 
-The daemon runs in this process, in a folder of its own; each attacker has a real socket to it. Frames are those of
-tests/wire, and others that hypothesis draws from the names of the protocol and any value that MessagePack can hold;
-most are mutated byte by byte. What the daemon's loop spends on one frame is processor time of its thread, in steps:
-reading, deciding what it is, and each stretch of the handler between two waits.
+The daemon runs in this process, in a folder of its own, and its attackers in another one (tests/attackers.py), so that
+what Python's collector finds here, and how much memory is used, is the daemon's. What its loop spends on one frame is
+told in steps: reading and saying what it is, each stretch of a handler between two waits, and what the scheduler
+decides. Processor time counts, with the collector's; wall time, told beside it, is also that of whoever else had the
+core. How well processor time can be told at all is seen on fixed work that is timed in the same loop.
 """
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
-import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
-from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,140 +28,194 @@ from typing import Any
 import msgspec
 import uvloop
 
+import attackers
 from autosched import config
-from autosched.daemon import ground
-from autosched.daemon.access.door import Visitor
-from autosched.daemon.access.entrance import Entrance
-from autosched.daemon.access.hall import Guest
 from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
-from autosched.daemon.runtime import spawn
+from autosched.daemon.runtime import Runtime
 from autosched.errors import AutoschedError
-from autosched.protocol import (
-    DAEMON_METHODS,
-    FRAME_BYTES,
-    PROTOCOL,
-    AskLoad,
-    Done,
-    Hello,
-    Method,
-    Welcome,
-)
-from autosched.remote import Daemon
+from autosched.protocol import FRAME_BYTES
 from autosched.wire.frames import Peer
 from autosched.wire.link import Link
-from hostile_frames import METHODS, Mutator, drawn
-from integration.served import PROFILE, spec, user
+from hostile_frames import METHODS
 
 FRAMES = 1_000_000
-ATTACKERS = 48
 DRAWN = 400
 """Values that hypothesis draws for a run."""
-FRAMES_EACH = 200
-"""An attacker comes anew after so many at the latest."""
 SLOW_S = 1e-3
 KEPT_MAX = 1_000
+FIXED_WORK_EVERY_S = 0.01
 OVER = "the fuzzing is over"
 
 
 # What the loop spends -------------------------------------------------------------------------------------------------
 
 
+class Collections(msgspec.Struct):
+    """What Python's collector did."""
+
+    count: int = 0
+    found: int = 0
+    worst_ms: float = 0.0
+    """Processor time."""
+
+
+class Spent(msgspec.Struct):
+    """Steps of the daemon's loop. Times are of the processor, the collector's included, unless they are called wall."""
+
+    steps: int = 0
+    total_s: float = 0.0
+    worst_ms: float = 0.0
+    worst_wall_ms: float = 0.0
+    slow: int = 0
+    """Steps of more than a millisecond."""
+    slow_for_collector: int = 0
+    """Those of them that would have taken less without it."""
+    slow_wall: int = 0
+    slow_in: dict[str, int] = {}
+    """By what was done: reading, deciding, or the method that was handled."""
+    fixed_work_worst_ms: float = 0.0
+    """Of work that takes some 50 us."""
+    collections: list[Collections] = []
+    """By generation."""
+
+
 class Clock:
-    """Processor time of the loop's thread in the daemon's part, by step. That of Python's collector is told apart."""
+    """Times the steps of the loop in whose thread it is made."""
 
     def __init__(self) -> None:
-        self.total_s = self.worst_s = 0.0
-        self.slow: Counter[str] = Counter()
-        """Steps that took too long, by what was done: reading, or the method that was handled."""
-        self.slow_frames: list[bytes] = []
-        self.collection_worst_s = self._collecting_s = self._collection_began_at = 0.0
+        self._thread = threading.get_ident()
+        self._collection_began_at = self._collecting_s = 0.0
         self._inside = False
-        gc.callbacks.append(self._collect)
+        self._frame = b""
+        self.reset()
 
-    def close(self) -> None:
-        gc.callbacks.remove(self._collect)
+    def reset(self) -> None:
+        """Forget what was."""
+        self.spent = Spent(collections=[Collections() for _ in range(3)])
+        self.slow_frames: list[bytes] = []
 
-    def _collect(self, phase: str, _: dict[str, int]) -> None:
+    def _collect(self, phase: str, told: dict[str, int]) -> None:
+        now = time.thread_time()
         if phase == "start":
-            self._collection_began_at = time.thread_time()
-        else:
-            took_s = time.thread_time() - self._collection_began_at
-            self._collecting_s += took_s
-            self.collection_worst_s = max(self.collection_worst_s, took_s)
+            self._collection_began_at = now
+            return
+        of = self.spent.collections[told["generation"]]
+        of.count, of.found = of.count + 1, of.found + told["collected"]
+        of.worst_ms = max(of.worst_ms, 1e3 * (now - self._collection_began_at))
+        if threading.get_ident() == self._thread:
+            self._collecting_s += now - self._collection_began_at
 
-    def now(self) -> float:
-        """Processor time without that of the collector."""
-        return time.thread_time() - self._collecting_s
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """One of them; what is called by another one belongs to that."""
+        if self._inside:
+            yield
+            return
+        self._inside, self._frame = True, b""
+        began_at, wall_began_at, collecting_s = time.thread_time(), time.perf_counter(), self._collecting_s
+        try:
+            yield
+        finally:
+            took_s, wall_s = time.thread_time() - began_at, time.perf_counter() - wall_began_at
+            self._inside = False
+            self._note(what, took_s, wall_s, self._collecting_s - collecting_s)
 
-    def note(self, began_at: float, what: str) -> bool:
-        """A step is over; returns whether it was slow."""
-        took_s = self.now() - began_at
-        self.total_s += took_s
-        self.worst_s = max(self.worst_s, took_s)
+    def _note(self, what: str, took_s: float, wall_s: float, collecting_s: float) -> None:
+        spent = self.spent
+        spent.steps, spent.total_s = spent.steps + 1, spent.total_s + took_s
+        spent.worst_ms, spent.worst_wall_ms = max(spent.worst_ms, 1e3 * took_s), max(spent.worst_wall_ms, 1e3 * wall_s)
+        spent.slow_wall += wall_s > SLOW_S
         if took_s > SLOW_S:
-            self.slow[what] += 1
-        return took_s > SLOW_S
+            spent.slow += 1
+            spent.slow_for_collector += took_s - collecting_s <= SLOW_S
+            spent.slow_in[what] = spent.slow_in.get(what, 0) + 1
+            if self._frame and len(self.slow_frames) < KEPT_MAX:
+                self.slow_frames.append(self._frame)
 
     def always_slow(self) -> list[bytes]:
         """Those frames of which none of five other tries is fast: the machine and the collector disturb single ones."""
         return [frame for frame in self.slow_frames if min(map(_decoding_s, [frame] * 5)) > SLOW_S]
 
-    def timed(self, work: Callable[..., None]) -> Callable[..., None]:
-        """The same function, timed where a daemon's connection runs it."""
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Time what a daemon does that starts meanwhile."""
+        places = [(Link, name, self._timed) for name in ("_hear", "_turn", "_send")]
+        places += [
+            (Runtime, "_go_on", self._timed),
+            (Runtime, "run", self._stepped),
+            (Link, "_ask_handler", self._stepped),
+        ]
+        before = [(kind, name, getattr(kind, name)) for kind, name, _ in places] + [(Peer, "_decode", Peer._decode)]
+        for kind, name, how in places:
+            setattr(kind, name, how(getattr(kind, name), "reading" if kind is Link else "deciding"))
+        Peer._decode = self._noted(Peer._decode)  # type: ignore[method-assign]
+        gc.callbacks.append(self._collect)
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._collect)
+            for kind, name, work in before:
+                setattr(kind, name, work)
 
-        def run(link: Link, *words: Any) -> None:
-            if isinstance(link, _Attacker) or self._inside:
-                return work(link, *words)
-            began_at, self._inside = self.now(), True
-            try:
-                work(link, *words)
-            finally:
-                self._inside = False
-                if self.note(began_at, "reading") and words and len(self.slow_frames) < KEPT_MAX:
-                    self.slow_frames.append(bytes(words[0]))
+    def _noted(self, decode: Callable[[Peer, bytes], Any]) -> Callable[[Peer, bytes], Any]:
+        def run(peer: Peer, frame: bytes) -> Any:
+            self._frame = frame
+            return decode(peer, frame)
 
         return run
 
-    def stepped(self, ask: Callable[[Link, Method], Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    def _timed(self, work: Callable[..., None], what: str) -> Callable[..., None]:
+        def run(*words: Any) -> None:
+            with self.step(what):
+                work(*words)
+
+        return run
+
+    def _stepped(self, work: Callable[..., Coroutine[Any, Any, Any]], what: str) -> Callable[..., Any]:
         """The same coroutine function, each stretch between two waits timed."""
 
         @types.coroutine
-        def run(link: Link, method: Method) -> Generator[Any, Any, Any]:
-            work = ask(link, method)
+        def run(*words: Any) -> Generator[Any, Any, Any]:
+            going = work(*words)
+            name = type(words[1]).__name__ if len(words) > 1 else what
             said: Any = None
             raised: BaseException | None = None
+            waits_for: Any = None
             while True:
-                began_at = self.now()
                 try:
-                    waits_for = work.send(said) if raised is None else work.throw(raised)
+                    with self.step(name):
+                        waits_for = going.send(said) if raised is None else going.throw(raised)
                 except StopIteration as done:
                     return done.value
                 finally:
-                    self.note(began_at, type(method).__name__)
-                said = raised = None
+                    raised = None  # it holds this frame, as what is waited for may: only the collector would find them
                 try:
                     said = yield waits_for
                 except BaseException as error:  # a cancellation belongs to the handler
                     raised = error
+                finally:
+                    waits_for = None
 
         return run
 
+    async def fixed_work(self) -> None:
+        """Now and then, until it is cancelled."""
+        while True:
+            began_at = time.thread_time()
+            sum(range(3_000))
+            took_ms = 1e3 * (time.thread_time() - began_at)
+            self.spent.fixed_work_worst_ms = max(self.spent.fixed_work_worst_ms, took_ms)
+            await asyncio.sleep(FIXED_WORK_EVERY_S)
+
 
 def _decoding_s(frame: bytes) -> float:
+    peer = Peer(METHODS, FRAME_BYTES)
     began_at = time.thread_time()
     with suppress(AutoschedError):
-        Peer(METHODS, FRAME_BYTES).receive(frame)
+        peer._decode(frame)
     return time.thread_time() - began_at
-
-
-class _Attacker(Link):
-    """The other end, whose time does not count."""
-
-
-async def _obedient(method: Method) -> msgspec.Struct:
-    return PROFILE if isinstance(method, AskLoad) else Done()
 
 
 class Undying(Served):
@@ -192,129 +248,60 @@ class Told(msgspec.Struct):
     frames: int
     crashes: list[str]
     connections: dict[str, int]
-    loop_mean_us: float
-    loop_worst_ms: float
-    slow_steps: int
-    slow_in: dict[str, int]
-    collection_worst_ms: float
+    spent: Spent
     frames_always_slow: list[str]
-    rss_before_mb: float
-    rss_after_mb: float
+    rss_mb: list[float]
+    """After each fifth of the frames."""
     seconds: float
 
 
-class Siege:
-    """Attackers at one daemon."""
-
-    def __init__(self, served: Served, control: Daemon, mutator: Mutator) -> None:
-        self._served, self._control, self._mutator = served, control, mutator
-        self._room = asyncio.Semaphore(1_000_000)
-        # One client only: a job has one at a time.
-        self._kinds = ["client", *("stranger" if number % 3 == 0 else "user" for number in range(ATTACKERS - 1))]
-        self._links: list[_Attacker | None] = [None] * len(self._kinds)
-        self._thrown = [0] * len(self._kinds)
-        self._job: tuple[int, str] | None = None
-        self.counts: Counter[str] = Counter()
-
-    async def round(self) -> int:
-        """One frame of each attacker; returns how many were thrown."""
-        frames = 0
-        for index, kind in enumerate(self._kinds):
-            link = self._links[index]
-            if link is None or link.closed or self._thrown[index] >= FRAMES_EACH:
-                if link is not None:
-                    self.counts[f"{kind}: {'closed' if link.closed else 'stood to the end'}"] += 1
-                    link.abort("again")
-                link = self._links[index] = await self._come(kind)
-                self._thrown[index] = 0
-            if not link.closed:
-                link._write(self._mutator.frame())
-                self._thrown[index] += 1
-                frames += 1
-        for _ in range(4):
-            await asyncio.sleep(0)
-        return frames
-
-    async def _come(self, kind: str) -> _Attacker:
-        ours, theirs = socket.socketpair()
-        entrance = Entrance(ours, local=True)
-        ours.setblocking(False)
-        door, guest = self._served._door, Guest(ours, "", self._room)
-        door.hall.enter(guest, None)
-        spawn(door.attend(Visitor(entrance, guest)), "attacked")
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: _Attacker(DAEMON_METHODS, _obedient), sock=theirs)
-        with suppress(AutoschedError):
-            if kind == "user":
-                await link.call(Hello(protocol=PROTOCOL, software="attacker"), Welcome)
-            elif kind == "client":
-                await self._come_as_client(link)
-        link.peer._last_id = 2**64  # so that answers to what was thrown are not taken for a broken protocol
-        return link
-
-    async def _come_as_client(self, link: Link) -> None:
-        for _ in range(2):
-            if self._job is None:
-                submitted = await self._control.submit(spec())
-                self._job = submitted.job, submitted.token
-            job, token = self._job
-            hello = Hello(protocol=PROTOCOL, software="attacker", role="client", job=job, token=token)
-            try:
-                await link.call(hello, Welcome)
-            except AutoschedError:
-                await self._control.cancel(job)
-                self._job = None
-            else:
-                return
-
-    def close(self) -> None:
-        """Everybody leaves."""
-        for link in self._links:
-            if link is not None:
-                link.abort("over")
-
-
 async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> Told:
-    """Start a daemon, throw the frames, and look how it is."""
-    settings_ = Settings(config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz"))
-    served = Undying(settings_, False)
+    """Start a daemon, let others throw the frames, and look how it is."""
     clock, faults = Clock(), Faults()
     logging.getLogger().addHandler(faults)
     logging.getLogger("autosched").setLevel(logging.ERROR)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.found.append(str(context)))
-    before = {name: getattr(Link, name) for name in ("_hear", "_turn", "_send", "_ask_handler")}
-    serving = asyncio.ensure_future(served.serve())
-    while not (folder / ground.WHEREABOUTS).exists():  # noqa: ASYNC110 - another process would not do otherwise
-        await asyncio.sleep(0.01)
-    control = await user(folder)
-    siege = Siege(served, control, Mutator(drawn(values, seed), seed))
-    clock.collection_worst_s = 0.0  # so far it was the start's
-    thrown, rss_before, began_at = 0, 0, time.monotonic()
-    for name in ("_hear", "_turn", "_send"):
-        setattr(Link, name, clock.timed(before[name]))
-    Link._ask_handler = clock.stepped(before["_ask_handler"])  # type: ignore[method-assign]
     try:
-        while thrown < frames:
-            thrown += await siege.round()
-            if not rss_before and thrown >= frames / 5:
-                rss_before = resident_bytes("self")
-        assert (await control.info()).version
+        with _attacked(folder, frames, seed, values) as throwing, clock.watching():
+            served = Undying(Settings(config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz")), False)
+            serving = asyncio.ensure_future(served.serve())
+            rss_mb, came_to, began_at = await _follow(throwing, clock)
+            served.stop(OVER)
+            await serving
+            assert throwing.wait() == 0, "the attackers failed; what they say is above"
+        slow = [frame[:40].hex() for frame in clock.always_slow()]
         return Told(
-            thrown, faults.found, dict(siege.counts), clock.total_s / thrown * 1e6, clock.worst_s * 1e3,
-            clock.slow.total(), dict(clock.slow), clock.collection_worst_s * 1e3,
-            [frame[:40].hex() for frame in clock.always_slow()],
-            rss_before / 1e6, resident_bytes("self") / 1e6, time.monotonic() - began_at,
-        )  # fmt: skip
+            came_to.thrown, faults.found, came_to.connections, clock.spent, slow, rss_mb, time.monotonic() - began_at
+        )
     finally:
-        siege.close()
-        control.close()
-        for name, method in before.items():
-            setattr(Link, name, method)
-        served.stop(OVER)
-        await serving
-        clock.close()
         logging.getLogger().removeHandler(faults)
         logging.getLogger("autosched").setLevel(logging.NOTSET)
+
+
+@contextlib.contextmanager
+def _attacked(folder: Path, frames: int, seed: int, values: int) -> Iterator[subprocess.Popen[bytes]]:
+    words = map(str, (sys.executable, attackers.__file__, folder, frames, seed, values))
+    with subprocess.Popen(list(words), stdout=subprocess.PIPE) as throwing:
+        try:
+            yield throwing
+        finally:
+            throwing.kill()
+
+
+async def _follow(throwing: subprocess.Popen[bytes], clock: Clock) -> tuple[list[float], attackers.Thrown, float]:
+    """Until they have thrown all; returns the memory used at each fifth, what came of it, and when it began."""
+    rss_mb: list[float] = []
+    came_to, began_at, fixed_work = attackers.Thrown(0), 0.0, asyncio.ensure_future(clock.fixed_work())
+    assert throwing.stdout is not None
+    while line := await asyncio.to_thread(throwing.stdout.readline):
+        came_to = msgspec.json.decode(line, type=attackers.Thrown)
+        if came_to.thrown:
+            rss_mb.append(resident_bytes("self") / 1e6)
+        else:
+            clock.reset()  # so far it was the start's
+            began_at = time.monotonic()
+    fixed_work.cancel()
+    return rss_mb, came_to, began_at
 
 
 def main() -> int:
@@ -328,7 +315,7 @@ def main() -> int:
     ):
         told = runner.run(attack(Path(folder), args.frames, args.seed))
     print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
-    return 1 if told.crashes else 0
+    return 1 if told.crashes or told.frames_always_slow else 0
 
 
 if __name__ == "__main__":

@@ -157,14 +157,16 @@ class Daemon:
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
+            tidy = spawn(
+                ground.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
+            )
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
             self._manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
             self._runtime.halt()
             await asyncio.wait({loop}, timeout=HALT_S)
-            loop.cancel()
-            keeper.cancel()
-            retention.cancel()
+            for work in (loop, keeper, retention, tidy):
+                work.cancel()
             await console.close()
             await self._end()
         return self._exit_code

@@ -1,11 +1,13 @@
 """Lock, sockets and service manager: what is taken is refused with words, what is dead is replaced."""
 
+import asyncio
 import contextlib
 import gc
 import os
 import resource
 import socket
 import stat
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,3 +123,32 @@ def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:
         ground.spare_the_collector(held)
         assert gc.get_freeze_count() > 1_000
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize(("active", "decided", "looks"), [({}, 1, True), ({1: 1}, 1, False), ({}, 0, False)])
+def test_garbage_is_looked_for_when_nobody_works_any_more(
+    active: dict[int, int], decided: int, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Node:
+        me: "Node"
+
+    async def work() -> None:
+        decisions = iter((5, 5 + decided, 5 + decided))
+        tidy = asyncio.ensure_future(ground.collect_when_idle(active, lambda: next(decisions, 5 + decided)))
+        await asyncio.sleep(0)
+        node = Node()
+        node.me, gone = node, weakref.ref(node)
+        gc.freeze()
+        del node
+        for _ in range(5):
+            await asyncio.sleep(0)
+        tidy.cancel()
+        assert (gone() is None) is looks
+
+    monkeypatch.setattr(ground, "IDLE_EVERY_S", 0.0)
+    gc.disable()
+    try:
+        asyncio.run(work())
+    finally:
+        gc.unfreeze()
+        gc.enable()
