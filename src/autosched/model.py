@@ -193,6 +193,8 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stage_done: bool = True
     complete: bool = False
     resources_now: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
+    """What the stage under way holds. The daemon believes its own leases; it is for whoever reads the wire or the
+    journal, and for a scheduler that keeps none."""
     resources_next: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
     """Pools of which the next stage needs one unit each, all or nothing."""
     stage_next: Annotated[str, Meta(max_length=40)] = ""

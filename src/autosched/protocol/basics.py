@@ -43,7 +43,6 @@ class Welcome(Struct, frozen=True):
     protocol: Version
     software: str
     session: int
-    heartbeat_s: float = HEARTBEAT_S
     role: str = ""
     """What this connection is allowed: "viewer", "user", "operator" or "client"."""
 

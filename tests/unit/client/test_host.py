@@ -5,6 +5,7 @@ import errno
 import hashlib
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -12,10 +13,13 @@ from msgspec import Struct
 
 from autosched.backend import Lease
 from autosched.client import host, line
+from autosched.client.course import Course
 from autosched.client.host import Host
 from autosched.client.line import Line
+from autosched.client.quiet import Watch
+from autosched.client.worker import Worker
 from autosched.errors import ModelRejected, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step
 from autosched.protocol import (
     AskLoad,
     Chunk,
@@ -126,6 +130,23 @@ def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._worker is not None
     assert (made._worker.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+
+
+@pytest.mark.parametrize(("purpose", "given_up"), [(Purpose.FINAL, [1]), (Purpose.TRIAL, []), (None, [])])
+def test_what_finals_measure_teaches_the_tuner_nothing(
+    purpose: Purpose | None, given_up: list[int], tmp_path: Path
+) -> None:
+    seen: list[int] = []
+    course = cast(Course, SimpleNamespace(purpose={} if purpose is None else {1: purpose}))
+    watch = cast(Watch, SimpleNamespace(end=lambda: None, disturbed=""))
+
+    async def work() -> None:
+        here = Host(tmp_path, Line("unix:/nowhere", OWN, ""))
+        here._worker = cast(Worker, SimpleNamespace(profile=lambda task, lease: None, give_up=seen.append))
+        await here._profile(course, 1, Lease("profile", ("cpu0",), (), 10.0), watch)
+
+    asyncio.run(work())
+    assert seen == given_up
 
 
 def order(timeout_s: float) -> StartStep:

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec import Struct
@@ -209,6 +211,31 @@ def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.Mo
         assert not line.tell(record(2, 5_000))
 
     play(tmp_path, story)
+
+
+@pytest.mark.parametrize("lost", [None, SimpleNamespace(closed=True)])
+def test_the_heart_goes_on_beating_when_there_is_a_connection_again(
+    lost: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.001)
+
+    async def work() -> None:
+        line, told = Line("unix:/nowhere", JOB, ""), asyncio.Event()
+
+        async def keep_alive(ask: Method, every_s: float, silence_s: float) -> None:
+            told.set()
+            await asyncio.Event().wait()
+
+        line._link = cast(Link | None, lost)
+        beat = asyncio.ensure_future(line.beat())
+        await asyncio.sleep(0)
+        assert not told.is_set()
+        line._link = cast(Link, SimpleNamespace(closed=False, keep_alive=keep_alive))
+        async with asyncio.timeout(DEADLINE_S):
+            await told.wait()
+        beat.cancel()
+
+    asyncio.run(work())
 
 
 def test_pauses_grow_differ_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

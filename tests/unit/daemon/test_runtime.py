@@ -14,7 +14,9 @@ from autosched.core.events import (
     ClientLost,
     Event,
     JobCancelRequested,
+    JobPruned,
     JobSubmitted,
+    PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
     StepEnded,
@@ -27,7 +29,7 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling import happenings
 from autosched.daemon.telling.happenings import Happening
 from autosched.errors import AutoschedError, Damaged, Refused
-from autosched.model import JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
+from autosched.model import Goal, JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
 from deadlines import DEADLINE_S
 
 SPEC = JobSpec(name="net", model="0" * 64)
@@ -305,6 +307,21 @@ def test_another_life_knows_what_this_one_was_told_and_starts_clients_anew(tmp_p
 
     live(tmp_path / "db", first)
     live(tmp_path / "db", second)
+
+
+def test_jobs_whose_steps_may_have_shared_units_are_known_as_long_as_the_job_is(tmp_path: Path) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await a_running_step(runtime)
+        assert not runtime.sharing
+        await happen(runtime, PolicyChosen("synchronous", Goal.BALANCED, "test"))
+        await happen(runtime, StepEnded(1, Outcome.DONE, BUILD))
+        assert runtime.sharing == {1: None}
+        await happen(runtime, JobCancelRequested(1, "test"))
+        await happen(runtime, ClientLost(1, "test", progressed=False))
+        await happen(runtime, JobPruned(1))
+        assert not runtime.sharing
+
+    live(tmp_path / "db", work)
 
 
 def test_the_clock_goes_on_where_the_journal_ends(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from autosched.protocol import JobView, Place, QueueView, UnitView
+from autosched.protocol import JobView, LoopTask, Place, QueueView, UnitView
 from autosched.text import tables, units
 
 JOB = JobView(
@@ -60,6 +60,14 @@ def test_queues_fit_eighty_characters() -> None:
     places = tuple(Place(123456, task, "a-long-stage", 123.0) for task in range(20))
     lines = tables.table(tables.QUEUES, [QueueView("device:raspberry-pi-4", 10, 2, 99_999, places)])
     assert max(map(len, lines)) <= 80
+
+
+def test_a_task_of_the_loop_waits_where_its_innermost_call_does() -> None:
+    rows = [LoopTask(3, "the door", ("serve at main.py:1", "guests at hall.py:2")), LoopTask(4, "new", ())]
+    assert [line.split() for line in tables.table(tables.TASKS, rows)[1:]] == [
+        ["3", "the", "door", "guests", "at", "hall.py:2"],
+        ["4", "new"],
+    ]
 
 
 def test_a_job_in_a_line() -> None:

@@ -5,16 +5,17 @@ import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from autosched.core.events import ClientLost
-from autosched.daemon.clients import turns
+from autosched.daemon.clients import lives, turns
 from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.lives import Clients
 from autosched.daemon.telling.progress import Ledger
 from autosched.model import JobId, JobState
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 CORES = len(os.sched_getaffinity(0))
@@ -122,5 +123,21 @@ def test_a_client_that_is_stopped_before_its_turn_never_starts(play: Play) -> No
         assert {(await stage.next_lost()).job for _ in others} == set(others)
         assert stage.clients.started.empty()
         assert last not in begun
+
+    play(story, STAYS)
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+def test_who_is_back_and_says_nothing_of_his_steps_is_hung_up_on(
+    came_back: bool, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "ORDER_S", 0.0)
+
+    async def story(stage: Stage) -> None:
+        why: list[str] = []
+        link = cast(Link, SimpleNamespace(abort=why.append))
+        client = cast(Client, SimpleNamespace(coming=None if came_back else link))
+        await stage.clients._await_return(client, link)
+        assert why == ([] if came_back else ["it did not say Return within 0 s"])
 
     play(story, STAYS)
