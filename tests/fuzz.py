@@ -75,6 +75,7 @@ class Spent(msgspec.Struct):
     slow_wall: int = 0
     slow_in: dict[str, int] = {}
     """By what was done: reading, deciding, or the method that was handled."""
+    worst_in_ms: dict[str, float] = {}
     fixed_work_worst_ms: float = 0.0
     """Of work that takes some 50 us."""
     collections: list[Collections] = []
@@ -131,6 +132,7 @@ class Clock:
             spent.slow += 1
             spent.slow_for_collector += took_s - collecting_s <= SLOW_S
             spent.slow_in[what] = spent.slow_in.get(what, 0) + 1
+            spent.worst_in_ms[what] = max(spent.worst_in_ms.get(what, 0.0), 1e3 * took_s)
             if self._frame and len(self.slow_frames) < KEPT_MAX:
                 self.slow_frames.append(self._frame)
 

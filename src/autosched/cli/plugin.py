@@ -1,6 +1,7 @@
 """`autosched plugin`: write, list, check and debug backends."""
 
 import asyncio
+import difflib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -82,7 +83,9 @@ def check(
     backend.check_name(name)
     for wanted in only:
         if wanted not in CHECKS:
-            raise NotFound(f"there is no check {wanted!r}; there are: {', '.join(CHECKS)}")
+            near = difflib.get_close_matches(wanted, CHECKS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(CHECKS)}"
+            raise NotFound(f"there is no check {wanted!r}; {hint}")
     verdicts = []
     for verdict in _verdicts(name, model, options, target, only or tuple(CHECKS), in_process):
         verdicts.append(verdict)

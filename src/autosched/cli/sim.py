@@ -1,9 +1,10 @@
 """`autosched sim`: the daemon's scheduler in virtual time, on instances whose best schedule is known or bounded."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
@@ -15,6 +16,8 @@ from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.sim.study import Row, Trial
+
+T = TypeVar("T")
 
 ALL = "all"
 STEPS_PER_PROCESS = 4_000
@@ -98,7 +101,8 @@ def sim(
         for name in names
     ]
     processes = processes or min(parallel.cores(), len(trials), 1 + _steps(trials) // STEPS_PER_PROCESS)
-    rows = _rows(parallel.each(study.attempt, trials, processes), several=len(names) > 1)
+    outcomes = _counted(parallel.each(study.attempt, trials, processes), len(trials))
+    rows = _rows(outcomes, several=len(names) > 1)
     if style == "json":
         return data(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     data(_table(rows, names))
@@ -106,6 +110,16 @@ def sim(
 
 def _steps(trials: Sequence["Trial"]) -> int:
     return sum(3 * len(job.iterations) for trial in trials for job in trial.instance.jobs)
+
+
+def _counted(outcomes: Iterator[T], count: int) -> Iterator[T]:
+    """The same, while somebody at a terminal sees how far they are."""
+    watched = count > 1 and sys.stderr.isatty()
+    for number, outcome in enumerate(outcomes, 1):
+        if watched:
+            sys.stderr.write(f"\r{number} of {count} simulations" if number < count else "\r\x1b[K")
+            sys.stderr.flush()
+        yield outcome
 
 
 def _rows(outcomes: Iterator["Row | RequestError"], *, several: bool) -> list["Row"]:

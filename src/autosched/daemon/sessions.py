@@ -5,7 +5,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -103,8 +102,10 @@ log = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
-VIEWS_PER_TURN = 25
-"""So many jobs are put together in one turn of the loop."""
+LOOKS_PER_TURN = 250
+"""So many jobs are looked at in one turn of the loop, where they are asked for."""
+LOOKS_OF_VIEW = 25
+"""As long takes what is said of one."""
 
 
 class Services(Struct, frozen=True, kw_only=True):
@@ -329,16 +330,22 @@ class UserSession:
 
     async def _list(self, method: ListJobs) -> JobList:
         """The latest of the jobs that are asked for, as many as fit an answer."""
-        jobs, views, size = self._runtime.state.jobs, deque[JobView](), 0
-        chosen = asked_for(self._runtime.state, method, self._who.name)
-        for number, job in enumerate(list(islice(chosen, method.limit)), 1):
-            if number % VIEWS_PER_TURN == 0:
+        jobs, views, size, done = self._runtime.state.jobs, deque[JobView](), 0, 0
+        wanted = asked_for(self._runtime.state, method, self._who.name)
+        for number in reversed(tuple(jobs)):
+            done += 1
+            if done > LOOKS_PER_TURN:
                 await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
-            view = self._view(jobs[job], whole=False)
-            size += len(encode(view))
+                done = 0
+            if (job := jobs.get(number)) is None or not wanted(job):
+                continue
+            view = self._view(job, whole=False)
+            done, size = done + LOOKS_OF_VIEW, size + len(encode(view))
             if size > ANSWER_BYTES_MAX:
                 break
             views.appendleft(view)
+            if len(views) == method.limit:
+                break
         return JobList(tuple(views))
 
     async def _cancel(self, job: Job) -> Done:

@@ -1,6 +1,7 @@
 """`autosched sim`: what it prints, and what it says to those who ask for what there is not."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,16 @@ def test_without_a_file_the_standard_instances_are_run(cli: Cli) -> None:
 def test_processes_change_nothing(cli: Cli) -> None:
     words = ("--generate", "het:8-2-1", "--generate", "heavy:8-2-1", "--policy", "interleaved", "-o", "json")
     assert cli(*words, "--processes", 2) == cli(*words, "--processes", 1)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_who_waits_at_a_terminal_sees_how_far_it_is(
+    cli: Cli, held_out: Path, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    code, out, err = cli("--instances", held_out, "--policy", "interleaved")
+    assert (code, "simulations" in out) == (0, False)
+    assert err == ("\r1 of 2 simulations\r\x1b[K" if terminal else "")
 
 
 def test_a_table_fits_the_terminal_and_ends_with_mean_and_worst(cli: Cli, held_out: Path) -> None:

@@ -129,6 +129,8 @@ def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
     assert command("plugin", "check", "nobody")[0] == 4
     code, _, err = command("plugin", "check", "good", "--only", "typo")
     assert (code, "there is no check 'typo'; there are: the_interface" in err) == (4, True)
+    code, _, err = command("plugin", "check", "good", "--only", "select_is_pur")
+    assert (code, "there is no check 'select_is_pur'; did you mean select_is_pure?" in err) == (4, True)
     assert "cannot be loaded from their_unimportable" in command("plugin", "run", "broken")[2]
 
 

@@ -1,14 +1,14 @@
 """What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
 from autosched.errors import RequestError
-from autosched.model import NETWORK_TASK, JobId, JobState, Step, UnitName
+from autosched.model import NETWORK_TASK, JobState, Step, UnitName
 from autosched.protocol import Calibration, JobView, ListJobs, TaskView, UnitView
 
 DOING = {
@@ -68,23 +68,24 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
     )
 
 
-def asked_for(state: State, method: ListJobs, me: str) -> Iterator[JobId]:
-    """The jobs that a list is to have, the latest first. `me`: who asks. Raises RequestError for what no job is."""
+def asked_for(state: State, method: ListJobs, me: str) -> Callable[[Job], bool]:
+    """Whether a list is to have a job. `me`: who asks. Raises RequestError for what no job is."""
     owner = me if method.owner == ME else method.owner
     if method.state and method.state not in WORDS and method.state not in {step.stage for step in state.steps.values()}:
         near = difflib.get_close_matches(method.state, WORDS, 1)
         hint = f"Did you mean {near[0]}? " if near else ""
         raise RequestError(f"no job is or does {method.state!r}. {hint}There are: {', '.join(WORDS)}")
-    for number in reversed(state.jobs):
-        job = state.jobs[number]
-        if (
-            (method.before is None or number < method.before)
+
+    def wanted(job: Job) -> bool:
+        return (
+            (method.before is None or job.id < method.before)
             and owner in ("", job.owner)
             and method.name in ("", job.spec.name)
             and method.labels.items() <= job.spec.labels.items()
             and (not method.state or _is(state, job, method.state))
-        ):
-            yield number
+        )
+
+    return wanted
 
 
 def _is(state: State, job: Job, word: str) -> bool:
