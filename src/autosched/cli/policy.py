@@ -69,7 +69,7 @@ def facts(view: PolicyView) -> Iterator[str]:
     if (known := view.calibration) is None:
         yield " estimates: none has been put to the test yet"
     else:
-        yield f" estimates: off by {units.share(known.mape, 1.0)} in the mean of {units.count(known.steps, 'step')}"
+        yield f" estimates: half of the recent steps within a factor of {known.typical:.2f}, of {known.steps:,} in all"
         if known.coverage_p90 is not None:
             yield f" {units.share(known.coverage_p90, 1.0)} of the steps took no longer than foreseen for 90 %"
     if view.configured != view.policy:

@@ -17,6 +17,8 @@ class Calibration(Struct, frozen=True):
     """Mean of |foreseen - taken| / taken."""
     coverage_p90: float | None
     """Share of steps that took no longer than their 90 % quantile, 0.9 when all is well; None before there are any."""
+    typical: float = 1.0
+    """Half of the recent steps took at most so many times as long as foreseen, and at least that part of it."""
 
 
 class DaemonInfo(Struct, frozen=True):

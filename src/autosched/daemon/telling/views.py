@@ -1,7 +1,9 @@
 """What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
 
 import difflib
+import math
 from collections.abc import Callable
+from statistics import median
 
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.devices.quarantine import is_quarantined
@@ -170,7 +172,11 @@ def _waits(state: State, task: Task) -> str:
 def calibration(state: State) -> Calibration | None:
     """How good the estimates are; None before the first that can be judged."""
     known = state.estimates.calibration()
-    return None if known.mape is None else Calibration(known.steps, known.mape, known.coverage_p90)
+    errors = [abs(math.log(ratio)) for ratios in state.estimates.ratios.values() for ratio in ratios.recent]
+    if known.mape is None or not errors:
+        return None
+    typical = math.exp(median(errors))  # one tiny step that took thrice as long would rule the mean
+    return Calibration(known.steps, known.mape, known.coverage_p90, typical)
 
 
 def unit_views(

@@ -13,7 +13,7 @@ from autosched.daemon.telling.curves import Point
 from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
 from autosched.daemon.telling.stream import EVERYTHING, Subscription
 from autosched.daemon.telling.usage import Cause, Spell
-from autosched.daemon.telling.views import job_view, unit_views
+from autosched.daemon.telling.views import calibration, job_view, unit_views
 from autosched.daemon.web.shown import Shown
 from autosched.model import JobId, StepId, UnitName
 from autosched.protocol import Span
@@ -109,8 +109,8 @@ class Lab(Struct, frozen=True):
     rss_bytes: int
     warnings: tuple[str, ...]
     queues: dict[str, int]
-    mape: float | None
-    coverage_p90: float | None
+    typical: float | None
+    """Half of the recent estimates were wrong by this factor at most."""
 
 
 class Board:
@@ -300,7 +300,7 @@ class Board:
 
     def _lab(self) -> Lab:
         runtime, services = self._runtime, self._shown.services
-        state, known = runtime.state, runtime.state.estimates.calibration()
+        state, known = runtime.state, calibration(runtime.state)
         return Lab(
             version=__version__,
             policy=runtime.scheduler.policy.name,
@@ -313,8 +313,7 @@ class Board:
             rss_bytes=resident_bytes("self"),
             warnings=(*services.warnings, *runtime.troubles),
             queues={name: queue.waiting for name, queue in state.queues.items()},
-            mape=known.mape,
-            coverage_p90=known.coverage_p90,
+            typical=round(known.typical, 2) if known is not None else None,
         )
 
 

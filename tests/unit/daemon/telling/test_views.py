@@ -8,9 +8,9 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
-from autosched.daemon.telling.views import asked_for, job_view, reason, unit_views
+from autosched.daemon.telling.views import asked_for, calibration, job_view, reason, unit_views
 from autosched.errors import RequestError
-from autosched.model import JobFailure, JobId, JobLoad, JobSpec, Pool, TaskInfo, TaskLoad, Unit
+from autosched.model import JobFailure, JobId, JobLoad, JobSpec, Pool, StepId, TaskIndex, TaskInfo, TaskLoad, Unit
 from autosched.protocol import ListJobs
 
 SPEC = JobSpec(name="net", model="0" * 64, trials=10)
@@ -142,3 +142,14 @@ def test_a_job_says_how_long_its_steps_may_go_on_and_what_was_wished_for() -> No
     (step,) = state.steps.values()
     assert task.left_s == pytest.approx(step.deadline_at - 10.0)
     assert (view.priority, view.deadline_at) == (5, 91.0)
+
+
+def test_one_tiny_step_that_took_long_does_not_make_all_estimates_look_bad() -> None:
+    state = happened().state
+    assert calibration(state) is None
+    for step, seconds in enumerate((100.0, 1.0, 1.25, 0.8, 1.25)):
+        state.estimates.begin(StepId(step), 1.0 if step else 0.01, "build", sure=False)
+        state.estimates.learn(JobId(1), TaskIndex(1), "build", StepId(step), seconds)
+    known = calibration(state)
+    assert known is not None
+    assert known.typical == pytest.approx(1.25)

@@ -30,7 +30,7 @@ function drawHead() {
     ["policy", `${head.policy}, ${head.goal}${head.rule ? `, ${head.rule}` : ""}`], ["up", duration(head.uptime_s)]];
   at("facts").replaceChildren(...facts.map(([name, value]) => make("span", "", `${name} `, make("b", "", String(value)))));
   const queues = Object.entries(head.queues).map(([pool, length]) => `${pool} ${length}`).join(", ");
-  const estimates = head.mape === null ? "" : `; estimates are off by ${percent(head.mape)} on average`;
+  const estimates = head.typical === null ? "" : `; half of the estimates are within a factor of ${head.typical}`;
   say(at("foot"), `autosched ${head.version}, ${bytes(head.rss_bytes)} of memory; waiting: ${queues}${estimates}${lab.missed ? `; ${lab.missed} steps came too fast to be shown` : ""}${lab.missedIdle ? `; ${lab.missedIdle} idle spells, too` : ""}`);
   const active = head.active > 0 || head.jobs > 0;
   at("empty").hidden = active;
