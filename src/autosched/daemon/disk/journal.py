@@ -1,8 +1,8 @@
 """The database: events in order, what was decided on each, and in the same transactions whatever must be as durable.
 
-One thread writes. Everything that arrives while it commits, or right after it began, goes into its next transaction, so
-the rate of writes does not depend on how slow the disk flushes, and the thread is woken once for each. A write is
-acknowledged after its commit (WAL, synchronous=FULL).
+One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
+not depend on how slow the disk flushes, and the thread is woken once for each. A write is acknowledged after its commit
+(WAL, synchronous=FULL).
 
 A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
 version of a policy, or a policy that is not installed any more, cannot make it diverge.
@@ -13,7 +13,6 @@ the database (`acknowledged.py`), since a damaged write-ahead log lets commits v
 
 import asyncio
 import logging
-import math
 import queue
 import sqlite3
 import threading
@@ -40,9 +39,6 @@ T = TypeVar("T")
 
 RETRY_S = 0.5
 BATCH_MAX = 1_000
-GATHER_S = 0.002
-"""The writer begins no more often than this: a commit costs as much as two decisions, however little is in it. What
-comes after a pause is written at once."""
 LAZY_S = 0.01
 """What nobody waits for lets so much time pass, in case that an event comes which would have to wait for its commit."""
 LAZY_MAX = 32
@@ -110,8 +106,6 @@ class Journal:
         self._urgent = False
         """Whether somebody waits for one of them."""
         self._patience: asyncio.TimerHandle | None = None
-        self._handed_at = -math.inf
-        """When that thread was last given something."""
         self._unsettled = 0
         """How many writes that thread has."""
         self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
@@ -221,13 +215,7 @@ class Journal:
                 self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        """The writer has nothing to do: give it what is there, unless it has only just begun with what was before."""
-        assert self._loop is not None
-        now = self._loop.time()
-        if (early_s := self._handed_at + GATHER_S - now) > 0:
-            self._loop.call_later(early_s, self._hand_over)
-            return
-        self._handed_at = now
+        """The writer has nothing to do: give it what is there now."""
         batch, self._unwritten = self._unwritten[:BATCH_MAX], self._unwritten[BATCH_MAX:]
         self._unsettled, self._urgent = len(batch), bool(self._unwritten)
         if self._patience is not None:

@@ -84,21 +84,6 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_what_comes_right_after_a_commit_shares_the_next(
-    tmp_path: Path, commits: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(journal: Journal) -> None:
-        await journal.append(0.0, event(1))
-        monkeypatch.setattr(journal_module, "GATHER_S", 3_600.0)
-        soon = journal.append(0.0, event(2))
-        await asyncio.wait({soon}, timeout=0.2)
-        assert not soon.done()
-        journal.append(0.0, event(3))
-
-    with_journal(tmp_path / "db", work)
-    assert commits == [1, 2]
-
-
 def test_a_lazy_write_shares_the_transaction_of_the_next_event(
     tmp_path: Path, commits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
