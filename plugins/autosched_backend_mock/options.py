@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from autosched.errors import RequestError
+from autosched.errors import RequestError, misfit
 
 Duration = Annotated[float, Meta(ge=0, le=86_400)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
@@ -79,7 +79,7 @@ def read(given: Mapping[str, bool | int | float | str]) -> Options:
     try:
         options = msgspec.convert(dict(given), Options)
     except msgspec.ValidationError as error:
-        raise RequestError(f"backend mock, options: {error}") from error
+        raise RequestError(f"backend mock, option {misfit(error)}") from error
     if options.instance and options.journal:
         raise RequestError(
             "backend mock: the times come either from an instance or from a journal, and both are set; leave one out"

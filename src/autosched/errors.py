@@ -18,6 +18,7 @@ AutoschedError
 Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.
 """
 
+import re
 from typing import ClassVar
 
 
@@ -142,3 +143,24 @@ def from_wire(code: str, message: str) -> AutoschedError:
         )
     }
     return kinds.get(code, RequestError)(message)
+
+
+_KINDS = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+    "object": "a map", "bytes": "bytes", "null": "nothing", "ext": "an extension type",
+}  # fmt: skip
+"""What types of values are called."""
+
+
+def misfit(error: Exception) -> str:
+    """What msgspec finds wrong with a value, place first and without its own notation: "limit: expected a whole number
+    >= 1" for "Expected `int` >= 1 - at `$.limit`"."""
+    what, _, place = str(error).partition(" - at `$")
+    kind = rf"(?:{'|'.join(_KINDS)})"
+    what = re.sub(rf"`({kind}(?: \| {kind})*)`", _kinds, what)
+    place = place.strip(".`")
+    return f"{place}: {what[:1].lower()}{what[1:]}" if place else what
+
+
+def _kinds(found: re.Match[str]) -> str:
+    return " or ".join(_KINDS[kind] for kind in found[1].split(" | "))

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from autosched.cli.app import run as command_line
-from autosched.daemon.access import door, hall, identity, keyring
-from autosched.daemon.access.door import Visitor
-from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access import acceptor, authenticator, identity, keyring
+from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
+from autosched.daemon.access.authenticator import Visitor
+from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.failures import FAILURES_MAX
-from autosched.daemon.access.hall import STRANGERS_OF_HOST_MAX, Guest
 from autosched.daemon.main import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.protocol import (
@@ -57,7 +57,7 @@ def no_key_of_the_tester(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv(keys.FILE_VARIABLE, raising=False)
     monkeypatch.delenv(keys.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
-    monkeypatch.setattr(door, "FAILED_S", 0.0)
+    monkeypatch.setattr(authenticator, "FAILED_S", 0.0)
 
 
 @asynccontextmanager
@@ -177,7 +177,7 @@ def test_without_a_key_or_with_a_wrong_one_nobody_comes_in(tmp_path: Path, monke
 
 
 def test_who_is_connected_with_a_withdrawn_key_has_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "KEYS_S", 0.02)
+    monkeypatch.setattr(authenticator, "KEYS_S", 0.02)
     old, _ = keyring.make(tmp_path / "keys", Role.USER)
 
     async def work() -> None:
@@ -200,7 +200,7 @@ def test_another_key_of_the_same_name_does_not_keep_who_had_the_old_one(
         async with serving(tmp_path) as served, come(served, old, monkeypatch) as before:
             keyring.revoke(tmp_path / "keys", "ops")
             keyring.make(tmp_path / "keys", Role.VIEWER, "ops")
-            served._door.look_at_keys()
+            served._authenticator.look_at_keys()
             assert "the key ops was withdrawn" in await before.link.wait_closed()
 
     run(work)
@@ -282,8 +282,8 @@ def test_a_certificate_that_cannot_be_used_is_named_with_the_way_to_make_one(tmp
 def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hall, "STRANGERS_MAX", 4)
-    monkeypatch.setattr(door, "HELLO_S", DEADLINE_S)
+    monkeypatch.setattr(acceptor, "STRANGERS_MAX", 4)
+    monkeypatch.setattr(authenticator, "HELLO_S", DEADLINE_S)
 
     async def work() -> None:
         async with serving(tmp_path) as served:
@@ -307,9 +307,9 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
 def test_another_machine_may_not_fill_the_hall_nor_go_on_guessing(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
-            place, room = served._door.hall, asyncio.Semaphore(100)
+            place, room = served._authenticator.acceptor, asyncio.Semaphore(100)
             ours, theirs = socket.socketpair()
-            strangers = [Guest(ours.dup(), "10.0.0.9", room) for _ in range(STRANGERS_OF_HOST_MAX)]
+            strangers = [Connection(ours.dup(), "10.0.0.9", room) for _ in range(STRANGERS_OF_HOST_MAX)]
             assert all(place.enter(one, None) for one in strangers)
             assert "of this host have not said who they are" in place.turned_away("10.0.0.9")
             assert place.turned_away("10.0.0.10") == ""
@@ -319,11 +319,11 @@ def test_another_machine_may_not_fill_the_hall_nor_go_on_guessing(tmp_path: Path
                 one.sock.close()
                 place.leave(one)
             for _ in range(FAILURES_MAX):
-                failing = Visitor(Entrance(ours), Guest(ours, "10.0.0.9", room))
+                failing = Visitor(Endpoint(ours), Connection(ours, "10.0.0.9", room))
                 failing.link = Link({})
-                await served._door._failed(failing)
+                await served._authenticator._failed(failing)
             assert place.turned_away("10.0.0.9") == "too many wrong keys"
-            assert not place.enter(Guest(ours, "10.0.0.9", room), lambda why: b"a word")
+            assert not place.enter(Connection(ours, "10.0.0.9", room), lambda why: b"a word")
             assert theirs.recv(1) == b""  # cut without one
             theirs.close()
 

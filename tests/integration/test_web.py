@@ -91,10 +91,10 @@ def test_health_is_said_to_everybody_and_the_rest_to_who_has_a_key(tmp_path: Pat
                 assert answer.status == 403
             async with session.get("/api/feed", headers={"Cookie": value}) as feed:
                 keyring.revoke(tmp_path / "keys", viewer.id)
-                served._door.look_at_keys()
+                served._authenticator.look_at_keys()
                 assert b"retry" in await feed.read(), "it ends"
             other, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
-            served._door.look_at_keys()
+            served._authenticator.look_at_keys()
             assert other.id != viewer.id
             async with session.get("/api/everything", headers={"Cookie": value}) as answer:
                 assert answer.status == 401

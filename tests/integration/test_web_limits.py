@@ -11,9 +11,9 @@ from typing import TypeVar
 import aiohttp
 import pytest
 
-from autosched.daemon.access import hall, keyring
+from autosched.daemon.access import acceptor, keyring
 from autosched.daemon.main import Daemon as Served
-from autosched.daemon.web import app, porch
+from autosched.daemon.web import app, connections
 from autosched.daemon.web.app import Site
 from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
@@ -43,10 +43,10 @@ async def connected(served: Served, said: bytes = b"") -> AsyncIterator[Connecti
     writer.close()
 
 
-def guests(served: Served) -> int:
+def opened(served: Served) -> int:
     assert served._page is not None
     site = served._page._site
-    return len(site.porch.hall) if isinstance(site, Site) and site.porch is not None else 0
+    return len(site.connections.acceptor) if isinstance(site, Site) and site.connections is not None else 0
 
 
 async def answered(served: Served, path: str = "/healthz") -> int:
@@ -60,7 +60,7 @@ async def answered(served: Served, path: str = "/healthz") -> int:
     ids=["nothing", "half a request", "only health"],
 )
 def test_who_does_not_show_who_he_is_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(porch, "STRANGER_S", SOON_S)
+    monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
 
     async def work() -> None:
         async with serving(tmp_path) as served, connected(served, said) as (reader, _):
@@ -71,8 +71,8 @@ def test_who_does_not_show_who_he_is_is_cut(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porch, "STRANGER_S", SOON_S)
-    monkeypatch.setattr(hall, "STRANGERS_MAX", 2)
+    monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
+    monkeypatch.setattr(acceptor, "STRANGERS_MAX", 2)
     ask = b"GET /api/past HTTP/1.1\r\n" + HOST + b"\r\n"
 
     async def work() -> None:
@@ -94,13 +94,13 @@ def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_more_connections_than_there_is_room_for_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porch, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
 
     async def work() -> None:
         async with serving(tmp_path) as served, connected(served), connected(served) as (_, second):
             assert await answered(served) == 503
             second.close()
-            while guests(served) > 1:  # noqa: ASYNC110
+            while opened(served) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             assert await answered(served) == 200
 
@@ -119,9 +119,9 @@ def test_what_is_sent_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: 
 
 
 def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porch, "UNREAD_S", SOON_S)
-    left, leave = asyncio.Event(), hall.Hall.leave
-    monkeypatch.setattr(hall.Hall, "leave", lambda *words: (leave(*words), left.set()))
+    monkeypatch.setattr(connections, "UNREAD_S", SOON_S)
+    left, leave = asyncio.Event(), acceptor.Acceptor.leave
+    monkeypatch.setattr(acceptor.Acceptor, "leave", lambda *words: (leave(*words), left.set()))
     ask = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\n" + HOST + b"\r\n"
 
     async def work() -> None:
@@ -137,7 +137,7 @@ def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypa
 
 
 def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porch, "HELLO_S", SOON_S)
+    monkeypatch.setattr(connections, "HELLO_S", SOON_S)
     key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     trusted = ssl.create_default_context(cafile=str(TLS_FILES / "tls.crt"))
     trusted.check_hostname = False
@@ -146,7 +146,7 @@ def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pyt
         async with serving(tmp_path, f'{TLS}[http]\nlisten = "0.0.0.0:0"\n') as served:
             async with connected(served) as (silent, _):
                 assert await _until_cut(silent) == b""
-            monkeypatch.setattr(porch, "HELLO_S", DEADLINE_S)
+            monkeypatch.setattr(connections, "HELLO_S", DEADLINE_S)
             headers = {"Authorization": f"Bearer {key.line()}"}
             async with (
                 aiohttp.ClientSession(headers=headers) as session,

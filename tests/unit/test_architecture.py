@@ -142,7 +142,7 @@ import autosched.tvm.session
 
 DECIDES_BY_TIME = (
     "core/*.py", "client/*.py", "wire/link.py", "daemon/runtime.py", "daemon/clients/*.py",
-    "daemon/devices/guard.py", "daemon/budget.py", "daemon/access/admission.py", "daemon/access/door.py",
+    "daemon/devices/guard.py", "daemon/budget.py", "daemon/access/admission.py", "daemon/access/authenticator.py",
 )  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, Star
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policy import Policy
 from autosched.daemon import ground, service
-from autosched.daemon.access import entrance
+from autosched.daemon.access import endpoints
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.door import Door
-from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.authenticator import Authenticator
+from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.identity import Who
 from autosched.daemon.budget import Budget
 from autosched.daemon.clients.client import Client
@@ -129,7 +129,7 @@ class Daemon:
         ground.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
             passed = service.passed_listeners()
-            entrances = entrance.open_all(self._settings, passed[service.WIRE], held)
+            opened = endpoints.open_all(self._settings, passed[service.WIRE], held)
             if self._settings.http.listen or passed[service.HTTP]:
                 self._page = Listener(self._settings, passed[service.HTTP])
                 held.callback(self._page.release)
@@ -137,7 +137,7 @@ class Daemon:
                 repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
                 path = database.database(self._folder)
                 journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
-                self._wire(journal, resources, tuple(one.address for one in entrances))
+                self._wire(journal, resources, tuple(one.address for one in opened))
             gc.freeze()  # what was recovered stays: to look through 10,000 jobs for garbage takes a third of a second
             held.callback(gc.unfreeze)
             journal.start()
@@ -151,8 +151,8 @@ class Daemon:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
             ground.spare_the_collector(held)
-            console = open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._door)
-            self._listen(entrances, journal, console)
+            console = open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._authenticator)
+            self._listen(opened, journal, console)
             held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
@@ -236,8 +236,8 @@ class Daemon:
             page=self._page.url if self._page is not None else "",
         )
         self._addresses = addresses
-        self._door = Door(self._settings, admitting(services), self._look_busy)
-        self._door.changed = lambda words: trail.note(Who(BY, Role.OPERATOR), "keys", words)
+        self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)
+        self._authenticator.changed = lambda words: trail.note(Who(BY, Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)
         runtime.performer = self
         self._live.apply = self._apply
@@ -251,7 +251,7 @@ class Daemon:
         runtime.stream.attach(usage.take, *usage.KINDS)
         runtime.stream.attach(curves.take, *curves.KINDS)
         runtime.stream.attach(recent.take, *recent.KINDS)
-        return Shown(services, self._door, usage, tally, curves, recent, self._stop.is_set)
+        return Shown(services, self._authenticator, usage, tally, curves, recent, self._stop.is_set)
 
     async def _apply(self, new: Config, old: Config) -> None:
         """Make changed settings true. Raises Refused for a policy that cannot be used; then nothing is changed."""
@@ -261,7 +261,7 @@ class Daemon:
                 raise Refused(trouble)
             await self._runtime.post(lambda: PolicyChosen(policy.name, new.scheduler.goal, "its settings"))
         self._settings = new
-        self._door.limits, self._keeper.settings = new.limits, new.backup
+        self._authenticator.limits, self._keeper.settings = new.limits, new.backup
         self._services.blobs.bytes_max, self._clients.bytes_max = new.limits.blob_bytes_max, new.limits.client_bytes_max
         self._services.guard.look_every(new.guard.sentinel_interval_s)
 
@@ -282,10 +282,10 @@ class Daemon:
             self._exit_code = 70
             self.stop("the scheduler is broken", comes_back=not self._on_demand)
 
-    def _listen(self, entrances: tuple[Entrance, ...], journal: Journal, console: Console) -> None:
+    def _listen(self, opened: tuple[Endpoint, ...], journal: Journal, console: Console) -> None:
         loop = asyncio.get_running_loop()
-        for one in entrances:
-            self._door.listen(one)
+        for one in opened:
+            self._authenticator.listen(one)
         comes_back = not self._on_demand  # nobody starts such a daemon again but who needs one
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
@@ -316,7 +316,7 @@ class Daemon:
 
     async def _reload(self) -> None:
         with self._manager.reloading():
-            self._door.look_at_keys()
+            self._authenticator.look_at_keys()
             try:
                 await self._live.reload(Reload())
             except AutoschedError as error:
@@ -341,16 +341,18 @@ class Daemon:
     async def _end(self) -> None:
         """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
         Those of one that comes back go on with their steps, and find it."""
-        self._door.shut()
+        self._authenticator.shut()
         if self._page is not None:
             await self._page.close()
         self._pulse.stop()
         try:
             async with asyncio.timeout(STOP_S):
                 await (self._clients.leave("the daemon stops") if self._comes_back else self._clients.close())
-                await self._door.close()
+                await self._authenticator.close()
         except TimeoutError:
-            log.warning("%d clients and %d connections did not end in time", len(self._clients.hosted), self._door.open)
+            log.warning(
+                "%d clients and %d connections did not end in time", len(self._clients.hosted), self._authenticator.open
+            )
 
     def _look_busy(self) -> None:
         """Something ended: when nothing begins for a while, a daemon on demand has done its work."""
@@ -361,7 +363,7 @@ class Daemon:
         self._idle_timer = asyncio.get_running_loop().call_later(self._settings.daemon.idle_exit_s, self._stop_if_idle)
 
     def _stop_if_idle(self) -> None:
-        if not self._runtime.state.active and not self._door.open:
+        if not self._runtime.state.active and not self._authenticator.open:
             self.stop(f"idle for {self._settings.daemon.idle_exit_s:g} s")
 
     # Performer --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from autosched.core.events import Event, JobCancelRequested, PolicyChosen
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.door import Admit
+from autosched.daemon.access.authenticator import Admit
 from autosched.daemon.access.identity import Who
 from autosched.daemon.clients.lives import Clients
 from autosched.daemon.clients.process import resident_bytes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from autosched.errors import RequestError
+from autosched.errors import RequestError, misfit
 from autosched.model import Failure, JobSpec
 from autosched.simple import search
 
@@ -137,7 +137,7 @@ class SimpleBackend:
             return msgspec.convert(dict(given), self.Options)
         except msgspec.ValidationError as error:
             there = ", ".join(self.Options.__struct_fields__) or "none"
-            raise RequestError(f"options of backend {backend}: {error}. There are: {there}") from None
+            raise RequestError(f"options of backend {backend}: {misfit(error)}. There are: {there}") from None
 
 
 __all__ = [

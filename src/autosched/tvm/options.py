@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from autosched.errors import RequestError
+from autosched.errors import RequestError, misfit
 from autosched.tvm.layouts.wanted import Wanted
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -47,4 +47,4 @@ def read(backend: str, kind: type[AnyOptions], given: Mapping[str, bool | int | 
     try:
         return msgspec.convert(dict(given), kind)
     except msgspec.ValidationError as error:
-        raise RequestError(f"backend {backend}, options: {error}") from error
+        raise RequestError(f"backend {backend}, option {misfit(error)}") from error

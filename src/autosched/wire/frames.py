@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from autosched.errors import AutoschedError, WireError, from_wire
+from autosched.errors import AutoschedError, WireError, from_wire, misfit
 from autosched.protocol import FRAME_BYTES, FRAME_BYTES_BEFORE_HELLO, Method, wire_name
 
 HEADER_BYTES = 4
@@ -264,4 +264,4 @@ def _frame(message: object) -> bytes:
 def _say(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    return str(error)[:500]
+    return misfit(error)[:500]

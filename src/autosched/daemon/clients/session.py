@@ -15,7 +15,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import recorded
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import JobId, Outcome, Purpose, StepId
+from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
     AddArtifact,
     AddRecord,
@@ -31,8 +31,6 @@ from autosched.protocol import (
     PutBlob,
     TagRecords,
 )
-
-TRIALS_MAX = 10_000_000
 
 
 class Parts(Struct, frozen=True):

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from autosched.config import Config, ConsoleConfig
 from autosched.daemon import ground
-from autosched.daemon.access import entrance, identity
-from autosched.daemon.access.door import FAILED_S, HELLO_S, Door
-from autosched.daemon.access.hall import Guest, Hall
+from autosched.daemon.access import endpoints, identity
+from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
 from autosched.daemon.access.identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
 from autosched.daemon.console.words import Line, as_typed_here, commands
@@ -28,7 +28,7 @@ from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, UserSession
 from autosched.daemon.telling.happenings import Dropped, Happening
 from autosched.daemon.telling.stream import Filter
-from autosched.errors import AutoschedError, Busy, Refused, RequestError
+from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most
 from autosched.text import units
@@ -56,8 +56,10 @@ WHAT = "the console"
 class Console:
     """The console's listeners, and who is connected."""
 
-    def __init__(self, config: ConsoleConfig, group: int | None, services: Services, door: Door) -> None:
-        self._config, self._group, self._services, self._door = config, group, services, door
+    def __init__(
+        self, config: ConsoleConfig, group: int | None, services: Services, authenticator: Authenticator
+    ) -> None:
+        self._config, self._group, self._services, self._authenticator = config, group, services, authenticator
         self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._work: dict[asyncio.Task[None], None] = {}
 
@@ -69,8 +71,8 @@ class Console:
     def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Serve it until `close`."""
         self._listeners.append((listener, tls))
-        hall = Hall(self._door.failures, lambda: CONNECTIONS_MAX, "what the console has room for")
-        self._do(self._accept(listener, tls, hall), "the console's door")
+        acceptor = Acceptor(self._authenticator.failures, lambda: CONNECTIONS_MAX, "what the console has room for")
+        self._do(self._accept(listener, tls, acceptor), "accepting consoles")
 
     async def close(self) -> None:
         """Everybody has to leave."""
@@ -83,20 +85,20 @@ class Console:
         self._work[task] = None
         task.add_done_callback(lambda done: self._work.pop(done, None))
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, hall: Hall) -> None:
-        async for guest in hall.guests(listener, _sorry if tls is None else None):
-            self._do(self._attend(guest, tls, hall), "a console")
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, acceptor: Acceptor) -> None:
+        async for connection in acceptor.connections(listener, _sorry if tls is None else None):
+            self._do(self._attend(connection, tls, acceptor), "a console")
 
-    async def _attend(self, guest: Guest, tls: ssl.SSLContext | None, hall: Hall) -> None:
+    async def _attend(self, connection: Connection, tls: ssl.SSLContext | None, acceptor: Acceptor) -> None:
         """One connection until its end."""
         try:
             with contextlib.suppress(OSError):  # a handshake that fails
-                reader, writer = await _opened(guest.sock, tls)
-                visitor = Visitor(reader, writer, self._services, self._door, guest.host)
-                visitor.known = lambda: hall.know(guest)
-                await self._serve(visitor, None if tls is not None else guest.sock)
+                reader, writer = await _opened(connection.sock, tls)
+                visitor = Visitor(reader, writer, self._services, self._authenticator, connection.host)
+                visitor.known = lambda: acceptor.know(connection)
+                await self._serve(visitor, None if tls is not None else connection.sock)
         finally:
-            hall.leave(guest)
+            acceptor.leave(connection)
 
     async def _serve(self, visitor: "Visitor", local: socket.socket | None) -> None:
         try:
@@ -128,11 +130,15 @@ class Console:
 
 
 def open_console(
-    config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack, services: Services, door: Door
+    config: Config,
+    passed: Sequence[socket.socket],
+    held: contextlib.ExitStack,
+    services: Services,
+    authenticator: Authenticator,
 ) -> Console:
     """Listen where the settings say, and on what systemd has passed instead. `held` closes it. Raises ConfigError."""
     group = identity.group_id(config.daemon.group)
-    console = Console(config.console, group, services, door)
+    console = Console(config.console, group, services, authenticator)
     listeners: list[socket.socket] = [held.enter_context(listener) for listener in passed]
     kinds = {listener.family == socket.AF_UNIX for listener in listeners}
     if True not in kinds:
@@ -140,11 +146,11 @@ def open_console(
         listeners.insert(0, held.enter_context(ground.bind_unix(path)))
         held.callback(path.unlink, missing_ok=True)
         if group is not None:
-            entrance.share(path, group, config)
+            endpoints.share(path, group, config)
     if False not in kinds and (where := config.console_listen()) is not None:
         listeners.append(held.enter_context(ground.bind_tcp("console.listen", *where)))
     protected = [
-        (listener, None if listener.family == socket.AF_UNIX else entrance.tls_for_others(config, listener, WHAT))
+        (listener, None if listener.family == socket.AF_UNIX else endpoints.tls_for_others(config, listener, WHAT))
         for listener in listeners
     ]
     for listener, tls in protected:
@@ -177,10 +183,21 @@ class Visitor:
     """One connection."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, services: Services, door: Door, host: str
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        services: Services,
+        authenticator: Authenticator,
+        host: str,
     ) -> None:
         """`host`: the other machine, empty for this one."""
-        self._reader, self._writer, self._services, self._door, self._host = reader, writer, services, door, host
+        self._reader, self._writer, self._services, self._authenticator, self._host = (
+            reader,
+            writer,
+            services,
+            authenticator,
+            host,
+        )
         self.who: Who | None = None
         self.known: Callable[[], None] = lambda: None
         """Told when it is known who this is."""
@@ -226,7 +243,7 @@ class Visitor:
     @property
     def _guesses(self) -> bool:
         """Whether his machine has shown too many wrong keys."""
-        failures, now = self._door.failures, asyncio.get_running_loop().time()
+        failures, now = self._authenticator.failures, asyncio.get_running_loop().time()
         return self.who is None and bool(self._host) and failures.banned(self._host, now)
 
     async def _line(self) -> str | None:
@@ -293,7 +310,7 @@ class Visitor:
         """Who this is. Raises Refused when nobody knows, or knows any more."""
         if self.who is None:
             raise Refused("who are you? Type: auth KEY SECRET. An operator makes keys with: autosched key new ROLE")
-        if not self._door.keys.admits(self.who):
+        if not self._authenticator.keys.admits(self.who):
             gone, self.who = self.who, None
             raise Refused(f"the {gone.name} was withdrawn; who are you now? Type: auth KEY SECRET")
         return self.who
@@ -304,19 +321,19 @@ class Visitor:
         try:
             method = msgspec.convert(msgspec.to_builtins(method), type(method))
         except msgspec.ValidationError as error:
-            raise RequestError(f"{error}; {USAGE}") from None
+            raise RequestError(f"{misfit(error)}; {USAGE}") from None
         return await session.handle(method)
 
     async def _auth(self, line: Line) -> None:
         """Rise to the role of a key, which is shown as `autosched key new` prints it, or as id and secret."""
         id, secret = (*" ".join(line.words).replace(":", " ").split()[-2:], "", "")[:2]
-        self._door.look_at_keys()
-        key = self._door.keys.get(id)
+        self._authenticator.look_at_keys()
+        key = self._authenticator.keys.get(id)
         known = key.secret.hex() if key is not None else "-" * 64
         if not hmac.compare_digest(known.encode(), secret.encode(errors="replace")) or key is None:
             log.warning("a wrong key was shown at the console")
             if self._host:
-                self._door.failures.note(self._host, asyncio.get_running_loop().time())
+                self._authenticator.failures.note(self._host, asyncio.get_running_loop().time())
             await asyncio.sleep(FAILED_S)
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:

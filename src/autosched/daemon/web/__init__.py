@@ -1,6 +1,6 @@
 """What the daemon shows over HTTP: the page for people, metrics for Prometheus, health for whoever restarts it.
 
-`listener` waits for the first visitor, and only then imports the rest; `app` has the routes; `visitors` says who may
-look; `board`, `feed`, `jobs`, `metrics` and `health` are what there is to see. `static/` is the page itself, which
-needs nothing from elsewhere.
+`listener` waits for the first visitor, and only then imports the rest; `connections` accepts browsers; `app` has the
+routes; `visitors` says who may look; `board`, `feed`, `jobs`, `metrics` and `health` are what there is to see.
+`static/` is the page itself, which needs nothing from elsewhere.
 """

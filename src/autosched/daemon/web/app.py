@@ -14,9 +14,9 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web import health, metrics
 from autosched.daemon.web.board import Board
+from autosched.daemon.web.connections import REQUEST_S, Connections
 from autosched.daemon.web.feed import Feed
 from autosched.daemon.web.jobs import JobPages
-from autosched.daemon.web.porch import REQUEST_S, Porch
 from autosched.daemon.web.shown import Shown
 from autosched.daemon.web.visitors import Visitors
 from autosched.errors import AutoschedError, NotFound, Refused
@@ -53,7 +53,7 @@ class Site:
     def __init__(self, shown: Shown, *, tls: bool) -> None:
         self._shown = shown
         services = shown.services
-        self._visitors = Visitors(services.config, shown.door, tls=tls)
+        self._visitors = Visitors(services.config, shown.authenticator, tls=tls)
         self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.guard)
         self._board = Board(shown)
         self.feed = Feed(self._board)
@@ -61,7 +61,7 @@ class Site:
         self._runner = web.AppRunner(
             self._application(), access_log=None, shutdown_timeout=0.5, keepalive_timeout=REQUEST_S
         )
-        self.porch: Porch | None = None
+        self.connections: Connections | None = None
 
     def _application(self) -> web.Application:
         """With all routes."""
@@ -89,13 +89,13 @@ class Site:
         """Let visitors in, until `close`."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self.porch = Porch(self._shown.door.failures, self._runner.server)
-        self.porch.open(listener, tls)
+        self.connections = Connections(self._shown.authenticator.failures, self._runner.server)
+        self.connections.open(listener, tls)
 
     async def close(self) -> None:
         """Let everybody go."""
-        if self.porch is not None:
-            self.porch.shut()
+        if self.connections is not None:
+            self.connections.shut()
         self.feed.close()
         await self._runner.cleanup()
 
@@ -130,8 +130,8 @@ class Site:
         return response
 
     def _know(self, request: web.Request) -> None:
-        if self.porch is not None:
-            self.porch.know(request.protocol)
+        if self.connections is not None:
+            self.connections.know(request.protocol)
 
     # Health and metrics -----------------------------------------------------------------------------------------------
 

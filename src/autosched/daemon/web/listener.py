@@ -14,7 +14,7 @@ from typing import Protocol
 
 from autosched.config import Config
 from autosched.daemon import ground
-from autosched.daemon.access import entrance
+from autosched.daemon.access import endpoints
 from autosched.daemon.runtime import spawn
 from autosched.daemon.web.shown import Shown
 from autosched.errors import ConfigError
@@ -42,7 +42,7 @@ class Listener:
         self._sock = passed[0] if passed else ground.bind_tcp("http.listen", *config.http_listen() or NOWHERE)
         self._sock.setblocking(False)
         try:
-            self.tls = entrance.tls_for_others(config, self._sock, "the page")
+            self.tls = endpoints.tls_for_others(config, self._sock, "the page")
         except ConfigError:
             self._sock.close()
             raise

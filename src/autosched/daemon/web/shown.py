@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from autosched.daemon.access.door import Door
+from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.sessions import Services
 from autosched.daemon.telling.curves import Curves
 from autosched.daemon.telling.recent import Recent
@@ -16,7 +16,7 @@ class Shown(Struct, frozen=True):
     """Everything that the page, the metrics and the health are made of."""
 
     services: Services
-    door: Door
+    authenticator: Authenticator
     """Its keys are asked for here, too, and who shows wrong ones is not listened to at either place."""
     usage: Usage
     tally: Tally

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from autosched.config import Config
 from autosched.daemon.access import identity
-from autosched.daemon.access.door import FAILED_S, Door
+from autosched.daemon.access.authenticator import FAILED_S, Authenticator
 from autosched.daemon.access.identity import Who
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
@@ -34,14 +34,14 @@ WRONG = "This key is not known here. `autosched key list` on the daemon's machin
 class Visitors:
     """Finds out who asks."""
 
-    def __init__(self, config: Config, door: Door, *, tls: bool) -> None:
+    def __init__(self, config: Config, authenticator: Authenticator, *, tls: bool) -> None:
         self._group = identity.group_id(config.daemon.group)
-        self._door, self._tls = door, tls
+        self._authenticator, self._tls = authenticator, tls
 
     @property
     def keys_asked(self) -> bool:
         """Whether a key is needed."""
-        return self._tls or len(self._door.keys) > 0
+        return self._tls or len(self._authenticator.keys) > 0
 
     def check_name(self, request: web.Request) -> None:
         """A page elsewhere whose name leads here must not speak with the daemon in its reader's name (DNS rebinding):
@@ -74,14 +74,14 @@ class Visitors:
 
     def _remembered(self, cookie: str) -> Key | None:
         id, until, mac = (*cookie.split("."), "", "", "")[:3]
-        key = self._door.keys.get(id)
+        key = self._authenticator.keys.get(id)
         if key is None or not _may_look(key) or not until.isdecimal() or len(until) > 12 or int(until) <= _now_s():
             return None
         return key if hmac.compare_digest(_mac(key, until).encode(), mac.encode(errors="replace")) else None
 
     async def with_key(self, request: web.Request, text: str) -> Who:
         """Who shows this key. Raises HTTPException; guessing takes time, and from elsewhere comes to an end."""
-        host, failures = request.remote or "", self._door.failures
+        host, failures = request.remote or "", self._authenticator.failures
         now = asyncio.get_running_loop().time()
         if self._tls and failures.banned(host, now):
             raise web.HTTPTooManyRequests(text="Too many wrong keys; try again in a minute.\n")
@@ -89,7 +89,7 @@ class Visitors:
             shown = keys.parse(text, "the request")
         except ConfigError:
             shown = None
-        known = self._door.keys.get(shown.id) if shown is not None else None
+        known = self._authenticator.keys.get(shown.id) if shown is not None else None
         proved = shown is not None and known is not None and hmac.compare_digest(known.secret, shown.secret)
         if known is None or not proved or not _may_look(known):
             if self._tls:
@@ -100,7 +100,7 @@ class Visitors:
 
     def admits(self, who: Who) -> bool:
         """Whether he may go on looking."""
-        return self._door.keys.admits(who)
+        return self._authenticator.keys.admits(who)
 
     def remember(self, response: web.StreamResponse, who: Who) -> None:
         """Let the browser come back for half a day."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autosched import config
-from autosched.daemon.access import entrance, identity
+from autosched.daemon.access import endpoints, identity
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 
@@ -79,6 +79,6 @@ def test_the_socket_is_given_to_the_group(tmp_path: Path) -> None:
     settings = config.parse(f'[daemon]\nstate_dir = "{tmp_path}"\nsocket = "{tmp_path}/s"\ngroup = "daemon"', "x")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
-        assert entrance.on_unix(listener, settings).local
+        assert endpoints.on_unix(listener, settings).local
     status = (tmp_path / "s").stat()
     assert (status.st_gid, status.st_mode & 0o777) == (identity.group_id("daemon"), 0o660)

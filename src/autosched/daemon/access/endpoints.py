@@ -22,7 +22,7 @@ MAKE_CERTIFICATE = (
 )
 
 
-class Entrance(Struct, frozen=True, eq=False):
+class Endpoint(Struct, frozen=True, eq=False):
     """One listening socket."""
 
     listener: socket.socket
@@ -40,14 +40,14 @@ class Entrance(Struct, frozen=True, eq=False):
         return ground.tcp_address(self.listener, tls=self.tls is not None)
 
 
-def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Entrance, ...]:
+def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Endpoint, ...]:
     """The listeners that systemd has passed, and of a kind of which it has passed none, the daemon's own.
 
     Unix sockets come first: clients on this machine use the first one. `held` closes them. Raises ConfigError, Refused.
     """
     for listener in passed:
         held.enter_context(listener)
-    unix = [Entrance(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
+    unix = [Endpoint(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
     tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
     if not unix:
         unix = [on_unix(held.enter_context(ground.bind_unix(config.socket)), config)]
@@ -57,12 +57,12 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     return (*unix, *tcp)
 
 
-def on_unix(listener: socket.socket, config: Config) -> Entrance:
+def on_unix(listener: socket.socket, config: Config) -> Endpoint:
     """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
     group = identity.group_id(config.daemon.group)
     if group is not None:
         share(config.socket, group, config)
-    return Entrance(listener, local=True)
+    return Endpoint(listener, local=True)
 
 
 def share(path: Path, group: int, config: Config) -> None:
@@ -77,15 +77,15 @@ def share(path: Path, group: int, config: Config) -> None:
         ) from None
 
 
-def on_tcp(listener: socket.socket, config: Config) -> Entrance:
+def on_tcp(listener: socket.socket, config: Config) -> Endpoint:
     """Serve this socket. Raises ConfigError for one that others can reach and that is not protected."""
     host = listener.getsockname()[0]
     check_protected(config.daemon, host, f"the daemon listens on {host}")
     if config.daemon.tls_certificate:
         _ask_for_keys(config, f"the daemon listens on {host}", host)
         context, channel = _tls(config)
-        return Entrance(listener, tls=context, channel=channel)
-    return Entrance(listener)
+        return Endpoint(listener, tls=context, channel=channel)
+    return Endpoint(listener)
 
 
 def tls_for_others(config: Config, listener: socket.socket, what: str) -> ssl.SSLContext | None:

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any, cast
 from unittest.mock import Mock
 
-from autosched.daemon.web.porch import Visit
+from autosched.daemon.web.connections import WebConnection
 
 
 def test_a_connection_that_goes_after_who_attends_to_it_is_told_to_aiohttp() -> None:
     async def test() -> None:
         inner = Mock()
-        visit = Visit(cast(Any, inner))
+        visit = WebConnection(cast(Any, inner))
         visit.connection_made(Mock())
         visit.over.cancel()
         visit.connection_lost(None)

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from autosched.config import Config
 from autosched.daemon.access import identity, keyring
-from autosched.daemon.access.entrance import Entrance
+from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.failures import Failures
-from autosched.daemon.access.hall import Guest, Hall
 from autosched.daemon.access.identity import Who
 from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.runtime import spawn
@@ -52,25 +52,25 @@ Admit = Callable[[Link, Hello, Who], None]
 
 @dataclass(eq=False, slots=True)
 class Visitor:
-    """One connection, from its first byte to its last."""
+    """Who is at the other end of a connection, as far as that is known yet."""
 
-    entrance: Entrance
-    guest: Guest
+    endpoint: Endpoint
+    connection: Connection
     link: Link = field(init=False)
     who: Who | None = None
     key: Key | None = None
     nonces: tuple[bytes, bytes] = (b"", b"")
 
 
-class Door:
-    """All connections of the daemon."""
+class Authenticator:
+    """All connections of the wire: each is accepted, asked who it is, and handed on."""
 
     def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
         self.limits, self._admit, self._idle = config.limits, admit, idle
         self._group = identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
         self.failures = Failures()
-        self.hall = Hall(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
+        self.acceptor = Acceptor(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
         self._visitors: dict[Visitor, None] = {}
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
@@ -80,7 +80,7 @@ class Door:
     @property
     def open(self) -> int:
         """Connections that stand."""
-        return len(self.hall)
+        return len(self.acceptor)
 
     async def _watch_keys(self) -> None:
         """For ever."""
@@ -98,9 +98,9 @@ class Door:
 
     # Coming in --------------------------------------------------------------------------------------------------------
 
-    def listen(self, entrance: Entrance) -> None:
+    def listen(self, endpoint: Endpoint) -> None:
         """Let visitors of this listener in, until `shut`."""
-        self._work.append(spawn(self._accept(entrance), "the door"))
+        self._work.append(spawn(self._accept(endpoint), "accepting connections"))
         if len(self._work) == 1:
             self._work.append(spawn(self._watch_keys(), "the keys"))
 
@@ -109,9 +109,9 @@ class Door:
         for work in self._work:
             work.cancel()
 
-    async def _accept(self, entrance: Entrance) -> None:
-        async for guest in self.hall.guests(entrance.listener, _sorry if entrance.tls is None else None):
-            spawn(self.attend(Visitor(entrance, guest)), "a connection")
+    async def _accept(self, endpoint: Endpoint) -> None:
+        async for connection in self.acceptor.connections(endpoint.listener, _sorry if endpoint.tls is None else None):
+            spawn(self.attend(Visitor(endpoint, connection)), "a connection")
 
     async def attend(self, visitor: Visitor) -> None:
         """One connection until its end."""
@@ -124,16 +124,16 @@ class Door:
             with contextlib.suppress(OSError):  # a handshake that fails
                 await loop.connect_accepted_socket(
                     lambda: link,
-                    visitor.guest.sock,
-                    ssl=visitor.entrance.tls,
-                    ssl_handshake_timeout=HELLO_S if visitor.entrance.tls is not None else None,
+                    visitor.connection.sock,
+                    ssl=visitor.endpoint.tls,
+                    ssl_handshake_timeout=HELLO_S if visitor.endpoint.tls is not None else None,
                 )
             if link.closed:
                 return
             log.debug("%s left: %s", link.address, await link.wait_closed())
         finally:
             deadline.cancel()
-            self.hall.leave(visitor.guest)
+            self.acceptor.leave(visitor.connection)
             del self._visitors[visitor]
             self._idle()
 
@@ -160,7 +160,7 @@ class Door:
         # Whoever has a wrong id learns no more than whoever has a wrong secret, and pays the same.
         key = self.keys.get(method.key) or Key(Role.VIEWER, method.key, os.urandom(32))
         visitor.key, visitor.nonces = key, (method.nonce, os.urandom(NONCE_BYTES))
-        return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.entrance.channel))
+        return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.endpoint.channel))
 
     async def _hello(self, visitor: Visitor, hello: Hello) -> Welcome:
         if hello.protocol[0] != PROTOCOL[0]:
@@ -182,39 +182,39 @@ class Door:
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
         visitor.who = who
-        self.hall.know(visitor.guest)
+        self.acceptor.know(visitor.connection)
         self._sessions += 1
         return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
 
     async def _failed(self, visitor: Visitor) -> None:
         """Guessing takes time, and on the network comes to an end; the owner of a socket of his own does not wait."""
-        if visitor.entrance.local:
+        if visitor.endpoint.local:
             return
         log.warning("%s was refused", visitor.link.address)
-        if visitor.guest.host:
-            self.failures.note(visitor.guest.host, asyncio.get_running_loop().time())
+        if visitor.connection.host:
+            self.failures.note(visitor.connection.host, asyncio.get_running_loop().time())
         await asyncio.sleep(FAILED_S)
 
     async def _whoever(self, visitor: Visitor, hello: Hello) -> Who:
         where = visitor.link.address
         if visitor.key is not None:
             key = visitor.key
-            wanted = proof(key, "peer", *visitor.nonces, visitor.entrance.channel)
+            wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
             if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
             return Who(f"key {key.id}", key.role, where, key)
-        if visitor.entrance.local:
-            uid = identity.peer_uid(visitor.guest.sock)
+        if visitor.endpoint.local:
+            uid = identity.peer_uid(visitor.connection.sock)
             return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
-        if visitor.entrance.tls is None and hello.role == "client":
+        if visitor.endpoint.tls is None and hello.role == "client":
             return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
         self.look_at_keys()
-        if visitor.entrance.tls is not None or len(self.keys):
+        if visitor.endpoint.tls is not None or len(self.keys):
             raise Refused(
                 "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"
                 " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names"
             )
-        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.guest.sock)
+        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.connection.sock)
         if uid_there is None:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
         return Who(f"uid {uid_there}", identity.local_role(uid_there, None), where)

@@ -1,8 +1,8 @@
 """Takes connections from listening sockets: no more than there is room for, and few of people nobody knows.
 
-A listener takes no more while too many of its guests have not said who they are: a storm of reconnects waits in the
-kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the network never
-keeps local users out.
+A listener takes no more while too many of its connections have not said who they are: a storm of reconnects waits in
+the kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the network
+never keeps local users out.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ BACKLOG = 4_096
 
 
 @dataclass(eq=False, slots=True)
-class Guest:
-    """One connection, from its first byte to its last."""
+class Connection:
+    """One that was accepted."""
 
     sock: socket.socket
     host: str
@@ -39,19 +39,21 @@ class Guest:
     known: bool = False
 
 
-class Hall:
+class Acceptor:
     """All connections of some listeners."""
 
     def __init__(self, failures: Failures, connections_max: Callable[[], int], setting: str) -> None:
         """`connections_max` may change; `setting` is what it is called."""
         self._failures, self._max, self._setting = failures, connections_max, setting
-        self._guests: dict[Guest, None] = {}
+        self._connections: dict[Connection, None] = {}
         self._strangers: Counter[str] = Counter()  # by host
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
-    async def guests(self, listener: socket.socket, sorry: Callable[[str], bytes] | None) -> AsyncIterator[Guest]:
+    async def connections(
+        self, listener: socket.socket, sorry: Callable[[str], bytes] | None
+    ) -> AsyncIterator[Connection]:
         """Whoever comes and may come in, for ever; `leave` when he goes. `sorry`: what the others of this machine are
         sent; None: nothing, as to those of other machines."""
         loop, room = asyncio.get_running_loop(), asyncio.Semaphore(STRANGERS_MAX)
@@ -67,27 +69,27 @@ class Hall:
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
             host = where[0] if isinstance(where, tuple) and not loopback(where[0]) else ""
-            guest = Guest(sock, host, room)
-            if self.enter(guest, sorry):
-                yield guest
+            connection = Connection(sock, host, room)
+            if self.enter(connection, sorry):
+                yield connection
 
-    def enter(self, guest: Guest, sorry: Callable[[str], bytes] | None) -> bool:
+    def enter(self, connection: Connection, sorry: Callable[[str], bytes] | None) -> bool:
         """Let him in, or send him away: no handshake for somebody who may not come in."""
-        if not (why := self.turned_away(guest.host)):
-            self._guests[guest] = None
-            self._strangers[guest.host] += 1
+        if not (why := self.turned_away(connection.host)):
+            self._connections[connection] = None
+            self._strangers[connection.host] += 1
             return True
-        if sorry is not None and not guest.host:
+        if sorry is not None and not connection.host:
             with contextlib.suppress(OSError):
-                guest.sock.send(sorry(why))
-        guest.sock.close()
-        guest.room.release()
+                connection.sock.send(sorry(why))
+        connection.sock.close()
+        connection.room.release()
         return False
 
     def turned_away(self, host: str) -> str:
         """Why nobody may come in from there now; empty when he may."""
-        if len(self._guests) >= self._max():
-            return f"{len(self._guests)} connections are open, which is {self._setting}; try again later"
+        if len(self._connections) >= self._max():
+            return f"{len(self._connections)} connections are open, which is {self._setting}; try again later"
         if host:
             if self._failures.banned(host, asyncio.get_running_loop().time()):
                 return "too many wrong keys"
@@ -95,20 +97,20 @@ class Hall:
                 return f"{strangers} connections of this host have not said who they are"
         return ""
 
-    def know(self, guest: Guest) -> None:
+    def know(self, connection: Connection) -> None:
         """He has said who he is."""
-        if not guest.known:
-            guest.known = True
-            self._no_stranger(guest)
+        if not connection.known:
+            connection.known = True
+            self._no_stranger(connection)
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: Connection) -> None:
         """His connection has ended."""
-        del self._guests[guest]
-        if not guest.known:
-            self._no_stranger(guest)
+        del self._connections[connection]
+        if not connection.known:
+            self._no_stranger(connection)
 
-    def _no_stranger(self, guest: Guest) -> None:
-        guest.room.release()
-        self._strangers[guest.host] -= 1
-        if not self._strangers[guest.host]:
-            del self._strangers[guest.host]
+    def _no_stranger(self, connection: Connection) -> None:
+        connection.room.release()
+        self._strangers[connection.host] -= 1
+        if not self._strangers[connection.host]:
+            del self._strangers[connection.host]

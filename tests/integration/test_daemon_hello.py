@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.access import door
+from autosched.daemon.access import authenticator
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.protocol import (
     PROTOCOL,
@@ -59,7 +59,7 @@ def test_another_protocol_and_unknown_roles_are_refused_with_words(tmp_path: Pat
 def test_a_connection_without_hello_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(tmp_path):
-            monkeypatch.setattr(door, "HELLO_S", 0.05)
+            monkeypatch.setattr(authenticator, "HELLO_S", 0.05)
             link = await opened(tmp_path)
             assert "no hello within" in await link.wait_closed()
 

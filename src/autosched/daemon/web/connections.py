@@ -1,4 +1,4 @@
-"""Accepts the browsers' connections: as many as the hall has room for, each with deadlines for what aiohttp has none.
+"""Accepts the browsers' connections: as many as there is room for, each with deadlines for what aiohttp has none.
 
 aiohttp closes a connection on which no whole request arrives in time. Here it is broken also when its visitor has not
 shown who he is within some seconds, and when an answer lies unread.
@@ -13,9 +13,9 @@ from typing import cast
 
 from aiohttp.web_protocol import RequestHandler
 
-from autosched.daemon.access.door import HELLO_S
+from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.authenticator import HELLO_S
 from autosched.daemon.access.failures import Failures
-from autosched.daemon.access.hall import Guest, Hall
 from autosched.daemon.runtime import spawn
 
 CONNECTIONS_MAX = 256
@@ -28,7 +28,7 @@ UNREAD_S = 30.0
 SORRY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Visit(asyncio.Protocol):
+class WebConnection(asyncio.Protocol):
     """One connection: hands everything to aiohttp's side of it, and looks at the clock."""
 
     def __init__(self, inner: RequestHandler) -> None:
@@ -85,19 +85,19 @@ class Visit(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
 
-class Porch:
+class Connections:
     """All connections of the page's listener."""
 
     def __init__(self, failures: Failures, made: Callable[[], RequestHandler]) -> None:
         """`made` makes aiohttp's side of a connection."""
         self._made = made
-        self.hall = Hall(failures, lambda: CONNECTIONS_MAX, "what the page has room for")
-        self._there: dict[RequestHandler, tuple[Visit, Guest]] = {}
+        self.acceptor = Acceptor(failures, lambda: CONNECTIONS_MAX, "what the page has room for")
+        self._there: dict[RequestHandler, tuple[WebConnection, Connection]] = {}
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Let visitors in, until `shut`."""
-        self._accepting = spawn(self._accept(listener, tls), "the page's door")
+        self._accepting = spawn(self._accept(listener, tls), "accepting browsers")
 
     def shut(self) -> None:
         """Let nobody in any more."""
@@ -107,25 +107,25 @@ class Porch:
     def know(self, handler: RequestHandler) -> None:
         """The visitor of this connection has shown who he is."""
         if (there := self._there.get(handler)) is not None:
-            visit, guest = there
+            visit, connection = there
             visit.known()
-            self.hall.know(guest)
+            self.acceptor.know(connection)
 
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        async for guest in self.hall.guests(listener, (lambda why: SORRY) if tls is None else None):
-            spawn(self._attend(guest, tls), "a browser")
+        async for connection in self.acceptor.connections(listener, (lambda why: SORRY) if tls is None else None):
+            spawn(self._attend(connection, tls), "a browser")
 
-    async def _attend(self, guest: Guest, tls: ssl.SSLContext | None) -> None:
+    async def _attend(self, connection: Connection, tls: ssl.SSLContext | None) -> None:
         """One connection until its end."""
         inner = self._made()
-        visit = Visit(inner)
-        self._there[inner] = visit, guest
+        visit = WebConnection(inner)
+        self._there[inner] = visit, connection
         try:
             with contextlib.suppress(OSError):  # a handshake that fails
                 await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: visit, guest.sock, ssl=tls, ssl_handshake_timeout=HELLO_S if tls is not None else None
+                    lambda: visit, connection.sock, ssl=tls, ssl_handshake_timeout=HELLO_S if tls is not None else None
                 )
                 await visit.over
         finally:
             del self._there[inner]
-            self.hall.leave(guest)
+            self.acceptor.leave(connection)
