@@ -66,7 +66,7 @@ def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
         await page.until("document.querySelector('#curve canvas') !== null")
         await daemon.cancel(job)
         await page.until("document.getElementById('jobs').innerText.includes('No job is active')")
-        assert "EndJob" in await page.ask("document.getElementById('told').innerText")
+        assert "job 1 cancelled" in await page.ask("document.getElementById('told').innerText")
 
     looked_at(tmp_path, work)
 

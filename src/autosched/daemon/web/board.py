@@ -11,6 +11,7 @@ from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.telling import recent
 from autosched.daemon.telling.curves import Point
 from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
+from autosched.daemon.telling.sentences import sentence
 from autosched.daemon.telling.stream import EVERYTHING, Subscription
 from autosched.daemon.telling.usage import Cause, Spell
 from autosched.daemon.telling.views import calibration, job_view, unit_views
@@ -318,7 +319,7 @@ class Board:
 
 
 def _told(happening: Happening) -> Told:
-    return round(happening.wall_s, 3), happening.level, happening.text()[:200]
+    return round(happening.wall_s, 3), happening.level, sentence(happening)[:200]
 
 
 def _rounded(spell: Spell) -> Spell:

@@ -43,7 +43,7 @@ function take(body) {
 function tell(words) {
   const known = lab.told.findLast(([wall]) => wall <= words[0]);
   if (known && known[0] === words[0] && known[2] === words[2]) return; // news that came while everything was asked for
-  const stall = ([, , text]) => text.startsWith("LoopStalled");
+  const stall = ([, , text]) => text.startsWith("the daemon stood still for");
   if (stall(words) && lab.told.length && stall(lab.told.at(-1))) lab.told.pop(); // of a run the last one says enough
   lab.told.push(words);
 }
