@@ -30,6 +30,7 @@ def test_it_shows_the_last_steps_and_writes_a_trace(tmp_path: Path) -> None:
             assert "1 step in" in told.stderr
             events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
             assert [event["name"] for event in events if event["ph"] == "X"] == ["1 build"]
+            assert "traceEvents" in json.loads((await gantt("--trace", "-")).stdout)
             assert json.loads((await gantt("-o", "json")).stdout)["steps"][0]["stage"] == "build"
             assert await daemon.spans(3600.0) == await daemon.spans()
             _, other = await attached(daemon, tmp_path)

@@ -18,7 +18,13 @@ from autosched.text.trace import trace
 
 @click.command("gantt")
 @click.option("--last", default="5m", show_default=True, metavar="TIME", help="So much of the past: 90s, 5m, 2h, 1d.")
-@click.option("--trace", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write it for ui.perfetto.dev.")
+@click.option(
+    "--trace",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it for ui.perfetto.dev; - for the output.",
+)
 @document_option
 @click.pass_obj
 def show(host: str | None, last: str, file: Path | None, style: str) -> None:
@@ -32,6 +38,8 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         spans, now = answered(steps_since(seconds), lambda asked: daemon.call(asked, SpanList))
         start = max(now - seconds, min((span.started_at for span in spans), default=now))
         idle = daemon.call(ListIdle(last_s=max(now - start, 1e-3)), IdleList).idle if spans else {}
+    if file == Path("-"):
+        return data(trace(spans, now, names).decode())
     if file is not None:
         try:
             file.write_bytes(trace(spans, now, names))

@@ -167,6 +167,11 @@ def bind_tcp(name: str, host: str, port: int) -> socket.socket:
     try:
         server.bind((host, port))
         server.listen(128)
+    except socket.gaierror as error:
+        server.close()
+        raise ConfigError(
+            f"{name}: {host!r} cannot be resolved ({error.strerror}); write an address of this machine, or 127.0.0.1"
+        ) from None
     except OSError as error:
         server.close()
         raise ConfigError(

@@ -106,6 +106,11 @@ def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
         ground.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
 
 
+def test_a_name_that_nobody_knows_is_no_matter_of_the_port() -> None:
+    with pytest.raises(ConfigError, match=r"daemon\.listen: 'no such host' cannot be resolved .* 127\.0\.0\.1"):
+        ground.bind_tcp("daemon.listen", "no such host", 0)
+
+
 def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
     before = os.sched_getaffinity(0)
     try:
