@@ -111,6 +111,27 @@ def test_a_key_lets_in_and_its_role_decides(settings: str, tmp_path: Path, monke
     run(work)
 
 
+def test_a_key_with_a_quota_has_so_many_active_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, _ = keyring.make(tmp_path / "keys", Role.USER, "alice", 2)
+    bob, _ = keyring.make(tmp_path / "keys", Role.USER, "bob")
+
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            (await user(tmp_path)).close()
+            async with come(served, bob, monkeypatch) as other:
+                for _ in range(3):
+                    await other.submit(spec())
+            async with come(served, alice, monkeypatch) as daemon:
+                first = await daemon.submit(spec())
+                await daemon.submit(spec())
+                with pytest.raises(Refused, match="2 jobs of key alice are active, which is its quota"):
+                    await daemon.submit(spec())
+                await daemon.cancel(first.job)
+                await daemon.submit(spec())
+
+    run(work)
+
+
 def test_a_user_stops_his_own_jobs_and_an_operator_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ada, ben = (keyring.make(tmp_path / "keys", Role.USER)[0] for _ in range(2))
     operator, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
@@ -304,7 +325,7 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
     run(work)
 
 
-def test_another_machine_may_not_fill_the_hall_nor_go_on_guessing(tmp_path: Path) -> None:
+def test_another_machine_may_not_take_all_connections_nor_go_on_guessing(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
             place, room = served._authenticator.acceptor, asyncio.Semaphore(100)

@@ -61,7 +61,9 @@ COMMANDS = {
     "completion": "manual:completion",
     "man": "manual:man",
 }
-MEANT = {"token": "key new ROLE NAME", "list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
+ALIASES = {"token": "key:token"}
+"""Work as well, and are in no list."""
+MEANT = {"list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 """What people type who come from elsewhere."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -75,9 +77,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module that holds the command."""
-        if cmd_name not in COMMANDS:
+        if (where := COMMANDS.get(cmd_name) or ALIASES.get(cmd_name)) is None:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = where.partition(":")
         command: click.Command = getattr(import_module(f"autosched.cli.{module}"), name)
         gc.enable()
         return command
@@ -88,7 +90,7 @@ class Commands(click.Group):
         """The same with a proposal for what was mistyped."""
         import difflib
 
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {**COMMANDS, **ALIASES} and not args[0].startswith("-"):
             near = [MEANT[args[0]]] if args[0] in MEANT else difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f"Did you mean: autosched {near[0]}" if near else "See what there is: autosched --help"
             ctx.fail(f"there is no command {args[0]!r}. {hint}")

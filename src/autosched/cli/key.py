@@ -12,9 +12,12 @@ _config = click.option(
 )
 
 
+ROLES = click.Choice(("viewer", "user", "operator", "client"))
+JOBS_MAX = 999_999_999
 KEYS = (
     Column("KEY", lambda one: one.id),
     Column("ROLE", lambda one: one.role),
+    Column("JOBS", lambda one: one.jobs or "-"),
     Column("MADE AT", lambda one: one.made_at),
     Column("FILE", lambda one: one.file, wide=True),
 )
@@ -38,10 +41,11 @@ def key() -> None:
 
 
 @key.command()
-@click.argument("role", type=click.Choice(("viewer", "user", "operator", "client")))
+@click.argument("role", type=ROLES)
 @click.argument("name", default="")
+@click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many of its jobs may be active. Default: no limit.")
 @_config
-def new(role: str, name: str, config: Path | None) -> None:
+def new(role: str, name: str, jobs: int | None, config: Path | None) -> None:
     """Make a key and print it.
 
     NAME stands where what its owner did is told; whoever gets a new key of the same name owns the same jobs.
@@ -49,10 +53,14 @@ def new(role: str, name: str, config: Path | None) -> None:
     ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
     may everything. A client only works for the job whose token it has.
     """
+    _make(role, name, jobs, config)
+
+
+def _make(role: str, name: str, jobs: int | None, config: Path | None) -> None:
     from autosched.daemon.access import keyring
     from autosched.protocol.roles import Role
 
-    made, path = keyring.make(folder_of(config), Role(role), name)
+    made, path = keyring.make(folder_of(config), Role(role), name, jobs)
     data(made.line())
     say(f"It is in {path} too. Whoever is to have it writes it to ~/.config/autosched/key (chmod 600),")
     say("or into AUTOSCHED_KEY. To withdraw it:  autosched key revoke " + made.id)
@@ -81,3 +89,29 @@ def revoke(id: str, config: Path | None) -> None:
 
     gone = keyring.revoke(folder_of(config), id)
     say(f"The {gone.role} key {gone.id} is not valid any more.")
+
+
+@click.group()
+def token() -> None:
+    """The same as `key`, as some type it."""
+
+
+@token.command()
+@click.argument("name")
+@click.option("--role", type=ROLES, required=True, help="What its holder may do.")
+@click.option("--quota", default="", help="jobs=N: so many may be active. share=1: each user counts alike, as they do.")
+@_config
+def add(name: str, role: str, quota: str, config: Path | None) -> None:
+    """Make a key and print it, as `key new` does."""
+    _make(role, name, _jobs(quota), config)
+
+
+def _jobs(quota: str) -> int | None:
+    """The jobs that a quota like "share=1 jobs=50" allows."""
+    said = dict(word.partition("=")[::2] for word in quota.split())
+    jobs, share = said.pop("jobs", ""), said.pop("share", "1")
+    if said or share != "1" or not (jobs == "" or (jobs.isdecimal() and 0 < int(jobs) <= JOBS_MAX)):
+        raise click.BadParameter(
+            f"{quota!r} is none. Write jobs=N; users have equal shares, so share=1 is all there is"
+        )
+    return int(jobs) if jobs else None

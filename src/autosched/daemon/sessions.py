@@ -316,7 +316,8 @@ class UserSession:
     async def _submit(self, spec: JobSpec) -> Submitted:
         if spec.records_from is not None:
             self._job(spec.records_from)
-        job = await self._services.submissions.take(spec, self._who.name)
+        quota = self._who.key.jobs_max if self._who.key is not None else None
+        job = await self._services.submissions.take(spec, self._who.name, quota)
         return Submitted(job, self._services.clients.external_token(job) if spec.external else "")
 
     async def _get_job(self, method: GetJob) -> JobView:

@@ -27,7 +27,7 @@ class Submissions:
     def __init__(self, settings: Settings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
         self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
 
-    async def take(self, spec: JobSpec, owner: str) -> JobId:
+    async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:
         """Make it a job. Raises RequestError, NotFound, Refused, Busy, or StorageFull when it cannot be stored."""
         self._check(spec)
         given_up, job = False, 0
@@ -39,6 +39,10 @@ class Submissions:
             state, limit = self._runtime.state, self._settings.now.limits.jobs_active_max
             if len(state.active) >= limit:
                 raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
+            if jobs_max is not None and sum(state.jobs[job].owner == owner for job in state.active) >= jobs_max:
+                raise Refused(
+                    f"{jobs_max} jobs of {owner} are active, which is its quota; try again when one has ended"
+                )
             job = state.last_job + 1
             self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
             return JobSubmitted(job, spec, owner)

@@ -26,7 +26,7 @@ VARIABLE = "AUTOSCHED_KEY"
 FILE_VARIABLE = "AUTOSCHED_KEY_FILE"
 SECRET_BYTES = 32
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_LINE = re.compile(rf"(viewer|user|client|operator):({NAME.pattern}):([0-9a-f]{{64}})")
+_LINE = re.compile(rf"(viewer|user|client|operator):({NAME.pattern}):([0-9a-f]{{64}})(?: jobs=([1-9][0-9]{{0,8}}))?")
 
 
 class Key(Struct, frozen=True):
@@ -35,12 +35,14 @@ class Key(Struct, frozen=True):
     role: Role
     id: str
     secret: bytes
+    jobs_max: int | None = None
+    """Of whoever has it so many jobs may be active; None: as many as there may be. Only the daemon's copy says it."""
 
     def __repr__(self) -> str:
         return f"Key({self.role.value}, {self.id})"  # the secret stays out of logs
 
     def line(self) -> str:
-        """As it is written into a file."""
+        """As it is handed out."""
         return f"{self.role.value}:{self.id}:{self.secret.hex()}"
 
 
@@ -49,7 +51,7 @@ def parse(text: str, where: str) -> Key:
     match = _LINE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{where} holds no key of the form role:id:secret; make one with: autosched key new ROLE")
-    return Key(Role(match[1]), match[2], bytes.fromhex(match[3]))
+    return Key(Role(match[1]), match[2], bytes.fromhex(match[3]), int(match[4]) if match[4] else None)
 
 
 def proof(key: Key, side: str, nonce: bytes, daemon_nonce: bytes, channel: bytes) -> bytes:

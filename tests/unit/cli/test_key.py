@@ -58,3 +58,27 @@ def test_a_key_may_have_a_name_and_only_one_has_it(
 def test_there_are_four_roles(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["key", "new", "king", "-c", str(settings)]) == 2
     assert "viewer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs"),
+    [
+        (["key", "new", "user", "alice", "--jobs", "50"], 50),
+        (["token", "add", "alice", "--role", "user", "--quota", "share=1 jobs=50"], 50),
+        (["token", "add", "alice", "--role", "user"], None),
+    ],
+)
+def test_a_key_may_have_a_quota(words: list[str], jobs: int | None, settings: Path, tmp_path: Path) -> None:
+    assert run([*words, "-c", str(settings)]) == 0
+    made = Keyring(tmp_path / "keys").get("alice")
+    assert made is not None
+    assert made.jobs_max == jobs
+
+
+@pytest.mark.parametrize("quota", ["share=2", "jobs=0", "jobs=many", "memory=4G", f"jobs={10**10}"])
+def test_a_quota_that_nothing_keeps_is_refused(
+    quota: str, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["token", "add", "alice", "--role", "user", "--quota", quota, "-c", str(settings)]) == 2
+    assert "Write jobs=N" in capsys.readouterr().err
+    assert len(Keyring(tmp_path / "keys")) == 0

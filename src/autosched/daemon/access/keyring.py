@@ -31,6 +31,8 @@ class Kept(Struct, frozen=True):
 
     id: str
     role: str
+    jobs: str
+    """How many jobs may be active; empty: no limit of its own."""
     made_at: str
     file: str
 
@@ -45,12 +47,12 @@ def folder_of(config: Config) -> Path:
     return config.state_dir / "keys"
 
 
-def make(folder: Path, role: Role, name: str = "") -> tuple[Key, Path]:
+def make(folder: Path, role: Role, name: str = "", jobs_max: int | None = None) -> tuple[Key, Path]:
     """A new key, durable in a file that nobody else may read; without a name its id is made up.
 
     Raises RequestError for a name that is taken or none, ConfigError when the key cannot be written.
     """
-    key = Key(role, name or secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES))
+    key = Key(role, name or secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES), jobs_max)
     if NAME.fullmatch(key.id) is None:
         raise RequestError(f"{name!r} cannot name a key; write up to 32 of a-z, 0-9, - and _, for example: alice")
     if any(one.id == key.id for one in kept(folder)):
@@ -60,7 +62,7 @@ def make(folder: Path, role: Role, name: str = "") -> tuple[Key, Path]:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(key.line() + "\n")
+            file.write(key.line() + (f" jobs={jobs_max}" if jobs_max else "") + "\n")
             file.flush()
             os.fsync(file.fileno())
         new.rename(path)
@@ -74,7 +76,8 @@ def kept(folder: Path) -> list[Kept]:
     found = []
     for path, key in sorted(_read(folder), key=lambda one: one[0].stat().st_mtime_ns):
         made_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        found.append(Kept(key.id, key.role.value, made_at.isoformat(timespec="seconds"), str(path)))
+        jobs = str(key.jobs_max or "")
+        found.append(Kept(key.id, key.role.value, jobs, made_at.isoformat(timespec="seconds"), str(path)))
     return found
 
 

@@ -35,6 +35,15 @@ def test_several_keys_of_a_role_are_valid_until_one_is_withdrawn(tmp_path: Path)
     assert (ring.get(old.id), ring.get(new.id)) == (None, new)
 
 
+def test_only_the_daemons_copy_of_a_key_says_its_quota(tmp_path: Path) -> None:
+    made, path = keyring.make(tmp_path, Role.USER, "alice", 50)
+    assert path.read_text() == f"{made.line()} jobs=50\n"
+    found = Keyring(tmp_path).get("alice")
+    assert found is not None
+    assert (found, found.jobs_max) == (made, 50)
+    assert [one.jobs for one in keyring.kept(tmp_path)] == ["50"]
+
+
 def test_the_list_has_no_secrets(tmp_path: Path) -> None:
     made = [keyring.make(tmp_path, role)[0] for role in (Role.VIEWER, Role.OPERATOR)]
     listed = keyring.kept(tmp_path)
