@@ -25,7 +25,7 @@ import thesis_page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-FOUR_JOBS = ["thesis.py", "--sets", "4 equal", "4 unequal", "--backend", "autotvm", "--no-distortion"]
+FOUR_JOBS = ["thesis.py", "--sets", "4 equal", "4 unequal", "--no-distortion"]
 BENCHMARKS = {
     "daemon_costs": ["daemon_costs.py"],
     "mock_load": ["mock_load.py"],
@@ -49,7 +49,6 @@ BENCHMARKS = {
     "thesis": ["thesis.py"],
     "thesis_distortion": ["thesis.py", "--only-distortion", "--policies", "predictive", "--trials", "120"],
     "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
-    "thesis_alone": [*FOUR_JOBS, "--trials", "192", "--policies", "predictive", "sequential"],
 }
 TIMEOUT_S = 2 * 3600
 
@@ -380,7 +379,6 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "thesis": thesis_page.section,
     "thesis_distortion": thesis_page.distortion_section,
     "thesis_long": partial(thesis_page.short_section, "Four jobs with a budget that users have", "thesis_long"),
-    "thesis_alone": partial(thesis_page.short_section, "Four jobs against the same jobs alone", "thesis_alone"),
 }
 """Sections of the page in their order."""
 

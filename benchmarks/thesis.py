@@ -78,17 +78,17 @@ def main() -> None:
     """Run everything and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny budgets: whether it works, not how well")
-    parser.add_argument("--trials", type=int, help="of an average one of four jobs (default 96)")
+    parser.add_argument("--trials", type=int, help="of an average one of four jobs (default 128)")
     parser.add_argument("--sets", nargs="+", default=list(job_sets(0)), choices=list(job_sets(0)))
     parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
     parser.add_argument("--goal", default="balanced", help="of predictive")
-    parser.add_argument("--backend", default="ansor", help="that the jobs are tuned by")
+    parser.add_argument("--backend", default="autotvm", help="that the jobs are tuned by")
     distortion = parser.add_mutually_exclusive_group()
     distortion.add_argument("--no-distortion", action="store_true")
     distortion.add_argument("--only-distortion", action="store_true", help="none of the sets")
     parser.add_argument("--keep", type=Path, help="a folder that stays: what was measured there is not measured again")
     args = parser.parse_args()
-    args.trials = args.trials or (16 if args.quick else 96)
+    args.trials = args.trials or (16 if args.quick else 128)
     if args.quick:
         args.sets = ["2 unequal"]
     if args.only_distortion:
