@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from autosched.errors import ConfigError, RequestError
+from autosched.errors import ConfigError, RequestError, in_words
 from autosched.model import Goal, Name, Pool, Unit
 
 HOST_POOL = "host"
@@ -378,7 +378,7 @@ def _explain(error: str, text: str, where: str) -> str:
     elif what.startswith("Invalid enum value"):
         kind = next(f.type for f in _fields(Config, path[:-1]) if f.name == path[-1])
         what += f"; choose from: {', '.join(_choices(kind))}"
-    what = re.sub(r"`([a-z| ]+)`", lambda found: " or ".join(_KINDS.get(k, k) for k in found[1].split(" | ")), what)
+    what = in_words(what, _KINDS)
     if path == ["device"] and "got" in what:
         what += "; write [[device]], in two pairs of brackets"
     dotted = ".".join(part for part in path if not part.isdecimal())
@@ -387,7 +387,7 @@ def _explain(error: str, text: str, where: str) -> str:
 
 _KINDS = {
     "object": "a table", "array": "a list", "str": "text in quotes", "int": "a whole number", "float": "a number",
-    "bool": "true or false",
+    "bool": "true or false", "null": "null", "datetime": "datetime", "date": "date", "time": "time",
 }  # fmt: skip
 """What types of values are called in TOML."""
 

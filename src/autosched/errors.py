@@ -19,6 +19,7 @@ Every message says what happened, why, and what to do next. `exit_code` is what 
 """
 
 import re
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -156,11 +157,15 @@ def misfit(error: Exception) -> str:
     """What msgspec finds wrong with a value, place first and without its own notation: "limit: expected a whole number
     >= 1" for "Expected `int` >= 1 - at `$.limit`"."""
     what, _, place = str(error).partition(" - at `$")
-    kind = rf"(?:{'|'.join(_KINDS)})"
-    what = re.sub(rf"`({kind}(?: \| {kind})*)`", _kinds, what)
+    what = in_words(what, _KINDS)
     place = place.strip(".`")
     return f"{place}: {what[:1].lower()}{what[1:]}" if place else what
 
 
-def _kinds(found: re.Match[str]) -> str:
-    return " or ".join(_KINDS[kind] for kind in found[1].split(" | "))
+def in_words(what: str, kinds: Mapping[str, str]) -> str:
+    """What msgspec says, with the types of values called as a reader calls them: `int | null` is "a whole number or
+    nothing". What is none of these types stays as it is."""
+    kind = rf"(?:{'|'.join(kinds)})"
+    return re.sub(
+        rf"`({kind}(?: \| {kind})*)`", lambda found: " or ".join(kinds[one] for one in found[1].split(" | ")), what
+    )

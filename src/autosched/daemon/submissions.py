@@ -81,9 +81,8 @@ class Submissions:
             raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
         if spec.target.startswith("{"):  # what other words mean, the backend knows
             _check_target(spec.target)
-        labels(
-            f"{key}={value}" for key, value in spec.labels.items()
-        )  # no pattern of a type: a message may repeat a key
+        # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
+        labels(f"{key}={value}" for key, value in spec.labels.items())
         self._look_for_model(spec)
 
     def _look_for_model(self, spec: JobSpec) -> None:

@@ -191,13 +191,8 @@ class Visitor:
         host: str,
     ) -> None:
         """`host`: the other machine, empty for this one."""
-        self._reader, self._writer, self._services, self._authenticator, self._host = (
-            reader,
-            writer,
-            services,
-            authenticator,
-            host,
-        )
+        self._reader, self._writer, self._host = reader, writer, host
+        self._services, self._authenticator = services, authenticator
         self.who: Who | None = None
         self.known: Callable[[], None] = lambda: None
         """Told when it is known who this is."""

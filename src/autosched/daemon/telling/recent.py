@@ -6,18 +6,7 @@ Of each unit those that failed there are kept as well.
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 
-from autosched.core.actions import EndJob, ReplacePolicy, RevokeStep
-from autosched.core.events import (
-    ClientCutOff,
-    ClientLost,
-    JobAltered,
-    JobCancelRequested,
-    JobSubmitted,
-    Paused,
-    PolicyChosen,
-    UnitDrained,
-    UnitReturned,
-)
+from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (
     CandidatePoisoned,
     DeviceDisturbed,
@@ -38,9 +27,10 @@ from autosched.protocol import News
 KEPT = 100
 TEXT_CHARS = 300
 TOLD = (
-    JobSubmitted, JobAltered, EndJob, ClientCutOff, ClientLost, JobCancelRequested, Paused, PolicyChosen, ReplacePolicy,
-    UnitDrained, UnitReturned, DeviceDrifts, DeviceSteady, DeviceDisturbed, RevokeStep, RecordsTagged,
-    CandidatePoisoned, Kept, LoopStalled, Said,
+    events.JobSubmitted, events.JobAltered, events.JobCancelRequested, events.ClientCutOff, events.ClientLost,
+    events.Paused, events.PolicyChosen, events.UnitDrained, events.UnitReturned,
+    actions.EndJob, actions.ReplacePolicy, actions.RevokeStep,
+    DeviceDrifts, DeviceSteady, DeviceDisturbed, RecordsTagged, CandidatePoisoned, Kept, LoopStalled, Said,
 )  # fmt: skip
 """Not who gave which command: that is for operators."""
 

@@ -1,17 +1,6 @@
 """What happened, as one would say it, for the page. Logs and the monitor name things as whoever searches them would."""
 
-from autosched.core.actions import EndJob, ReplacePolicy, RevokeStep
-from autosched.core.events import (
-    ClientCutOff,
-    ClientLost,
-    JobAltered,
-    JobCancelRequested,
-    JobSubmitted,
-    Paused,
-    PolicyChosen,
-    UnitDrained,
-    UnitReturned,
-)
+from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (
     CandidatePoisoned,
     DeviceDisturbed,
@@ -31,32 +20,32 @@ STALLED = "the daemon stood still for"
 def sentence(happening: Happening) -> str:
     """One line; what has no sentence of its own is told as the logs tell it."""
     match happening.what:
-        case JobSubmitted(job=job, spec=spec, owner=owner):
+        case events.JobSubmitted(job=job, spec=spec, owner=owner):
             return f"job {job} submitted{_by(owner)}: {spec.name}, backend {spec.backend}, on a {spec.device} device"
-        case JobAltered(job=job, by=by, held=held) if held:
+        case events.JobAltered(job=job, by=by, held=held) if held:
             return f"job {job} held{_by(by)}: {held}"
-        case JobAltered(job=job, by=by, priority=priority, deadline_s=deadline_s):
+        case events.JobAltered(job=job, by=by, priority=priority, deadline_s=deadline_s):
             until = f", to be done {units.duration(deadline_s)} after its submission" if deadline_s is not None else ""
             return f"job {job} changed{_by(by)}: priority {priority}{until}"
-        case JobCancelRequested(job=job, by=by):
+        case events.JobCancelRequested(job=job, by=by):
             return f"job {job} is to be cancelled{_by(by)}"
-        case EndJob(job=job, state=state, failure=failure):
+        case actions.EndJob(job=job, state=state, failure=failure):
             return f"job {job} {state.value}" + (f": {failure.message}" if failure is not None else "")
-        case ClientCutOff(job=job, reason=reason):
+        case events.ClientCutOff(job=job, reason=reason):
             return f"the client of job {job} is cut off: {reason}"
-        case ClientLost(job=job, reason=reason):
+        case events.ClientLost(job=job, reason=reason):
             return f"the client of job {job} is gone: {reason}"
-        case RevokeStep(step=step, job=job, reason=reason):
+        case actions.RevokeStep(step=step, job=job, reason=reason):
             return f"step {step} of job {job} is killed: {reason}"
-        case Paused(by=by, reason=reason):
+        case events.Paused(by=by, reason=reason):
             return f"paused{_by(by)}: {reason}" if reason else f"steps start again{_by(by)}"
-        case PolicyChosen(policy=policy, goal=goal, by=by):
+        case events.PolicyChosen(policy=policy, goal=goal, by=by):
             return f"policy {policy}, goal {goal.value}, chosen{_by(by)}"
-        case ReplacePolicy(policy=policy, instead=instead, reason=reason):
+        case actions.ReplacePolicy(policy=policy, instead=instead, reason=reason):
             return f"{instead} decides instead of {policy}: {reason}"
-        case UnitDrained(unit=unit, reason=reason, by=by):
+        case events.UnitDrained(unit=unit, reason=reason, by=by):
             return f"{unit} drained{_by(by)}: {reason}"
-        case UnitReturned(unit=unit, by=by):
+        case events.UnitReturned(unit=unit, by=by):
             return f"{unit} gets steps again{_by(by)}"
         case DeviceDrifts(unit=unit, reason=reason):
             return f"{unit} is not as fast as it was: {reason}"

@@ -5,19 +5,7 @@ from pathlib import Path
 import pytest
 
 import autosched
-from autosched.core.actions import EndJob, ReplacePolicy, RevokeStep
-from autosched.core.events import (
-    ClientAttached,
-    ClientCutOff,
-    ClientLost,
-    JobAltered,
-    JobCancelRequested,
-    JobSubmitted,
-    Paused,
-    PolicyChosen,
-    UnitDrained,
-    UnitReturned,
-)
+from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (
     CandidatePoisoned,
     DeviceDisturbed,
@@ -35,23 +23,23 @@ from autosched.model import Goal, JobFailure, JobLoad, JobSpec, JobState
 
 SPEC = JobSpec(name="squeezenet", model="0" * 64, backend="tc")
 SENTENCES: tuple[tuple[What, str], ...] = (
-    (JobSubmitted(3, SPEC, "uid 7"), "job 3 submitted by uid 7: squeezenet, backend tc, on a cpu device"),
-    (JobSubmitted(3, SPEC), "job 3 submitted: squeezenet, backend tc, on a cpu device"),
-    (JobAltered(3, "ops", 0, None, "later"), "job 3 held by ops: later"),
-    (JobAltered(3, "ops", 5, None), "job 3 changed by ops: priority 5"),
-    (JobAltered(3, "ops", 5, 60.0), "job 3 changed by ops: priority 5, to be done 1m00s after its submission"),
-    (JobCancelRequested(3, "ops"), "job 3 is to be cancelled by ops"),
-    (EndJob(3, JobState.DONE), "job 3 done"),
-    (EndJob(3, JobState.FAILED, JobFailure("x", "no device")), "job 3 failed: no device"),
-    (ClientCutOff(3, "it is silent"), "the client of job 3 is cut off: it is silent"),
-    (ClientLost(3, "SIGKILL"), "the client of job 3 is gone: SIGKILL"),
-    (RevokeStep(9, 3, "too long"), "step 9 of job 3 is killed: too long"),
-    (Paused("ops", "storm"), "paused by ops: storm"),
-    (Paused("ops"), "steps start again by ops"),
-    (PolicyChosen("interleaved", Goal.LATENCY, "ops"), "policy interleaved, goal latency, chosen by ops"),
-    (ReplacePolicy("mine", "interleaved", "it raised"), "interleaved decides instead of mine: it raised"),
-    (UnitDrained("pi4-1", "new fan", "ops"), "pi4-1 drained by ops: new fan"),
-    (UnitReturned("pi4-1", "ops"), "pi4-1 gets steps again by ops"),
+    (events.JobSubmitted(3, SPEC, "uid 7"), "job 3 submitted by uid 7: squeezenet, backend tc, on a cpu device"),
+    (events.JobSubmitted(3, SPEC), "job 3 submitted: squeezenet, backend tc, on a cpu device"),
+    (events.JobAltered(3, "ops", 0, None, "later"), "job 3 held by ops: later"),
+    (events.JobAltered(3, "ops", 5, None), "job 3 changed by ops: priority 5"),
+    (events.JobAltered(3, "ops", 5, 60.0), "job 3 changed by ops: priority 5, to be done 1m00s after its submission"),
+    (events.JobCancelRequested(3, "ops"), "job 3 is to be cancelled by ops"),
+    (actions.EndJob(3, JobState.DONE), "job 3 done"),
+    (actions.EndJob(3, JobState.FAILED, JobFailure("x", "no device")), "job 3 failed: no device"),
+    (events.ClientCutOff(3, "it is silent"), "the client of job 3 is cut off: it is silent"),
+    (events.ClientLost(3, "SIGKILL"), "the client of job 3 is gone: SIGKILL"),
+    (actions.RevokeStep(9, 3, "too long"), "step 9 of job 3 is killed: too long"),
+    (events.Paused("ops", "storm"), "paused by ops: storm"),
+    (events.Paused("ops"), "steps start again by ops"),
+    (events.PolicyChosen("interleaved", Goal.LATENCY, "ops"), "policy interleaved, goal latency, chosen by ops"),
+    (actions.ReplacePolicy("mine", "interleaved", "it raised"), "interleaved decides instead of mine: it raised"),
+    (events.UnitDrained("pi4-1", "new fan", "ops"), "pi4-1 drained by ops: new fan"),
+    (events.UnitReturned("pi4-1", "ops"), "pi4-1 gets steps again by ops"),
     (DeviceDrifts("cpu0", "9 % slower"), "cpu0 is not as fast as it was: 9 % slower"),
     (DeviceSteady("cpu0"), "cpu0 is steady again"),
     (DeviceDisturbed("cpu0", 0.25), "other programs used 25 % of a core of cpu0 during a step"),
@@ -59,7 +47,7 @@ SENTENCES: tuple[tuple[What, str], ...] = (
     (CandidatePoisoned(4, "w", "run crash"), "candidate 4 is not run any more: run crash"),
     (Kept("snapshot", "here"), "snapshot made: here"),
     (LoopStalled(0.25, "f at x.py:1"), "the daemon stood still for 250 ms in f at x.py:1"),
-    (ClientAttached(3, JobLoad()), "ClientAttached job=3"),
+    (events.ClientAttached(3, JobLoad()), "ClientAttached job=3"),
 )
 
 
