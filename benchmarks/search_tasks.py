@@ -39,8 +39,8 @@ class Layer:
         return TaskInfo(task=1, name=self.name, workload=hash_of(workload), weight=1, flops=self.flops, shape=self.name)
 
 
-def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: str, *, blocked: bool) -> Layer:
-    """A convolution with bias and ReLU; `size`: of the image before it."""
+def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: str, layout: str) -> Layer:
+    """A convolution with bias and ReLU; `size`: of the image before it; `layout`: nchw, nhwc or blocked."""
     pad = kernel // 2
     after = (size + 2 * pad - kernel) // stride + 1
     flops = 2.0 * channels * out * kernel * kernel * after * after
@@ -54,19 +54,24 @@ def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: s
 
     def blocks() -> list[Any]:
         inner = math.gcd(channels, LANES)
-        layout = f"NCHW{inner}c", f"NCHW{LANES}c"
         data = te.placeholder((1, channels // inner, size, size, inner))
         weight = te.placeholder((out // LANES, channels // inner, kernel, kernel, inner, LANES))
         bias = te.placeholder((1, out // LANES, 1, 1, LANES))
-        found = topi.nn.conv2d_NCHWc(data, weight, stride, pad, 1, *layout)
+        found = topi.nn.conv2d_NCHWc(data, weight, stride, pad, 1, f"NCHW{inner}c", f"NCHW{LANES}c")
         return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
 
-    layout = "blocked" if blocked else "nchw"
-    return Layer(f"conv {shape} {layout}", family, flops, blocks if blocked else plain)
+    def last() -> list[Any]:
+        data, weight = te.placeholder((1, size, size, channels)), te.placeholder((kernel, kernel, channels, out))
+        bias = te.placeholder((1, 1, 1, out))
+        found = topi.nn.conv2d_nhwc(data, weight, stride, pad, 1)
+        return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
+
+    stages = {"nchw": plain, "nhwc": last, "blocked": blocks}[layout]
+    return Layer(f"conv {shape} {layout}", family, flops, stages)
 
 
-def depthwise(channels: int, size: int, stride: int, *, blocked: bool) -> Layer:
-    """A depthwise 3x3 convolution with bias and ReLU."""
+def depthwise(channels: int, size: int, stride: int, family: str, layout: str) -> Layer:
+    """A depthwise 3x3 convolution with bias and ReLU; `layout`: nchw, nhwc or blocked."""
     after = (size - 1) // stride + 1
 
     def plain() -> list[Any]:
@@ -88,10 +93,15 @@ def depthwise(channels: int, size: int, stride: int, *, blocked: bool) -> Layer:
         )
         return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
 
+    def last() -> list[Any]:
+        data, weight = te.placeholder((1, size, size, channels)), te.placeholder((3, 3, channels, 1))
+        bias = te.placeholder((1, 1, 1, channels))
+        found = topi.nn.depthwise_conv2d_nhwc(data, weight, stride, 1, 1)
+        return [data, weight, bias, topi.nn.relu(topi.add(found, bias))]
+
     name = f"depthwise {channels}x{size}x{size}" + (f"/{stride}" if stride > 1 else "")
-    layout = "blocked" if blocked else "nchw"
-    stages = blocks if blocked else plain
-    return Layer(f"{name} {layout}", "mobile", 2.0 * 9 * channels * after * after, stages)
+    stages = {"nchw": plain, "nhwc": last, "blocked": blocks}[layout]
+    return Layer(f"{name} {layout}", family, 2.0 * 9 * channels * after * after, stages)
 
 
 def matmul(rows: int, inner: int, columns: int, family: str, *, batch: int = 0) -> Layer:
@@ -121,10 +131,12 @@ def layers() -> dict[str, Layer]:
     squeezenet = [(64, 55, 16, 1, 1), (16, 55, 64, 3, 1), (32, 27, 128, 3, 1), (48, 13, 192, 3, 1), (64, 13, 256, 1, 1)]
     deeper = [(64, 56, 256, 1, 1), (512, 28, 128, 1, 1), (256, 14, 1024, 1, 1), (1024, 14, 512, 1, 2)]
     for family, shapes in (("resnet", resnet), ("resnet50", deeper), ("squeezenet", squeezenet)):
-        found += [conv(*shape, family, blocked=blocked) for shape in shapes for blocked in (False, True)]
+        found += [conv(*shape, family, layout) for shape in shapes for layout in ("nchw", "blocked")]
     found.append(matmul(1, 512, 1000, "resnet"))
     mobile = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (384, 14, 1), (960, 7, 1))
-    found += [depthwise(*shape, blocked=blocked) for shape in mobile for blocked in (False, True)]
+    found += [depthwise(*shape, "mobile", layout) for shape in mobile for layout in ("nchw", "blocked")]
+    found += [conv(*shape, "last", "nhwc") for shape in ((64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (128, 28, 128, 3, 1))]
+    found += [depthwise(*shape, "last", "nhwc") for shape in ((144, 56, 1), (384, 14, 1))]
     found += [matmul(*shape, "bert") for shape in ((128, 768, 768), (128, 768, 3072), (128, 3072, 768))]
     found += [matmul(128, 64, 128, "bert", batch=12), matmul(128, 128, 64, "bert", batch=12)]
     return {layer.name: layer for layer in found}

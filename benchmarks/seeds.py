@@ -1,7 +1,8 @@
 """``python benchmarks/seeds.py --seeds 200000 [--processes 2]``: simulated worlds with faults, others each time.
 
 Goes on behind the last seed in benchmarks/results/seeds.json, and writes down there what came of it after every 5,000:
-it may run for some nights, and be stopped at any time. Ends with the first seed that fails, which is not written down.
+it may be stopped at any time. Ends with the first seed that fails, which is not written down. On a compiled core
+(compiled.py) it takes half the time.
 ``python benchmarks/run.py --page-only`` writes the page.
 """
 
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autosched.core import scheduler
 from autosched.sim.faults import attempt
 from autosched.sim.parallel import each
 
@@ -44,15 +46,17 @@ def main() -> int:
             events += tried.events
             states.update(tried.states)
         print(f"{seeds[0]} to {seeds[-1]}: {events} events in {time.monotonic() - began_at:.0f} s", flush=True)
-        add(parts, {"commit": commit, "first": start, "seeds": len(seeds), "events": events, "jobs": states.total()})
+        origin = {"commit": commit, "compiled": not scheduler.__file__.endswith(".py")}
+        add(parts, {**origin, "first": start, "seeds": len(seeds), "events": events, "jobs": states.total()})
         KEPT.write_text(json.dumps(told, indent=1) + "\n")
     return 0
 
 
 def add(parts: list[dict[str, Any]], new: dict[str, Any]) -> None:
-    """To the last part, if it is of the same commit and this one follows it."""
+    """To the last part, if it is of the same code and this one follows it."""
     last = parts[-1] if parts else {}
-    if last.get("commit") == new["commit"] and last["first"] + last["seeds"] == new["first"]:
+    same = all(last.get(name) == new[name] for name in ("commit", "compiled"))
+    if same and last["first"] + last["seeds"] == new["first"]:
         last.update({name: last[name] + new[name] for name in ("seeds", "events", "jobs")})
     else:
         parts.append(new)
