@@ -373,6 +373,8 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "seeds": durability_page.seeds,
     "fuzz": durability_page.fuzz,
     "search_quality": search_page.section,
+    "search_256": partial(search_page.section, title="The cost model after 256 trials"),
+    "search_last": partial(search_page.section, title="Templates for channels last (NHWC)"),
     "search_ranking": search_page.ranking,
     "early_stopping": early_stopping.section,
     "search_transfer": partial(search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach"),

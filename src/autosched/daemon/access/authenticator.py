@@ -205,7 +205,7 @@ class Authenticator:
             return Who(f"key {key.id}", key.role, where, key)
         if visitor.endpoint.local:
             uid = identity.peer_uid(visitor.connection.sock)
-            return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
+            return Who(f"uid {uid}", await identity.local_role(uid, self._group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
             return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
         self.look_at_keys()
@@ -217,7 +217,7 @@ class Authenticator:
         uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.connection.sock)
         if uid_there is None:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
-        return Who(f"uid {uid_there}", identity.local_role(uid_there, None), where)
+        return Who(f"uid {uid_there}", await identity.local_role(uid_there, None), where)
 
     # Stop -------------------------------------------------------------------------------------------------------------
 

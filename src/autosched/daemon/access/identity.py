@@ -1,5 +1,6 @@
 """Who is at the other end of a connection, as far as the kernel knows."""
 
+import asyncio
 import grp
 import os
 import pwd
@@ -45,11 +46,11 @@ def group_id(name: str) -> int | None:
         ) from None
 
 
-def local_role(uid: int, group: int | None) -> Role:
-    """What a user of this machine may do. Raises Refused."""
+async def local_role(uid: int, group: int | None) -> Role:
+    """What a user of this machine may do. Raises Refused. Nobody else waits while a directory of users is asked."""
     if uid in (0, os.geteuid()):
         return Role.OPERATOR
-    if group is not None and group in _groups(uid):
+    if group is not None and group in await asyncio.to_thread(_groups, uid):
         return Role.USER
     raise Refused(
         f"this daemon belongs to another user, not to uid {uid}; its operator can let you in with a key"

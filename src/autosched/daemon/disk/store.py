@@ -45,7 +45,8 @@ PUT_SPAN = Insert("spans", 3, "ON CONFLICT DO UPDATE SET body = excluded.body, c
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
 """A page is closed when it is larger than this; one more record still fits a frame."""
-PAGE_SPANS = 500
+PAGE_SPANS = 200
+"""More would take the loop longer than a millisecond to read and write."""
 STEP_MAX = 2**63 - 1
 
 _NETWORK = msgspec.msgpack.Decoder(Network)

@@ -118,7 +118,7 @@ class Visitors:
         if uid is None:
             raise web.HTTPForbidden(text="This machine does not tell whose connection it is; make a key.\n")
         try:
-            return Who(f"uid {uid}", identity.local_role(uid, self._group), where)
+            return Who(f"uid {uid}", await identity.local_role(uid, self._group), where)
         except Refused as error:
             raise web.HTTPForbidden(text=f"{error}\n") from None
 

@@ -1,8 +1,10 @@
 """What the kernel says of who is at the other end."""
 
+import asyncio
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from autosched import config
 from autosched.daemon.access import endpoints, identity
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
+from deadlines import DEADLINE_S
 
 STRANGER = 54_321
 
@@ -50,21 +53,34 @@ def test_without_the_kernels_table_nobody_is_known(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_owner_and_root_may_everything() -> None:
-    assert identity.local_role(os.geteuid(), None) is Role.OPERATOR
-    assert identity.local_role(0, None) is Role.OPERATOR
+    assert asyncio.run(identity.local_role(os.geteuid(), None)) is Role.OPERATOR
+    assert asyncio.run(identity.local_role(0, None)) is Role.OPERATOR
 
 
 def test_members_of_the_group_are_users_and_others_are_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "_groups", lambda uid: [7, 8])
-    assert identity.local_role(STRANGER, 8) is Role.USER
+    assert asyncio.run(identity.local_role(STRANGER, 8)) is Role.USER
     for group in (9, None):
         with pytest.raises(Refused, match=f"not to uid {STRANGER}"):
-            identity.local_role(STRANGER, group)
+            asyncio.run(identity.local_role(STRANGER, group))
+
+
+def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    others_went_on = threading.Event()
+    monkeypatch.setattr(identity, "_groups", lambda uid: [8] if others_went_on.wait(DEADLINE_S) else [])
+
+    async def both() -> Role:
+        asked = asyncio.ensure_future(identity.local_role(STRANGER, 8))
+        await asyncio.sleep(0)
+        others_went_on.set()
+        return await asked
+
+    assert asyncio.run(both()) is Role.USER
 
 
 def test_a_user_without_a_name_has_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused):
-        identity.local_role(2**31 - 2, 0)
+        asyncio.run(identity.local_role(2**31 - 2, 0))
 
 
 def test_a_group_that_is_not_there_stops_the_start() -> None:
