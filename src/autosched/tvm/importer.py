@@ -16,6 +16,8 @@ from autosched.tvm.failures import gist
 from autosched.tvm.graph import Prepared, Shapes
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+"""Whose operators TVM's converters are written for. They look at names alone: another's Add is the standard's."""
 _TOLD = "Error converting operator "
 SAID_MAX = 400
 """Characters of what TVM says: the advice stands behind it."""
@@ -26,7 +28,8 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
-    return [node for node in nodes if node.op_type not in known | _IN_TVM_ONLY_BY_NAME]
+    known |= _IN_TVM_ONLY_BY_NAME
+    return [node for node in nodes if node.op_type not in known or node.domain not in _DOMAINS]
 
 
 def prepare(path: Path, shapes: Shapes) -> Prepared:

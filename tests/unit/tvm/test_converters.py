@@ -63,3 +63,11 @@ def test_the_importer_is_as_before_afterwards() -> None:
     before = onnx_frontend._get_convert_map
     importer.cleaned(clip("x", "low"))
     assert onnx_frontend._get_convert_map is before
+
+
+@pytest.mark.parametrize(
+    ("domain", "strange"), [("", False), ("ai.onnx", False), ("com.microsoft", False), ("com.acme", True)]
+)
+def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_its_name(domain: str, strange: bool) -> None:
+    node = helper.make_node("Gelu", ["x"], ["y"], domain=domain)
+    assert importer.unsupported([node]) == ([node] if strange else [])
