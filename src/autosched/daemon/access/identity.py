@@ -14,6 +14,8 @@ from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from autosched.wire.keys import Key
 
+DIRECTORY_S = 10.0
+"""How long a directory of users (LDAP) may take to answer."""
 _CREDENTIALS = struct.Struct("3i")
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 
@@ -50,12 +52,20 @@ async def local_role(uid: int, group: int | None) -> Role:
     """What a user of this machine may do. Raises Refused. Nobody else waits while a directory of users is asked."""
     if uid in (0, os.geteuid()):
         return Role.OPERATOR
-    if group is not None and group in await asyncio.to_thread(_groups, uid):
+    if group is not None and group in await _groups_in_time(uid):
         return Role.USER
     raise Refused(
         f"this daemon belongs to another user, not to uid {uid}; its operator can let you in with a key"
         " (autosched key new user), or with daemon.group in its settings"
     )
+
+
+async def _groups_in_time(uid: int) -> list[int]:
+    try:
+        async with asyncio.timeout(DIRECTORY_S):
+            return await asyncio.to_thread(_groups, uid)
+    except TimeoutError:
+        raise Refused(f"this machine's directory of users does not tell the groups of uid {uid}: try again") from None
 
 
 def _groups(uid: int) -> list[int]:

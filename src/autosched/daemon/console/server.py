@@ -118,12 +118,12 @@ class Console:
         try:
             if sock.family == socket.AF_UNIX:
                 uid = identity.peer_uid(sock)
-                role = at_most(identity.local_role(uid, self._group), Role(self._config.role))
+                role = at_most(await identity.local_role(uid, self._group), Role(self._config.role))
                 return Who(f"uid {uid}", role, "the console's socket")
             there = await asyncio.to_thread(identity.loopback_uid, sock)
             if there is None:
                 return None
-            role = at_most(identity.local_role(there, None), Role(self._config.listen_role))
+            role = at_most(await identity.local_role(there, None), Role(self._config.listen_role))
             return Who(f"uid {there}", role, "the console")
         except Refused:
             return None

@@ -78,6 +78,21 @@ def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.Mon
     assert asyncio.run(both()) is Role.USER
 
 
+def test_a_directory_of_users_that_does_not_answer_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = threading.Event()
+    monkeypatch.setattr(identity, "_groups", lambda uid: [8] if given_up.wait(DEADLINE_S) else [])
+    monkeypatch.setattr(identity, "DIRECTORY_S", 0.01)
+
+    async def ask() -> None:
+        try:
+            await identity.local_role(STRANGER, 8)
+        finally:
+            given_up.set()
+
+    with pytest.raises(Refused, match=f"does not tell the groups of uid {STRANGER}: try again"):
+        asyncio.run(ask())
+
+
 def test_a_user_without_a_name_has_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused):
         asyncio.run(identity.local_role(2**31 - 2, 0))
