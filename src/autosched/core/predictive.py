@@ -1,7 +1,6 @@
 """The policy `predictive`: a rule for each goal, and looking ahead while there are few jobs.
 
-Before any rule come fairness and promises: who has waited out of all proportion, then the higher priority, then who
-would miss a deadline.
+Before any rule come fairness and promises: who has waited too long, then priorities, then who would miss a deadline.
 """
 
 import math
