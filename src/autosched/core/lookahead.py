@@ -20,7 +20,7 @@ OPERATIONS_MAX = 4_000
 LEAST_LEFT = 0.05
 """A step that has run for longer than expected is expected to run for this share of that again."""
 SAFE = 2e-7
-"""So much better, first come first served is followed in any doubt: for the makespan, a fifth off the mean completion."""
+"""So much better, first come first served is followed in any doubt: of a makespan, a fifth off the mean completion."""
 
 Operation = tuple[int, float, int]
 """Number of the pool, seconds, rank of the stage."""
