@@ -58,6 +58,13 @@ def test_wrong_estimates_cost_no_makespan(load: str) -> None:
     assert mistaken.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
+def test_a_giant_that_nobody_foresaw_costs_no_makespan() -> None:
+    """Were the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
+    one = generate.generate(generate.parse("heavy:12-1-1:11"))
+    learned = run(Trial(instance=one, policy="predictive", goal=Goal.MAKESPAN))
+    assert learned.makespan_s <= 1.02 * run(trial(one)).makespan_s
+
+
 def test_hundreds_of_jobs_are_simulated_whole() -> None:
     load = generate.generate(generate.parse("hom:200-20-15"))
     row = run(trial(load))
