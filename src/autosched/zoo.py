@@ -40,6 +40,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shapes: dict[str, tuple[int, ...]] = {}
     """What to tell `--shape`."""
     random_weights: bool = False
+    any_size: bool = False
+    """It was exported for one size and works for others: what it says of sizes is to be forgotten."""
 
 
 def catalogue() -> dict[str, Entry]:
@@ -59,6 +61,8 @@ def fetch(name: str, folder: Path | None = None, *, seed: int = 0) -> Path:
     data = _bytes(name, entry)
     if entry.random_weights:
         data = with_random_weights(data, seed)
+    if entry.any_size:
+        data = with_open_shapes(data)
     folder.mkdir(parents=True, exist_ok=True)
     _write(path, data)
     return path
@@ -140,6 +144,20 @@ def _member(archive: Path, member: str) -> bytes:
     except KeyError:
         pass
     raise RequestError(f"{archive.name} holds no {member}")
+
+
+def with_open_shapes(data: bytes) -> bytes:
+    """The model without the sizes of inputs, outputs and what lies between."""
+    import onnx
+
+    model: Any = onnx.load_model_from_string(data)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name not in weights:
+            for place, size in enumerate(value.type.tensor_type.shape.dim):
+                size.dim_param = f"{value.name}_{place}"
+    del model.graph.value_info[:]
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def with_random_weights(data: bytes, seed: int) -> bytes:

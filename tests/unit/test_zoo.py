@@ -30,6 +30,17 @@ def test_random_weights_are_the_same_for_a_seed(tmp_path: Path) -> None:
     assert "ConstantOfShape" not in {node.op_type for node in model.graph.node}
 
 
+def test_a_model_exported_for_one_size_takes_others() -> None:
+    from nets import small_net  # needs onnx
+
+    fixed = small_net()
+    opened = onnx.load_model_from_string(zoo.with_open_shapes(fixed.SerializeToString()))
+    assert [size.dim_value for size in opened.graph.input[0].type.tensor_type.shape.dim] == [0] * 4
+    assert not opened.graph.value_info
+    assert opened.graph.node == fixed.graph.node
+    assert opened.graph.initializer == fixed.graph.initializer
+
+
 def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(NotFound, match="there are: squeezenet"):
         zoo.fetch("skynet")
