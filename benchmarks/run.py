@@ -375,8 +375,17 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "seeds": durability_page.seeds,
     "fuzz": durability_page.fuzz,
     "search_quality": search_page.section,
-    "search_256": partial(search_page.section, title="The cost model after 256 trials"),
-    "search_last": partial(search_page.section, title="Templates for channels last (NHWC)"),
+    "search_256": partial(
+        search_page.section,
+        title="The cost model after 256 trials",
+        command="python benchmarks/search_quality.py --trials 256 --seeds 5 --methods 'autotvm xgb' 'autotvm random' --tasks"
+        " 'conv 128x28x28-128-3x3 nchw' 'conv 128x28x28-128-3x3 blocked' 'depthwise 384x14x14 nchw' 'matmul 128x768 by 768x768'",
+    ),
+    "search_last": partial(
+        search_page.section,
+        title="Templates for channels last (NHWC)",
+        command="python benchmarks/search_quality.py --tasks last --seeds 5 --trials 64 --methods 'autotvm xgb' 'autotvm random'",
+    ),
     "search_ranking": search_page.ranking,
     "early_stopping": early_stopping.section,
     "search_transfer": partial(search_page.section, title="Layers of ResNet-50: what those of ResNet-18 teach"),

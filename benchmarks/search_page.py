@@ -253,13 +253,15 @@ def _costs(runs: Sequence[Run]) -> list[str]:
     return [*stages, f"{sum(run['failed'] for run in runs) / measured:.1%}", f"{measured / asked:.0%}"]
 
 
-def section(told: Mapping[str, Any], title: str = "Search methods on single tasks") -> list[str]:
-    """For RESULTS.md."""
+def section(
+    told: Mapping[str, Any], title: str = "Search methods on single tasks", command: str = "make bench-search"
+) -> list[str]:
+    """For RESULTS.md. `command`: what measured it."""
     seeds = len({run["seed"] for run in told["runs"]})
     lines = [
         f"## {title}",
         "",
-        f"`make bench-search`: equal trials, up to {seeds} seeds, one core that is measured on. Candidates are",
+        f"`{command}`: equal trials, up to {seeds} seeds, one core that is measured on. Candidates are",
         "measured once each, whichever runs ask for them, and the best of each run once more. Nearly: within 1 %.",
     ]
     if taught := told.get("taught"):

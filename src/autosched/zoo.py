@@ -150,12 +150,12 @@ def with_open_shapes(data: bytes) -> bytes:
     """The model without the sizes of inputs, outputs and what lies between."""
     import onnx
 
+    from autosched.tvm.graph import inputs_of
+
     model: Any = onnx.load_model_from_string(data)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    for value in (*model.graph.input, *model.graph.output):
-        if value.name not in weights:
-            for place, size in enumerate(value.type.tensor_type.shape.dim):
-                size.dim_param = f"{value.name}_{place}"
+    for value in (*inputs_of(model), *model.graph.output):
+        for place, size in enumerate(value.type.tensor_type.shape.dim):
+            size.dim_param = f"{value.name}_{place}"
     del model.graph.value_info[:]
     return bytes(model.SerializeToString(deterministic=True))
 

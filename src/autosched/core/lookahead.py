@@ -255,7 +255,7 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
         if (score := how.score(play(shot, RULES[name]), reference)) < best:
             best, rule = score, name
         yield None
-    safe = FIRST_COME.name if score < first - SAFE else how.rules[0]
+    safe = FIRST_COME.name if score < first - SAFE else how.rules[0]  # it was played last
     if len(shot.jobs) > 1:
         candidate = _Orders(state, shot, how.score, reference)
         for _ in range(candidate.starts):
