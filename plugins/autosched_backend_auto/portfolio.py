@@ -63,13 +63,14 @@ class Portfolio:
                 reasons.append(f"{name}: {error}")
         if not arms:
             raise Unsupported("; ".join(reasons) or "no backend takes part")
-        return PortfolioSearch(self, site.info.name, arms, self._batch)
+        return PortfolioSearch(self, site.info.name, arms, self._batch, site.tuned)
 
-    def learn(self, task: str, best_s: Mapping[str, float]) -> None:
-        """What the methods have reached on a task."""
+    def learn(self, task: str, best_s: Mapping[str, float], tuned: bool = True) -> None:
+        """What the methods have reached on a task, of this job or (not `tuned`) of an earlier one."""
         least = min(best_s.values())
         with self._lock:
-            self._winners[task] = min(best_s, key=lambda name: best_s[name])
+            if tuned:
+                self._winners[task] = min(best_s, key=lambda name: best_s[name])
             for name, s in best_s.items():
                 self._behind[name][task] = math.log(s / least)
 
@@ -88,6 +89,7 @@ class PortfolioSearch:
     task: str
     arms: list[Arm]
     batch: int
+    tuned: bool = True
     selected: dict[bytes, bytes] = field(default_factory=dict)
     """Candidates under way, and how their own search knows them."""
 
@@ -117,7 +119,7 @@ class PortfolioSearch:
             if own:
                 arm.search.update(own)
         if reached := {arm.name: arm.best_s for arm in self.arms if arm.best_s < math.inf}:
-            self.shared.learn(self.task, reached)
+            self.shared.learn(self.task, reached, self.tuned)
 
     def _expected_s(self, arm: Arm) -> float:
         """What the method's best may be after another round."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from msgspec import Meta, Struct
 
 from autosched.errors import NotFound, RequestError
-from autosched.model import TASKS_MAX, Failure, JobSpec, Record, TaskInfo
+from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 3)
+BACKEND_API = (1, 4)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
 
 docs/plugins.md tells what each minor brought.
@@ -77,6 +77,18 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """Trials for the whole network when the user names none."""
     batch: int = 8
     """Candidates per round of a task."""
+
+
+class Earlier(Struct, frozen=True):
+    """A job that has ended, and from which another one is to learn."""
+
+    job: JobId
+    spec: JobSpec
+    model: Path
+    workloads: dict[TaskIndex, str]
+    """`TaskInfo.workload` of each of its tasks."""
+    records: tuple[Record, ...]
+    """One of each candidate that its search selected."""
 
 
 class Timing(Struct, frozen=True):
@@ -141,6 +153,14 @@ class Session(Protocol):
 
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model. Raises ModelRejected."""
+
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """Take over what other jobs found, before there is a tuner; only for jobs whose user asks for it. What the
+        tuners then do must depend on nothing else: a client that takes over is told the same once more.
+
+        Since 1.4; a job that asks for it fails with a backend that has no such method. Raises RequestError for a job
+        that can teach nothing here.
+        """
 
     def tuner(self, task: TaskInfo, seed: int) -> Tuner:
         """The search for one task; cheap, since a resumed job makes all of them."""

@@ -26,6 +26,8 @@ Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
 """What a user calls his jobs by, such as team=vision, in letters, digits and _ . / -; nothing is decided on them."""
 TASKS_MAX = 4_096
 TRIALS_MAX = 10_000_000
+EARLIER_MAX = 8
+"""Jobs from which one may learn: each is imported anew."""
 FOREIGN_SHARE = 0.05
 """Others may use so much of a core before what was measured meanwhile is called disturbed: timer ticks and kernel
 threads stay below it, and a latency that is a median of samples is not moved by less."""
@@ -75,6 +77,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Backend options, checked by the backend."""
     records_from: JobId | None = None
     """Also use the records of this earlier job."""
+    learn_from: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
+    """Earlier jobs, of any models, whose records teach the search; what they measured is not counted as measured."""
     output: Annotated[str, Meta(max_length=4_096)] = ""
     """Where the submitting user wants the results; used by `attach`, never by the daemon."""
     external: bool = False

@@ -3,18 +3,22 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
-from autosched.backend import Lease, Network
+from autosched.backend import Earlier, Lease, Network
 from autosched.model import JobSpec, Record, TaskInfo
-from nets import small_net
+from nets import conv_net, small_net
 
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+from autosched.tvm.backend import TvmBackend  # noqa: E402
+from autosched.tvm.experience import HEARD_MAX  # noqa: E402
 from autosched.tvm.session import TvmSession  # noqa: E402
+from autosched_backend_ansor import AnsorBackend  # noqa: E402
 from autosched_backend_autotvm import AutoTvmBackend  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -69,3 +73,45 @@ def test_templates_where_there_are_some_and_another_backend_where_there_are_none
     session.kill()
     assert evaluation.outputs_equal, evaluation
     assert all(any(note.startswith(f"{name}: ") and "ansor" in note for note in evaluation.notes) for name in passed_on)
+
+
+@pytest.mark.parametrize("backend", [AutoTvmBackend, AnsorBackend])
+def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBackend[Any]], tmp_path: Path) -> None:
+    """The earlier network has one operator of the next one; another one is of a shape that it does not have."""
+    wide, narrow = conv_net(16, 12), conv_net(8, 12)
+
+    def begun(name: str, model: onnx.ModelProto) -> tuple[TvmSession, Network]:
+        folder = tmp_path / name
+        folder.mkdir()
+        onnx.save(model, folder / "net.onnx")
+        session = backend().open(
+            JobSpec(name=name, model="0" * 64, backend=backend.name, options=QUICK),
+            folder / "net.onnx", folder / "work", folder / "out", 1,
+        )  # fmt: skip
+        assert isinstance(session, TvmSession)
+        return session, session.import_network(lease("import"))
+
+    first, network = begun("first", wide)
+    records = [record for info in network.tasks for record in tuned(first, info, rounds=7)]
+    first.kill()
+    spec = JobSpec(name="first", model="0" * 64, backend=backend.name, options=QUICK)
+    workloads = {info.task: info.workload for info in network.tasks}
+    earlier = Earlier(7, spec, tmp_path / "first/net.onnx", workloads, tuple(records))
+
+    for name, model in (("same", wide), ("other", narrow)):
+        session, network = begun(name, model)
+        session.learn([earlier], lease("import"))
+        convolution = next(info for info in network.tasks if "conv" in info.name)
+        chosen = session.tuner(convolution, seed=1).select(8, lease("select"))
+        assert chosen == session.tuner(convolution, seed=1).select(8, lease("select")), "whoever takes over, too"
+        best = sorted(
+            (record for record in records if record.best_s and workloads[record.task] == convolution.workload),
+            key=lambda record: (record.best_s, record.candidate),
+        )[:HEARD_MAX]
+        assert [record.candidate for record in best] == list(chosen[: len(best)])
+        assert bool(best) == (name == "same")
+        untaught, _ = begun(f"{name}-alone", model)
+        alone = untaught.tuner(convolution, seed=1).select(8, lease("select"))
+        assert set(alone) != set(chosen), "a search that was taught nothing chooses otherwise"
+        session.kill()
+        untaught.kill()

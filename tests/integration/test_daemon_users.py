@@ -6,17 +6,24 @@ from typing import Any
 
 import pytest
 
+from autosched.backend import Network
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
+from autosched.model import TaskInfo
 from autosched.protocol import (
+    AddRecord,
+    GetOrder,
     GetRecords,
     JobList,
+    JobOrder,
     ListJobs,
     ListSpans,
+    PlanNetwork,
     RecordPage,
     SpanList,
 )
 from integration.served import (
     attached,
+    record,
     run,
     serving,
     spec,
@@ -33,6 +40,7 @@ from integration.served import (
         ({"external": False, "backend": "magic"}, NotFound, "no backend is named 'magic'. Installed:"),
         ({"trials": 0}, RequestError, "nothing would be tuned"),
         ({"records_from": 7}, NotFound, "there is no job 7; there are none"),
+        ({"learn_from": (7,)}, NotFound, "there is no job 7; there are none"),
         ({"target": "{'kind': 'llvm'}"}, RequestError, "is no JSON object"),
         ({"target": '{"kind": '}, RequestError, "is no JSON object"),
     ],
@@ -149,5 +157,37 @@ def test_a_list_has_what_is_asked_for_page_by_page(tmp_path: Path) -> None:
             assert await listed(owner="me", before=2) == [1]
             with pytest.raises(RequestError, match="'team=a b' is no label"):
                 await daemon.submit(spec(labels={"team": "a b"}))
+
+    run(work)
+
+
+def test_a_job_learns_from_those_alone_that_can_teach_it(tmp_path: Path) -> None:
+    lab = "".join(f'[[device]]\nname = "{kind}0"\nkind = "{kind}"\n' for kind in ("cpu", "npu"))
+
+    async def work() -> None:
+        async with serving(tmp_path, lab):
+            daemon = await user(tmp_path)
+            teacher, client = await attached(daemon, tmp_path)
+            with pytest.raises(Refused, match=f"job {teacher} has not ended.*autosched wait {teacher}"):
+                await daemon.submit(spec(learn_from=(teacher,)))
+            network = Network(tasks=(TaskInfo(task=1, name="conv", workload="00ff"),))
+            await client.ask(PlanNetwork(network=network, trials=3))
+            for trial in range(3):
+                await client.ask(AddRecord(record=record(trial)))
+            await daemon.cancel(teacher)
+            await until(daemon, teacher, lambda view: view.state == "cancelled")
+            learner, pupil = await attached(daemon, tmp_path, learn_from=(teacher, teacher))
+            order = await pupil.ask(GetOrder(), JobOrder)
+            assert isinstance(order, JobOrder)
+            assert [(one.job, one.spec.name, one.workloads) for one in order.earlier] == [(teacher, "net", {1: "00ff"})]
+            page = await pupil.ask(GetRecords(job=teacher), RecordPage)
+            assert isinstance(page, RecordPage)
+            assert [one.trial for one in page.records] == [0, 1, 2]
+            await daemon.cancel(learner)
+            with pytest.raises(RequestError, match=f"job {learner} measured nothing"):
+                await daemon.submit(spec(learn_from=(teacher, learner)))
+            with pytest.raises(RequestError, match=f"job {teacher} measured on 'cpu', this one is for 'npu'"):
+                await daemon.submit(spec(learn_from=(teacher,), device="npu"))
+            daemon.close()
 
     run(work)

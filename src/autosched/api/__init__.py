@@ -105,6 +105,7 @@ class Model(Ordered):
             device=settings.device, backend=settings.backend, trials=settings.trials, seed=settings.seed,
             options=dict(settings.options), output=str(settings.output or ""), priority=settings.priority,
             deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
+            learn_from=tuple(settings.learn_from),
         )  # fmt: skip
 
     def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]) -> "TunedModel":

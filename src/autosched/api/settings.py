@@ -1,12 +1,12 @@
 """How to tune: what a user may choose beside the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
 from autosched.errors import RequestError
-from autosched.model import DEFAULT_BACKEND
+from autosched.model import DEFAULT_BACKEND, EARLIER_MAX
 
 Option = bool | int | float | str
 """What an option of a backend may be."""
@@ -34,6 +34,8 @@ class Settings:
     """No step is killed before it has taken so long."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By which jobs are found again."""
+    learn_from: Sequence[int] = ()
+    """Numbers of jobs that have ended, of any models: what they measured teaches the search."""
 
 
 class Words(TypedDict, total=False):
@@ -50,6 +52,7 @@ class Words(TypedDict, total=False):
     deadline_s: float | None
     step_timeout_s: float | None
     labels: Mapping[str, str]
+    learn_from: Sequence[int]
 
 
 def chosen(words: Mapping[str, Any]) -> Settings:
@@ -61,6 +64,8 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
     if not -100 <= settings.priority <= 100:
         raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
+    if len(settings.learn_from) > EARLIER_MAX:
+        raise RequestError(f"learn_from names {len(settings.learn_from)} jobs: at most {EARLIER_MAX} can teach one")
     for name in ("deadline_s", "step_timeout_s"):
         if (seconds := getattr(settings, name)) is not None and seconds <= 0:
             raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")

@@ -148,6 +148,10 @@ _SETTINGS = (
         help="Option of the backend; repeatable.",
     ),
     click.option(
+        "--learn-from", multiple=True, type=int, metavar="JOB",
+        help="A job that has ended, of any model, whose measurements teach this search; repeatable.",
+    ),
+    click.option(
         "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
         help="Higher goes first; who waits rises, so that nothing starves.",
     ),
@@ -337,7 +341,9 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
         if view.spec.records_from is None:
             raise RequestError(f"job {view.job} has no trials to compile from. See why:  autosched explain {view.job}")
         source = view.spec.records_from
-    return msgspec.structs.replace(view.spec, trials=0, records_from=source, output=str(folder), external=False)
+    return msgspec.structs.replace(
+        view.spec, trials=0, records_from=source, learn_from=(), output=str(folder), external=False
+    )
 
 
 def _may_be_there(which: str) -> bool:

@@ -15,12 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
-from autosched.backend import EVALUATION, Lease
+from autosched.backend import EVALUATION, Earlier, Lease
 from autosched.client.course import HOST, Course
 from autosched.client.line import Line
 from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, RequestError, WireError
+from autosched.measured import standing
 from autosched.model import (
     NETWORK_TASK,
     JobFailure,
@@ -38,6 +39,7 @@ from autosched.protocol import (
     AddRecord,
     AskLoad,
     Done,
+    EarlierJob,
     EndStep,
     GetOrder,
     Goodbye,
@@ -84,6 +86,7 @@ class Host:
         self._worker: Worker | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
+        self._earlier: list[Earlier] = []
         self._pace = pace
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
@@ -98,7 +101,7 @@ class Host:
         order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
         self._outdir.mkdir(parents=True, exist_ok=True)
-        model = await self._fetch_model(order.spec)
+        model = await self._fetch_model(order.spec, self._workdir / "model")
         course = Course(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
@@ -106,6 +109,10 @@ class Host:
                     order.spec, model, self._workdir, self._outdir, order.device_cores
                 )
             )
+            if order.earlier and not hasattr(session, "learn"):
+                raise RequestError(
+                    f"backend {order.spec.backend!r} cannot learn from earlier jobs: submit again without learn_from"
+                )
         except AutoschedError as error:
             course.broken(JobFailure(error.code, str(error)[:4_000]))
         except Exception as error:  # the border to plugin code
@@ -117,6 +124,7 @@ class Host:
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
+            self._earlier = [await self._fetch_earlier(one) for one in order.earlier]
             own = await self._fetch_records(order.job)
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
@@ -133,14 +141,19 @@ class Host:
         if self._worker is not None:
             self._worker.kill()
 
-    async def _fetch_model(self, spec: JobSpec) -> Path:
+    async def _fetch_model(self, spec: JobSpec, folder: Path) -> Path:
         """The model under the name that its user knows, since messages name it."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
-        path = self._workdir / "model" / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
+        path = folder / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or await asyncio.to_thread(blobs.sha256, path) != spec.model:
             await self._line.over(lambda link: blobs.download(link, spec.model, path))
         return path
+
+    async def _fetch_earlier(self, one: EarlierJob) -> Earlier:
+        model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
+        records = standing.tried(await self._fetch_records(one.job))
+        return Earlier(one.job, one.spec, model, one.workloads, tuple(records))
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
         return await pages.answered_async(pages.records_of(job), lambda asked: self._line.ask(asked, RecordPage))
@@ -238,7 +251,7 @@ class Host:
         match stage:
             case "import":
                 network = await self._in_thread(
-                    lease, lambda: worker.import_network(lease, self._records, self._borrowed)
+                    lease, lambda: worker.import_network(lease, self._records, self._borrowed, self._earlier)
                 )
                 load = course.imported(network, self._records, self._borrowed, worker.comparable())
                 await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, Tuner
+from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network, Session, Tuner
 from autosched.client import border
 from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
@@ -47,10 +47,14 @@ class Worker:
         self.trials = 0  # numbers the records of the job
         self._numbering = threading.Lock()
 
-    def import_network(self, lease: Lease, records: Sequence[Record], borrowed: int = 0) -> Network:
-        """Import the model and make a tuner for each task, as far as earlier records brought it: up to the last whole
-        round."""
+    def import_network(
+        self, lease: Lease, records: Sequence[Record], borrowed: int = 0, earlier: Sequence[Earlier] = ()
+    ) -> Network:
+        """Import the model, learn from earlier jobs, and make a tuner for each task, as far as records brought it: up
+        to the last whole round."""
         network = border.network(self._session.import_network(lease))
+        if earlier:
+            self._session.learn(earlier, lease)
         found = pasts(network, self._spec.trials, records, borrowed)
         for info in network.tasks:
             past = found[info.task]

@@ -35,7 +35,7 @@ from autosched.daemon.telling.pulse import Pulse
 from autosched.daemon.telling.recent import Recent
 from autosched.daemon.telling.usage import Usage
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
-from autosched.errors import NotFound, Refused, WireError
+from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import JobId, JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
@@ -316,6 +316,9 @@ class UserSession:
     async def _submit(self, spec: JobSpec) -> Submitted:
         if spec.records_from is not None:
             self._job(spec.records_from)
+        for job in spec.learn_from:
+            if self._job(job).state.ended and not self._ledger.of(job).records:
+                raise RequestError(f"job {job} measured nothing, so nothing can be learned from it: leave it out")
         quota = self._who.key.jobs_max if self._who.key is not None else None
         job = await self._services.submissions.take(spec, self._who.name, quota)
         return Submitted(job, self._services.clients.external_token(job) if spec.external else "")

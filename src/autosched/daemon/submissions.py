@@ -45,6 +45,7 @@ class Submissions:
                 )
             job = state.last_job + 1
             self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
+            self._look_for_earlier(spec)
             return JobSubmitted(job, spec, owner)
 
         def withdrawn() -> Event | None:
@@ -84,10 +85,27 @@ class Submissions:
         # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
         labels(f"{key}={value}" for key, value in spec.labels.items())
         self._look_for_model(spec)
+        self._look_for_earlier(spec)
 
     def _look_for_model(self, spec: JobSpec) -> None:
         if self._blobs.size(spec.model) is None:
             raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
+
+    def _look_for_earlier(self, spec: JobSpec) -> None:
+        for number in spec.learn_from:
+            job = self._runtime.state.jobs.get(number)
+            if job is None:
+                raise NotFound(f"there is no job {number} to learn from; see all:  autosched jobs")
+            if not job.state.ended:
+                raise Refused(
+                    f"job {number} has not ended, so what it teaches would change on the way. Wait for it:"
+                    f"  autosched wait {number}"
+                )
+            if job.spec.device != spec.device:
+                raise RequestError(
+                    f"job {number} measured on {job.spec.device!r}, this one is for {spec.device!r}: what is fast there"
+                    " says little here. Learn from a job on the same kind of device, or leave it out"
+                )
 
 
 async def _before(sign: asyncio.Event, working: asyncio.Future[None]) -> bool:

@@ -5,8 +5,31 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.backend import Network
-from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Seconds, Sha256, Step, StepId, Text
+from autosched.model import (
+    DeviceNote,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Name,
+    Outcome,
+    Record,
+    Seconds,
+    Sha256,
+    Step,
+    StepId,
+    TaskIndex,
+    Text,
+)
 from autosched.protocol.basics import BULK_BYTES, FRAME_BYTES, Done, Method
+
+
+class EarlierJob(Struct, frozen=True):
+    """A job from which another one is to learn."""
+
+    job: JobId
+    spec: JobSpec
+    workloads: dict[TaskIndex, Name]
+    """The structural hash of each task."""
 
 
 class JobOrder(Struct, frozen=True):
@@ -24,6 +47,8 @@ class JobOrder(Struct, frozen=True):
     """CPU cores of one of the devices."""
     host_cores: tuple[int, ...] = ()
     """Where a client on the daemon's own machine may run, so that devices stay quiet."""
+    earlier: tuple[EarlierJob, ...] = ()
+    """Jobs to learn from: those of `learn_from` in the spec. Their records are to be fetched with GetRecords."""
 
 
 RETURNS_SINCE = (1, 3)

@@ -43,6 +43,18 @@ class TvmBackend(Generic[AnyOptions]):
         raise NotImplementedError
 
 
+def options_of(job: JobSpec) -> option_table.Options:
+    """What a job's user chose. Raises RequestError for another kind of backend, NotFound for one that is gone."""
+    tuned_by = backend.load(job.backend)
+    if not isinstance(tuned_by, TvmBackend):
+        raise RequestError(
+            f"job {job.name} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
+            " be learned from it here. Submit again without it"
+        )
+    options: option_table.Options = option_table.read(job.backend, tuned_by.options, job.options)
+    return options
+
+
 def method_of(name: str, given: option_table.Options, threads: int) -> "Method":
     """The method of another backend, with its own defaults where `given` does not say. Raises RequestError."""
     other = backend.load(name)

@@ -1,11 +1,18 @@
-"""What was measured of all tasks of a job, for searches that look at other tasks than their own. Loads without TVM."""
+"""What was measured of all tasks of a job, and of those that it learns from, for searches that look at other tasks than
+their own. Loads without TVM."""
 
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from statistics import median
 
 from autosched.model import TaskIndex
+
+HEARD_MAX = 4
+"""So many of what earlier jobs found best for the same workload are worth a trial: the very best is in part luck."""
+Found = Iterable[tuple[bytes, Sequence[float]]]
+"""Candidates and their latencies in seconds, empty for a failure; the last of a candidate counts."""
 
 
 class Experience:
@@ -17,14 +24,31 @@ class Experience:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._median_s: defaultdict[TaskIndex, dict[bytes, float]] = defaultdict(dict)
+        self._earlier: list[tuple[str, dict[bytes, float]]] = []
 
-    def tell(self, task: TaskIndex, measured: Iterable[tuple[bytes, Sequence[float]]]) -> None:
-        """Candidates of a task and their latencies in seconds, empty for a failure; the last of a candidate counts."""
-        worked = {candidate: median(latency_s) for candidate, latency_s in measured if latency_s}
+    def tell(self, task: TaskIndex, measured: Found) -> None:
+        """What was measured of a task."""
         with self._lock:
-            self._median_s[task].update(worked)
+            self._median_s[task].update(_worked(measured))
+
+    def tell_earlier(self, workload: str, measured: Found) -> None:
+        """What an earlier job measured of a task with this workload."""
+        with self._lock:
+            self._earlier.append((workload, _worked(measured)))
 
     def elsewhere(self, task: TaskIndex) -> list[dict[bytes, float]]:
-        """What worked for each other task, with the median latency in seconds; in the order of the tasks."""
+        """What worked for each other task, with the median latency in seconds; in the order of the tasks, and those of
+        earlier jobs last."""
         with self._lock:
-            return [dict(found) for other, found in sorted(self._median_s.items()) if other != task]
+            others = [found for other, found in sorted(self._median_s.items()) if other != task]
+            return [dict(found) for found in (*others, *(found for _, found in self._earlier))]
+
+    def heard(self, workload: str) -> list[bytes]:
+        """The best that earlier jobs found for this very workload, the fastest first."""
+        with self._lock:
+            known = {c: s for other, found in self._earlier if other == workload for c, s in found.items()}
+        return nsmallest(HEARD_MAX, known, key=lambda candidate: (known[candidate], candidate))
+
+
+def _worked(measured: Found) -> dict[bytes, float]:
+    return {candidate: median(latency_s) for candidate, latency_s in measured if latency_s}

@@ -29,7 +29,8 @@ class Fallback:
             return self._first.search(site)
         except Unsupported as error:
             with self._lock:
-                self._passed_on[site.info.name] = str(error)
+                if site.tuned:
+                    self._passed_on[site.info.name] = str(error)
                 if self._other is None:
                     self._other = self._make_other()
             return self._other.search(site)

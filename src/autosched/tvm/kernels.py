@@ -8,7 +8,7 @@ from typing import Any
 
 from autosched.backend import Lease
 from autosched.errors import StepFailed
-from autosched.model import TaskInfo
+from autosched.model import TaskIndex, TaskInfo
 from autosched.tvm import orders
 from autosched.tvm.failures import gist
 from autosched.tvm.options import Options
@@ -35,7 +35,7 @@ class Kernels:
 
     def task_file(self, task: TaskInfo) -> str:
         """Where the import left the task."""
-        return str(self._tasks / f"{task.task}.json")
+        return str(task_file(self._tasks, task.task))
 
     def reference_file(self, task: TaskInfo) -> Path:
         """Where `reference` leaves its kernel."""
@@ -96,3 +96,8 @@ class Kernels:
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error
         return call("profile", lease.cores, function, *arguments, what, plan, timeout_s=timeout_s)
+
+
+def task_file(folder: Path, task: TaskIndex) -> Path:
+    """Where an import into a folder leaves a task."""
+    return folder / f"{task}.json"

@@ -20,7 +20,10 @@ class Site:
     threads: int
     """Cores that the search may use."""
     elsewhere: Callable[[], Sequence[Mapping[bytes, float]]] = tuple
-    """For each other task of the job, the candidates that worked by now and their latencies in seconds."""
+    """For each other task, of the job or of one that it learns from, the candidates that worked by now and their
+    latencies in seconds."""
+    tuned: bool = True
+    """False: a task of an earlier job. Its search is told what was measured there, and never asked."""
 
 
 class Unsupported(Exception):

@@ -1,6 +1,7 @@
 """One job on TVM: its model, its workers, and everything a backend does but the search."""
 
 import itertools
+import logging
 import re
 import shutil
 import threading
@@ -12,17 +13,21 @@ from typing import Any
 
 import msgspec
 
-from autosched.backend import Evaluation, Lease, Network
+from autosched.backend import Earlier, Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import JobSpec, Record, TaskInfo
+from autosched.measured import standing
+from autosched.model import JobId, JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
+from autosched.tvm.backend import options_of
 from autosched.tvm.experience import Experience
 from autosched.tvm.failures import gist
-from autosched.tvm.kernels import Kernels
+from autosched.tvm.kernels import Kernels, task_file
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Died, Raised, TimedOut, WorkerError, Workers, prepare
+
+log = logging.getLogger(__name__)
 
 TAKEN = ("evaluation.json", "report.json")
 """Files that lie beside the network's own in the user's folder."""
@@ -63,24 +68,13 @@ class TvmSession:
         self._make_method = method
         self._method: Method | None = None
         self._notes: tuple[str, ...] = ()
+        self._lessons: tuple[str, ...] = ()
 
     # The network's stages -----------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
-        shapes = {name: tuple(dims) for name, dims in self._job.shapes.items()}
-        files = (str(self._prepared), str(self._tasks_dir))
-        arguments = (str(self._model), shapes, self.target, *files, self.options.layout.value)
-        try:
-            found = self._workers.once(lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s)
-        except Raised as error:
-            raise _rejection(error) from error
-        except Died as error:
-            raise ModelRejected(
-                f"TVM crashed on this model: {error}. Cut the model, or export it with another opset"
-            ) from error
-        except WorkerError as error:
-            raise StepFailed(f"import: {error}") from error
+        found = self._take_in(self._job, self._model, self.options.layout.value, self._tasks_dir, lease)
         first: dict[str, int] = {}
         for info in found.tasks:
             for group in info.groups:
@@ -91,10 +85,62 @@ class TvmSession:
             default_trials=self.options.trials_per_task * len(wanted),
         )  # fmt: skip
 
+    def _take_in(self, job: JobSpec, model: Path, layout: str, folder: Path, lease: Lease) -> orders.Extracted:
+        """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
+        shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
+        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), layout)
+        try:
+            found: orders.Extracted = self._workers.once(
+                lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s
+            )
+        except Raised as error:
+            raise _rejection(error) from error
+        except Died as error:
+            raise ModelRejected(
+                f"TVM crashed on this model: {error}. Cut the model, or export it with another opset"
+            ) from error
+        except WorkerError as error:
+            raise StepFailed(f"import: {error}") from error
+        return found
+
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """Tell a search of its own for each task of the earlier jobs what was measured of it, so that they teach
+        whatever tasks of one job teach each other. Of the very same workload, the best are tried first.
+
+        Raises RequestError for a job that was tuned without TVM.
+        """
+        for one in earlier:
+            layout = options_of(one.spec).layout.value
+            folder = self._tasks_dir.parent / "earlier" / str(one.job)
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                found = self._take_in(one.spec, one.model, layout, folder, lease)
+            except ModelRejected as error:  # it was taken in by another version
+                self._lessons += (f"nothing was learned from job {one.job}: {error}",)
+                continue
+            measured = standing.by_task(one.records)
+            same = [info for info in found.tasks if one.workloads.get(info.task) == info.workload]
+            told = [self._told(one.job, info, folder, measured.get(info.task, []), lease) for info in same]
+            self._lessons += (f"learned from job {one.job}: {sum(told)} measurements of {len(same)} tasks",)
+
+    def _told(self, job: JobId, info: TaskInfo, folder: Path, records: Sequence[Record], lease: Lease) -> int:
+        """How much was measured of a task of an earlier job."""
+        found = [(record.candidate, record.latency_s) for record in records]
+        self.experience.tell_earlier(info.workload, found)
+        # Under names of its own: an equal task of this job is to learn from it, and not to be taken for it.
+        other = msgspec.structs.replace(
+            info, name=f"{info.name} of job {job}", workload=f"{info.workload} of job {job}"
+        )
+        try:
+            self._begun(other, str(task_file(folder, info.task)), 1, lease, tuned=False).update(found)
+        except Unsupported:
+            log.info("nothing is learned from %s, which this method does not search", other.name)
+        return len(found)
+
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
         names = (str(self._builds), self._job.name, self.options.layout.value)
-        arguments = (str(self._prepared), self.target, self._choices(records), *names)
+        arguments = (str(_prepared(self._tasks_dir)), self.target, self._choices(records), *names)
         compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
 
@@ -105,7 +151,9 @@ class TvmSession:
             timeout_s=lease.timeout_s,
         )  # fmt: skip
         methods = self._method.notes if self._method is not None else ()
-        evaluation = msgspec.structs.replace(evaluation, notes=(*self._notes, *methods, *evaluation.notes))
+        evaluation = msgspec.structs.replace(
+            evaluation, notes=(*self._lessons, *self._notes, *methods, *evaluation.notes)
+        )
         self._publish(self._builds / evaluation.published)
         return evaluation
 
@@ -128,6 +176,14 @@ class TvmSession:
 
     def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
         """A fresh search for a task."""
+        task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
+        try:
+            return self._begun(task, self.kernels.task_file(task), task_seed, lease)
+        except Unsupported as error:
+            raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
+
+    def _begun(self, task: TaskInfo, file: str, seed: int, lease: Lease, *, tuned: bool = True) -> Search:
+        """Raises Unsupported."""
         from autosched.tvm import building
 
         intrinsics.install()
@@ -135,20 +191,11 @@ class TvmSession:
         with self._method_lock:
             if self._method is None:
                 self._method = self._make_method(threads)
-        workload = building.load_task(self.kernels.task_file(task))
-        target = building.load_target(self.target)
-        task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
-        try:
-            elsewhere = partial(self.experience.elsewhere, task.task)
-            return self._method.search(Site(task, workload, target, task_seed, threads, elsewhere))
-        except Unsupported as error:
-            raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
+        workload, target = building.load_task(file), building.load_target(self.target)
+        elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
+        return self._method.search(Site(task, workload, target, seed, threads, elsewhere, tuned))
 
     # Files --------------------------------------------------------------------------------------------------
-
-    @property
-    def _prepared(self) -> Path:
-        return self._tasks_dir / "prepared.onnx"  # not beside the model, which may have this name
 
     @property
     def _stem(self) -> str:
@@ -162,7 +209,7 @@ class TvmSession:
                 by_task[record.task].append(record)
         choices = []
         for task, measured in sorted(by_task.items()):
-            file = self._tasks_dir / f"{task}.json"
+            file = task_file(self._tasks_dir, task)
             measured = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
             # Without a schedule it beats what comes after it.
             best = list(itertools.takewhile(lambda record: record.candidate != orders.UNTUNED, measured))
@@ -180,6 +227,10 @@ class TvmSession:
             raise StepFailed(f"{what} failed: {gist(error)}") from error
         except Died as error:
             raise StepFailed(f"{what} crashed: {error}") from error
+
+
+def _prepared(folder: Path) -> Path:
+    return folder / "prepared.onnx"  # not beside the model, which may have this name
 
 
 def _rejection(error: Raised) -> Exception:

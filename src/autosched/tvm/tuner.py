@@ -33,6 +33,7 @@ class TvmTuner:
         self._kernels = kernels
         self._experience = experience
         self._begin = begin
+        self._heard = experience.heard(task.workload)
         self._past: list[Record] = []
         self._search: Search | None = None
         self._lock = threading.Lock()
@@ -44,13 +45,18 @@ class TvmTuner:
     def restore(self, records: Sequence[Record]) -> None:
         """Remember what was measured; replayed when the search starts."""
         self._past.extend(records)
-        self._experience.tell(self._task.task, ((record.candidate, record.latency_s) for record in records))
+        found = [(record.candidate, record.latency_s) for record in records]
+        self._experience.tell(self._task.task, found)
+        self._forget_heard(found)
         self._note_best(record.best_s for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """Up to `count` new candidates; empty when the space is exhausted."""
+        """Up to `count` new candidates, first what earlier jobs found best for this very workload; empty when the space
+        is exhausted."""
         with self._lock:
-            return self._started(lease).select(count)
+            heard = self._heard[:count]
+            own = self._started(lease).select(count - len(heard)) if len(heard) < count else ()
+            return [*heard, *(candidate for candidate in own if candidate not in heard)]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate in the warm worker of the lane."""
@@ -112,6 +118,7 @@ class TvmTuner:
             found = [(one.candidate, one.latency_s) for one in measured]
             self._started(lease).update(found)
             self._experience.tell(self._task.task, found)
+            self._forget_heard(found)
 
     # How ----------------------------------------------------------------------------------------------------
 
@@ -122,6 +129,10 @@ class TvmTuner:
                 self._search.update(past)
             self._past.clear()
         return self._search
+
+    def _forget_heard(self, measured: Iterable[tuple[bytes, Sequence[float]]]) -> None:
+        known = {candidate for candidate, _ in measured}
+        self._heard = [candidate for candidate in self._heard if candidate not in known]
 
     def _note_best(self, latencies_s: Iterable[float | None]) -> None:
         for latency_s in latencies_s:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import hashlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,7 +12,7 @@ from typing import cast
 import pytest
 from msgspec import Struct
 
-from autosched.backend import Lease
+from autosched.backend import Earlier, Lease
 from autosched.client import host, line
 from autosched.client.course import Course
 from autosched.client.host import Host
@@ -19,11 +20,12 @@ from autosched.client.line import Line
 from autosched.client.quiet import Watch
 from autosched.client.worker import Worker
 from autosched.errors import ModelRejected, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
     AskLoad,
     Chunk,
     Done,
+    EarlierJob,
     EndStep,
     GetBlob,
     GetOrder,
@@ -37,6 +39,7 @@ from autosched.protocol import (
     StartStep,
 )
 from autosched.wire.link import Link
+from autosched_backend_mock.session import MockSession, MockTuner
 from deadlines import DEADLINE_S
 
 
@@ -83,8 +86,10 @@ class FakeDaemon:
 
     closed = False
 
-    def __init__(self, trials: dict[int, list[int]], **options: bool | int | float | str) -> None:
-        self._trials, self._options = trials, options
+    def __init__(
+        self, trials: dict[int, list[int]], *, earlier: Sequence[EarlierJob] = (), **options: bool | int | float | str
+    ) -> None:
+        self._trials, self._options, self._earlier = trials, options, tuple(earlier)
         self.ends: list[EndStep] = []
         self.ended = asyncio.Event()
 
@@ -98,8 +103,8 @@ class FakeDaemon:
                 options=self._options,
             )
             return JobOrder(
-                job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1
-            )  # fmt: skip
+                job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1, earlier=self._earlier
+            )
         if isinstance(method, EndStep | PlanNetwork):
             self.ends += [method] if isinstance(method, EndStep) else []
             if self.ends:
@@ -130,6 +135,46 @@ def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._worker is not None
     assert (made._worker.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+
+
+EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdigest()), {1: "00ff"})
+
+
+def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    tuner = MockSession.tuner
+
+    def made_after(session: MockSession, task: TaskInfo, seed: int) -> MockTuner:
+        seen.append(task.task)
+        return tuner(session, task, seed)
+
+    monkeypatch.setattr(MockSession, "learn", lambda _, earlier, lease: seen.extend(earlier), raising=False)
+    monkeypatch.setattr(MockSession, "tuner", made_after)
+    (tmp_path / "earlier/3").mkdir(parents=True)
+    (tmp_path / "earlier/3/before.onnx").write_bytes(MODEL)
+
+    async def imported() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, earlier=[EARLIER], tasks=1)
+        made = await begun(tmp_path, {}, daemon)
+        assert made._worker is not None
+        made._worker.import_network(Lease("import", ("host/0",), (), 10.0), [], 0, made._earlier)
+
+    asyncio.run(imported())
+    (one, task) = seen
+    assert isinstance(one, Earlier)
+    assert (one.job, one.workloads, one.model) == (3, {1: "00ff"}, tmp_path / "earlier/3/before.onnx")
+    assert [record.trial for record in one.records] == [1], "one record of each candidate"
+    assert task == 1
+
+
+def test_a_job_that_is_to_learn_fails_at_once_with_a_backend_that_cannot(tmp_path: Path) -> None:
+    made = asyncio.run(begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}, earlier=[EARLIER])))
+    failure = made._course.result().load().failure
+    assert failure is not None
+    assert failure.message == "backend 'mock' cannot learn from earlier jobs: submit again without learn_from"
 
 
 @pytest.mark.parametrize(("purpose", "given_up"), [(Purpose.FINAL, [1]), (Purpose.TRIAL, []), (None, [])])
@@ -234,7 +279,8 @@ def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str
 
     async def fetched() -> Path:
         made = Host(tmp_path, open_to(Uploads()))
-        return await made._fetch_model(JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file))
+        spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file)
+        return await made._fetch_model(spec, tmp_path / "model")
 
     path = asyncio.run(fetched())
     assert path == tmp_path / "model" / name

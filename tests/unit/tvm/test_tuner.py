@@ -1,12 +1,15 @@
-"""What a round of the ansor backend leaves on disk when it breaks off. Needs no TVM: the kernels are made up."""
+"""What a round of the ansor backend leaves on disk when it breaks off, and what it takes over from earlier jobs. Needs
+no TVM: the kernels are made up.
+"""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Lease
+from autosched.backend import Built, Lease, Measured
 from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.tvm.experience import Experience
@@ -14,6 +17,7 @@ from autosched.tvm.kernels import Kernels
 from autosched.tvm.searching import Search
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Killed, Raised, TimedOut
+from unit.tvm.methods import FakeSearch
 
 LEASE = Lease("any", ("host/0",), (0,), 60.0)
 TASK = TaskInfo(task=1, name="op", workload="0")
@@ -106,3 +110,39 @@ def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search
     assert experience.elsewhere(1) == []
     experience.tell(1, [(b"a", (4.0,))])
     assert experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"
+
+
+def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> None:
+    experience = Experience()
+    for numbers in ((5, 3, 8, 1), (2, 9)):
+        experience.tell_earlier(TASK.workload, [(f"e{number}".encode(), (float(number),)) for number in numbers])
+    experience.tell_earlier(TASK.workload, [(b"failed", ())])
+    experience.tell_earlier("another", [(b"e0", (0.5,))])
+    assert experience.heard(TASK.workload) == [b"e1", b"e2", b"e3", b"e5"]
+    assert {b"e0": 0.5} in experience.elsewhere(TASK.task), "the others teach as tasks of one job do"
+
+    def begun(records: Sequence[Record]) -> TvmTuner:
+        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: FakeSearch("own"))
+        made.restore(records)
+        return made
+
+    tuner = begun([])
+    first = tuner.select(3, LEASE)
+    assert first == tuner.select(3, LEASE) == [b"e1", b"e2", b"e3"]
+    tuner.update([Measured(one, (1.0,)) for one in first[:2]] + [Measured(first[2])], LEASE)
+    second = tuner.select(3, LEASE)
+    assert second[0] == b"e5"
+    assert len(set(second)) == 3
+    assert second[1].startswith(b'[["own'), "then the search says"
+    again = begun([Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)])
+    assert again.select(3, LEASE)[0] == b"e5", "a client that takes over goes on behind what was measured"
+
+
+def test_what_a_search_proposes_as_well_is_in_a_round_once() -> None:
+    experience, search = Experience(), FakeSearch("own")
+    same = search.select(1)[0]
+    search.number, search.left = 0, 1_000
+    experience.tell_earlier(TASK.workload, [(same, (1.0,))])
+    tuner = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+    chosen = tuner.select(4, LEASE)
+    assert chosen.count(same) == 1

@@ -21,6 +21,7 @@ from autosched.protocol import (
     AddRecord,
     Artifact,
     Done,
+    EarlierJob,
     EndStep,
     GetBlob,
     GetOrder,
@@ -98,7 +99,13 @@ class ClientSession:
             devices=len(devices.pool.units) if devices is not None else 0,
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
             host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
+            earlier=tuple(self._earlier(job) for job in dict.fromkeys(spec.learn_from)),
         )
+
+    def _earlier(self, job: JobId) -> EarlierJob:
+        network = self._ledger.of(job).network
+        workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
+        return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
 
     async def _plan(self, method: PlanNetwork) -> Done:
         if not 0 <= method.trials <= TRIALS_MAX:

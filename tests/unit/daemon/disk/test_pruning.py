@@ -122,6 +122,14 @@ def test_who_is_still_needed_stays() -> None:
     assert over(core.state, 0.0, 0, {1}) == [3], "1 has a client, 4 is made from 2"
 
 
+def test_who_teaches_stays_as_long_as_somebody_learns() -> None:
+    core = ended(1.0, 2.0)
+    core.handle(4.0, JobSubmitted(3, msgspec.structs.replace(SPEC, learn_from=(2,))))
+    assert over(core.state, 0.0, 0, ()) == [1]
+    core.handle(5.0, JobCancelRequested(3, "somebody"))
+    assert over(core.state, 0.0, 0, ()) == [1, 2, 3]
+
+
 def test_a_running_job_cannot_be_pruned() -> None:
     with pytest.raises(AssertionError, match="job 1 has not ended"):
         ended(0.0).handle(1.0, JobPruned(1))
