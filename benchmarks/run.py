@@ -43,6 +43,7 @@ BENCHMARKS = {
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "centerface": ["whole_network.py", "centerface", "--trials", "500"],
     "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "1"],
+    "earlier": ["earlier.py", "--pairs", "rnet:onet", "--seeds", "3"],
     "early_stopping": ["early_stopping.py"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
@@ -229,6 +230,29 @@ def _layouts(told: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Geometric mean {mean:.3f}, from {min(over):.3f} to {max(over):.3f}."]
 
 
+def _earlier(told: dict[str, Any]) -> list[str]:
+    """What a network gains from the job of another one."""
+    rows = told["pairs"]
+    names = list(rows[0]["latency_s"])
+    lines = [
+        "## Networks that learn from an earlier job",
+        "",
+        "`python benchmarks/run.py earlier`: a network tuned with all trials, with half of them, and with half of them after",
+        "learning from the job of another network (`--learn-from`); then measured in turns, in milliseconds.",
+        "",
+        "| learner | teacher | seed | trials | "
+        + " | ".join(names)
+        + " | half taught over all (bar: 1.00) | half over all |",
+        "|---" * (len(names) + 6) + "|",
+    ]
+    for row in rows:
+        cells = " | ".join(f"{1e3 * row['latency_s'][name]:.3f}" for name in names)
+        over = f"{row['half_taught_over_all']:.3f} | {row['half_over_all']:.3f}"
+        lines.append(f"| {row['learner']} | {row['teacher']} | {row['seed']} | {row['trials']} | {cells} | {over} |")
+    taught, alone = (statistics.geometric_mean(row[f"half{w}_over_all"] for row in rows) for w in ("_taught", ""))
+    return [*lines, "", f"Geometric means: half taught {taught:.3f}, half untaught {alone:.3f}."]
+
+
 def _costs(told: dict[str, Any]) -> list[str]:
     over = told["overhead_ms"]
     return [
@@ -361,6 +385,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "resnet50": _network,
     "centerface": _network,
     "layouts": _layouts,
+    "earlier": _earlier,
     "daemon_costs": _costs,
     "mock_load": _load,
     "mock_load_memory": _load,
