@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from autosched.backend import Earlier, Lease, Network
+from autosched.errors import RequestError
 from autosched.model import JobSpec, Record, TaskInfo
 from nets import conv_net, small_net
 
@@ -115,3 +116,13 @@ def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBack
         assert set(alone) != set(chosen), "a search that was taught nothing chooses otherwise"
         session.kill()
         untaught.kill()
+
+
+def test_a_job_that_was_tuned_without_tvm_teaches_nothing(tmp_path: Path) -> None:
+    onnx.save(conv_net(4, 8), tmp_path / "net.onnx")
+    job = JobSpec(name="net", model="0" * 64, options=QUICK)
+    session = AutoTvmBackend().open(job, tmp_path / "net.onnx", tmp_path / "work", tmp_path / "out", 1)
+    other = Earlier(7, JobSpec(name="c", model="0" * 64, backend="gcc"), tmp_path / "net.onnx", {}, ())
+    with pytest.raises(RequestError, match="job 7 was tuned by backend 'gcc', which has no schedules of TVM"):
+        session.learn([other], lease("import"))
+    session.kill()

@@ -57,6 +57,10 @@ def test_settings_are_checked_before_anything_is_started(model: autosched.Model,
         model.tune(priority=101, daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="must be more than 0"):
         model.submit(deadline_s=0, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="learn_from is 3: it takes a list of jobs' numbers"):
+        model.tune(learn_from=3, daemon="tcp://127.0.0.1:1")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="learn_from names 20 jobs: at most 8 can teach one"):
+        model.tune(learn_from=range(20), daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="no goal is named 'fun'; there are: balanced, makespan, latency"):
         autosched.policy("sequential", goal="fun")
     (tmp_path / "file").touch()

@@ -64,6 +64,8 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
     if not -100 <= settings.priority <= 100:
         raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
+    if not isinstance(settings.learn_from, Sequence) or not all(isinstance(job, int) for job in settings.learn_from):
+        raise RequestError(f"learn_from is {settings.learn_from!r}: it takes a list of jobs' numbers")
     if len(settings.learn_from) > EARLIER_MAX:
         raise RequestError(f"learn_from names {len(settings.learn_from)} jobs: at most {EARLIER_MAX} can teach one")
     for name in ("deadline_s", "step_timeout_s"):

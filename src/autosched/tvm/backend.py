@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic
 from autosched import backend
 from autosched.backend import Session
 from autosched.errors import RequestError
-from autosched.model import JobSpec
+from autosched.model import JobId, JobSpec
 from autosched.tvm import options as option_table
 from autosched.tvm.fallback import Fallback
 from autosched.tvm.options import AnyOptions
@@ -43,12 +43,12 @@ class TvmBackend(Generic[AnyOptions]):
         raise NotImplementedError
 
 
-def options_of(job: JobSpec) -> option_table.Options:
+def options_of(number: JobId, job: JobSpec) -> option_table.Options:
     """What a job's user chose. Raises RequestError for another kind of backend, NotFound for one that is gone."""
     tuned_by = backend.load(job.backend)
     if not isinstance(tuned_by, TvmBackend):
         raise RequestError(
-            f"job {job.name} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
+            f"job {number} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
             " be learned from it here. Submit again without it"
         )
     options: option_table.Options = option_table.read(job.backend, tuned_by.options, job.options)

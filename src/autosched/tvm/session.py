@@ -110,7 +110,7 @@ class TvmSession:
         Raises RequestError for a job that was tuned without TVM.
         """
         for one in earlier:
-            layout = options_of(one.spec).layout.value
+            layout = options_of(one.job, one.spec).layout.value
             folder = self._tasks_dir.parent / "earlier" / str(one.job)
             folder.mkdir(parents=True, exist_ok=True)
             try:
