@@ -104,7 +104,7 @@ def _verdicts(
 ) -> "Iterator[Verdict]":
     from autosched.testing.bench import Subject
     from autosched.testing.contract import model_file
-    from autosched.testing.runner import Runner
+    from autosched.testing.runner import FIRST, Runner
 
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
         path = model_file(None, model, Path(folder)) if model else _example(name, Path(folder))
@@ -112,7 +112,10 @@ def _verdicts(
         subject = Subject(entry=entry, model=str(path), options=options, target=target)
         with Runner(subject, isolated=not in_process) as runner:
             for check in wanted:
-                yield runner.check(check)
+                verdict = runner.check(check)
+                yield verdict
+                if check == FIRST and verdict.state == "broken":
+                    return
 
 
 def _example(name: str, folder: Path) -> Path:

@@ -25,9 +25,11 @@ from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for check in (*stages.CHECKS[:6], *search.CHECKS, *stages.CHECKS[6:], *process.CHECKS)
+    for check in (*stages.CHECKS[:7], *search.CHECKS, *stages.CHECKS[7:], *process.CHECKS)
 }  # fmt: skip
 """In the order in which their failures are best mended."""
+FIRST = "a_session_opens"
+"""Without it, no other check can say anything."""
 DEADLINE_S = 300.0
 TAIL_LINES = 3
 

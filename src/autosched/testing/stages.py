@@ -24,6 +24,17 @@ def the_interface_version_is_accepted(bench: Bench) -> None:
         raise Broken(f"{error} (here: {BACKEND_API})", type(bench.backend)) from None
 
 
+def a_session_opens(bench: Bench) -> None:
+    """open() takes the model, the target and the options of this suite.
+
+    No other check says anything before it does. Options that were given with --option must be those of the backend.
+    """
+    try:
+        bench.open("opened")
+    except RequestError as error:
+        raise Broken(str(error), bench.backend.open) from None
+
+
 def an_unknown_option_is_refused(bench: Bench) -> None:
     """An option that the backend does not have is refused with a RequestError that names it.
 
@@ -223,6 +234,7 @@ def results_have_plain_names(bench: Bench) -> None:
 
 CHECKS: tuple[Check, ...] = (
     the_interface_version_is_accepted,
+    a_session_opens,
     an_unknown_option_is_refused,
     garbage_is_no_model,
     the_network_is_valid,

@@ -125,6 +125,13 @@ def test_a_check_explains_and_gives_its_exit_code(command: Callable[..., Said]) 
     assert command("plugin", "check", "impure", "--in-process", "--only", "select_is_pure")[0] == 1
 
 
+def test_a_mistyped_option_is_told_once(command: Callable[..., Said]) -> None:
+    code, out, _ = command("plugin", "check", "good", "--option", "colour=red")
+    assert code == 1
+    assert out.count("there is no option colour") == out.count(" FAIL ") == 1
+    assert out.endswith(" good: 1 kept, 1 broken, 0 not applicable\n")
+
+
 def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
     assert command("plugin", "check", "nobody")[0] == 4
     code, _, err = command("plugin", "check", "good", "--only", "typo")

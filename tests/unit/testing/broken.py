@@ -128,6 +128,11 @@ class the_interface_version_is_accepted(Good):
     api = (2, 0)
 
 
+class a_session_opens(Good):
+    def open(self, job: JobSpec, *rest: Any) -> Session:
+        raise RequestError("today there is nothing to tune")
+
+
 class an_unknown_option_is_refused(Good):
     def open(self, job: JobSpec, *rest: Any) -> Session:
         return super().open(replace(job, options={}), *rest)
