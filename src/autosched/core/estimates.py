@@ -218,9 +218,12 @@ class Estimates:
         self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None, *, typical: bool = False
     ) -> float | None:
         """Expected seconds of a stage of a task; None when nobody knows anything."""
-        job_s, _ = self.of_job(job, stage, typical=typical)
+        return self.narrow(self.of_job(job, stage, typical=typical)[0], job, (task, stage), claim_s)
+
+    def narrow(self, job_s: float | None, job: JobId, of: tuple[TaskIndex, str], claim_s: float | None) -> float | None:
+        """The same, where it is known already what is expected of that stage in the job."""
         times = self.jobs.get(job, _UNSEEN)
-        past, own = times.history.get((task, stage)), times.tasks.get((task, stage))
+        past, own = times.history.get(of), times.tasks.get(of)
         prior_s = past.mean_s if past is not None else claim_s if job_s is None else job_s
         return own.shrunk_to(prior_s) if own is not None else prior_s
 

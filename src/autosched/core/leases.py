@@ -28,8 +28,8 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     state.last_step += 1
     stage, claim_s = task.load.stage_next, task.load.expected_s
     if state.oracle is None:
-        expected_s = state.estimates.of_task(task.job, task.index, stage, claim_s)
-        sure = state.estimates.of_job(task.job, stage)[1] >= SURE_COUNT
+        job_s, seen = state.estimates.of_job(task.job, stage)
+        expected_s, sure = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s), seen >= SURE_COUNT
     else:
         expected_s, sure = state.oracle(task.job, task.index)[0][2], True
     state.estimates.begin(state.last_step, expected_s, stage, sure=sure)

@@ -7,8 +7,9 @@ Walker's (1959).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 Key = tuple[float | int | str, ...]
 
@@ -20,8 +21,7 @@ AGEING = 0.1
 """Without it shortest first makes the slowest job slower than first come, first served does."""
 
 
-@dataclass(slots=True)
-class Sight:
+class Sight(Struct):
     """What a rule sees of a waiting task. Mutable, so that a simulation needs only one."""
 
     rank: int
@@ -39,8 +39,7 @@ class Sight:
     """What the pool where its job builds has still to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A named order."""
 
     name: str

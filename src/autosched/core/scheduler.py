@@ -133,33 +133,33 @@ class Scheduler:
 
     # What happened ------------------------------------------------------------------------------------------
 
-    def _apply(self, event: Event) -> Iterator[Action]:
+    def _apply(self, event: Event) -> Iterable[Action]:
         match event:
             case events.StepEnded():  # most events are of this kind
-                yield from self._settle(event)
+                return self._settle(event)
             case events.ResourcesDeclared():
-                yield from self._declare(event)
+                return self._declare(event)
             case events.JobSubmitted():
-                yield from self._admit(event)
+                return self._admit(event)
             case events.HistoryRecalled(job=job_id, stages=stages):
                 self.state.estimates.recall(job_id, stages)
                 self._look(self.state.jobs[job_id])
             case events.PolicyChosen(policy=name, goal=goal):
                 self.state.goal, self.state.rule = goal, ""
-                yield from self._adopt(name)
+                return self._adopt(name)
             case RuleChosen(rule=rule):
                 self.state.rule = rule
                 self._ranking.reorder()
             case events.ClientAttached(job=job_id):
-                yield from self._attach(self.state.jobs[job_id], event)
+                return self._attach(self.state.jobs[job_id], event)
             case events.ClientCutOff(job=job_id, reason=reason):
                 self._forget_tasks(self.state.jobs[job_id])
                 self._await_return(self.state.jobs[job_id], reason)
             case events.ClientLost(job=job_id):
-                yield from self._lose_client(self.state.jobs[job_id], event)
+                return self._lose_client(self.state.jobs[job_id], event)
             case events.JobCancelRequested(job=job_id, by=by):
                 if not (job := self.state.jobs[job_id]).state.ended:
-                    yield from self._end(job, JobState.CANCELLED, JobFailure("job_cancelled", f"cancelled by {by}"))
+                    return self._end(job, JobState.CANCELLED, JobFailure("job_cancelled", f"cancelled by {by}"))
             case events.JobAltered(job=job_id, priority=priority, deadline_s=deadline_s, held=held):
                 job, self._planned_for = self.state.jobs[job_id], (0, 0)
                 job.spec, job.held = replace(job.spec, priority=priority, deadline_s=deadline_s), held
@@ -183,6 +183,7 @@ class Scheduler:
                 pass  # _expire asks to kill what is overdue, whatever the event
             case _:
                 assert_never(event)
+        return ()
 
     def _expire(self) -> Iterator[Action]:
         """Ask for the end of what is overdue. Units stay leased until somebody says that the step is dead."""
@@ -302,18 +303,17 @@ class Scheduler:
         if not job.tasks:
             job.at.clear()
 
-    def _settle(self, event: events.StepEnded) -> Iterator[Action]:
+    def _settle(self, event: events.StepEnded) -> Iterable[Action]:
         step = self.state.steps.get(event.step)
         if step is None:
-            return  # a late answer of a step that is over: its lease is gone, so nothing may be counted
+            return ()  # a late answer of a step that is over: its lease is gone, so nothing may be counted
         job = self.state.jobs[step.job]
         if event.outcome is Outcome.DONE:
             self._learn(job, step, event.worked_s)
         self._release(event.step)
         if event.outcome is Outcome.FAILED:
             job.failed_steps, job.last_error = job.failed_steps + 1, f"{step.stage}: {event.error}"
-        if not job.state.ended:
-            yield from self._take_load(job, event.load or JobLoad())
+        return () if job.state.ended else self._take_load(job, event.load or JobLoad())
 
     def _learn(self, job: Job, step: Step, worked_s: float | None) -> None:
         held_s = self.state.now - step.started_at
@@ -326,20 +326,20 @@ class Scheduler:
         job.done_s += seconds
         job.rounds_seen += step.stage == outlook.HOME
 
-    def _take_load(self, job: Job, load: JobLoad) -> Iterator[Action]:
+    def _take_load(self, job: Job, load: JobLoad) -> Iterable[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
         ready: dict[TaskIndex, Task] = {}
         for said in load.tasks:
             if (problem := self.state.impossible(said)) is not None:
-                yield from self._end(job, JobState.FAILED, JobFailure("not_found", problem))
-                return
+                return self._end(job, JobState.FAILED, JobFailure("not_found", problem))
             if (task := job.tasks.get(said.task)) is None:
                 task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
             wanted = said.resources_next if said.stage_done and not said.complete else ()
             if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
                 task.load = said  # it goes on waiting where it stands
                 continue
-            self._ranking.leave(task)
+            if task.ticket:
+                self._ranking.leave(task)
             ready.pop(task.index, None)
             task.load = said
             if task.step is None:
@@ -354,9 +354,10 @@ class Scheduler:
             self._ranking.enter(task)
         if load.complete or load.failure is not None:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
-            yield from self._end(job, state, load.failure)
-        elif not job.steps and not job.waiting:
+            return self._end(job, state, load.failure)
+        if not job.steps and not job.waiting:
             self._await_word(job)
+        return ()
 
     def _look(self, job: Job, *, always: bool = False) -> None:
         """What the job has still to do is different now."""

@@ -52,13 +52,10 @@ class Totals:
     def replace(self, old: dict[PoolName, float], new: dict[PoolName, float]) -> None:
         """A job has something else to do than it had. O(its pools, log of all pools), amortised."""
         pools = self.pools
-        for pool, seconds in old.items():
-            pools[pool] -= seconds
-        for pool, seconds in new.items():
-            pools[pool] = pools.get(pool, 0.0) + seconds
         for pool in old | new:
+            pools[pool] = seconds = pools.get(pool, 0.0) - old.get(pool, 0.0) + new.get(pool, 0.0)
             if pool in self.units:
-                heapq.heappush(self.busy, (-pools[pool] / self.units[pool], pool))
+                heapq.heappush(self.busy, (-seconds / self.units[pool], pool))
         if len(self.busy) > 2 * len(self.units) + STALE_MIN:
             self.declare(self.units)
 
