@@ -147,7 +147,7 @@ class Clock:
         places += [
             (Runtime, "_go_on", self._timed),
             (Runtime, "run", self._stepped),
-            (Link, "_ask_handler", self._stepped),
+            (Link, "_handle", self._handling),
         ]
         before = [(kind, name, getattr(kind, name)) for kind, name, _ in places] + [(Peer, "_decode", Peer._decode)]
         for kind, name, how in places:
@@ -177,30 +177,47 @@ class Clock:
 
     def _stepped(self, work: Callable[..., Coroutine[Any, Any, Any]], what: str) -> Callable[..., Any]:
         """The same coroutine function, each stretch between two waits timed."""
+        return lambda *words: self._drive(work(*words), what)
 
-        @types.coroutine
-        def run(*words: Any) -> Generator[Any, Any, Any]:
-            going = work(*words)
-            name = type(words[1]).__name__ if len(words) > 1 else what
-            said: Any = None
-            raised: BaseException | None = None
-            waits_for: Any = None
-            while True:
-                try:
-                    with self.step(name):
-                        waits_for = going.send(said) if raised is None else going.throw(raised)
-                except StopIteration as done:
-                    return done.value
-                finally:
-                    raised = None  # it holds this frame, as what is waited for may: only the collector would find them
-                try:
-                    said = yield waits_for
-                except BaseException as error:  # a cancellation belongs to the handler
-                    raised = error
-                finally:
-                    waits_for = None
+    def _handling(self, work: Callable[..., None], what: str) -> Callable[..., None]:
+        """What the handler does at once is part of the reading; the stretches of a coroutine are timed."""
+
+        def run(link: Link, id: int | None, method: Any) -> None:
+            handler = link.handler
+
+            def handle(method: Any) -> Any:
+                assert handler is not None
+                going = handler(method)
+                name = type(method).__name__
+                return self._drive(going, name) if isinstance(going, Coroutine) else going
+
+            link.handler = handler and handle
+            try:
+                work(link, id, method)
+            finally:
+                link.handler = handler
 
         return run
+
+    @types.coroutine
+    def _drive(self, going: Coroutine[Any, Any, Any], name: str) -> Generator[Any, Any, Any]:
+        said: Any = None
+        raised: BaseException | None = None
+        waits_for: Any = None
+        while True:
+            try:
+                with self.step(name):
+                    waits_for = going.send(said) if raised is None else going.throw(raised)
+            except StopIteration as done:
+                return done.value
+            finally:
+                raised = None  # it holds this frame, as what is waited for may: only the collector would find them
+            try:
+                said = yield waits_for
+            except BaseException as error:  # a cancellation belongs to the handler
+                raised = error
+            finally:
+                waits_for = None
 
     async def fixed_work(self) -> None:
         """Now and then, until it is cancelled."""

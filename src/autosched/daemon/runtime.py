@@ -13,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
 from autosched.core.events import (
@@ -82,8 +83,7 @@ class Performer(Protocol):
         """Something about the job is different now."""
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Struct, eq=False):
     """What was posted, and what became of it."""
 
     prepare: Callable[[], Event | None]
@@ -244,6 +244,7 @@ class Runtime:
         except Exception:
             self._report_history(f"{type(event).__name__} breaks the scheduler")
             raise
+        self.timeline.end(ended)
         started = tuple([action.step for action in actions if isinstance(action, StartStep)])
         for step in started:
             self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)

@@ -1,8 +1,8 @@
 """A connection on asyncio: calls out, calls in, deadlines and bounds. Daemon sessions, clients and users all use it.
 
-Requests of the peer are handled concurrently and may be answered out of order. Handlers *start* in the order of
-arrival, one loop turn each, so whatever a handler does before its first `await` happens in that order. A heartbeat is
-answered right here. What is said within one turn of the loop leaves in one piece.
+Requests of the peer are handled concurrently and may be answered out of order. Handlers are called in the order of
+arrival, so whatever one does before it returns its awaitable happens in that order; coroutines begin later, in that
+order too. A heartbeat is answered right here. What is said within one turn of the loop leaves in one piece.
 
 Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
 the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected;
@@ -13,10 +13,9 @@ import asyncio
 import hashlib
 import logging
 import math
-import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -29,7 +28,8 @@ from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, 
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Method], Awaitable[Struct]]
+Handler = Callable[[Method], Awaitable[Struct | None]]
+"""What it gives is the answer; None stands for Done."""
 T = TypeVar("T", bound=Struct)
 
 CALL_TIMEOUT_S = 30.0
@@ -52,16 +52,17 @@ class _Shared(threading.local):
 
 
 _SHARED = _Shared()
+_DONE = Done()
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
+class _Asked(Struct, eq=False):
     """A call of ours that is not answered yet."""
 
     name: str
     timeout_s: float
     due_at: float
-    answered: asyncio.Future[Answer]
+    over: Callable[[Answer | AutoschedError], None]
+    """What to do with the answer, or with why there is none."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -94,16 +95,16 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._arrived = _SHARED.arrived
         self._closed = asyncio.Event()
-        self._readable = asyncio.Event()  # set while the peer reads what we write
-        self._readable.set()
+        self._readable = True  # while the peer reads what we write
         self._unread_alarm: asyncio.TimerHandle | None = None
-        self._answers_bytes = 0  # of answers that wait until the peer reads
+        self._unread: list[bytes] = []  # answers that wait until the peer reads
+        self._unread_bytes = 0
         self._unsent: list[bytes] = []  # said in this turn of the loop
         self._unsent_bytes = 0
         self._calls: dict[int, _Asked] = {}
         self._due_at = math.inf  # not later than the first of their deadlines
         self._due: asyncio.TimerHandle | None = None
-        self._handling: set[asyncio.Task[None]] = set()
+        self._handling: set[asyncio.Future[Struct | None]] = set()
         self._reading = True
         self._turn_planned = False
 
@@ -140,44 +141,57 @@ class Link(asyncio.BufferedProtocol):
     def ask(self, method: Method, timeout_s: float) -> asyncio.Future[Answer]:
         """Ask the peer; the future fails with DaemonUnreachable when no answer comes, and this raises it at once when
         the connection is gone already."""
-        id, frame = self.peer.request(method)
-        self._check_open()
-        asked = _Asked(type(method).__name__, timeout_s, self._loop.time() + timeout_s, self._loop.create_future())
-        self._calls[id] = asked
-        self._write(frame)
-        self._watch(asked.due_at)
-        return asked.answered
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+
+        def over(answer: Answer | AutoschedError) -> None:
+            if answered.done():  # nobody waits any more
+                return
+            if isinstance(answer, Answer):
+                answered.set_result(answer)
+            else:
+                answered.set_exception(answer)
+
+        self._ask(method, timeout_s, over)
+        return answered
 
     def order(self, method: Method, timeout_s: float, failed: Callable[[AutoschedError], None]) -> None:
         """Ask the peer for something that it answers with Done; `failed` is told why it did not."""
 
-        def over(answered: asyncio.Future[Answer]) -> None:
+        def over(answer: Answer | AutoschedError) -> None:
+            if isinstance(answer, AutoschedError):
+                return failed(answer)
             try:
-                result_of(answered.result(), Done)
+                result_of(answer, Done)
             except AutoschedError as error:
                 failed(error)
 
         try:
-            self.ask(method, timeout_s).add_done_callback(over)
+            self._ask(method, timeout_s, over)
         except AutoschedError as error:
             failed(error)
 
+    def _ask(self, method: Method, timeout_s: float, over: Callable[[Answer | AutoschedError], None]) -> None:
+        id, frame = self.peer.request(method)
+        self._check_open()
+        due_at = self._loop.time() + timeout_s
+        self._calls[id] = _Asked(type(method).__name__, timeout_s, due_at, over)
+        self._write(frame)
+        if due_at < self._due_at:
+            self._watch(due_at)
+
     def _watch(self, due_at: float) -> None:
         """A timer that goes off too early is cheaper than one for each call: almost all are answered in time."""
-        if due_at < self._due_at:
-            if self._due is not None:
-                self._due.cancel()
-            self._due_at, self._due = due_at, self._loop.call_at(due_at, self._overdue)
+        if self._due is not None:
+            self._due.cancel()
+        self._due_at, self._due = due_at, self._loop.call_at(due_at, self._overdue)
 
     def _overdue(self) -> None:
         now, self._due_at, self._due = self._loop.time() + TIMER_SLACK_S, math.inf, None
         for id, asked in list(self._calls.items()):
-            if asked.answered.done():  # nobody waits any more
-                del self._calls[id]
-            elif asked.due_at <= now:
+            if asked.due_at <= now:
                 del self._calls[id]
                 why = f"{self.address} did not answer {asked.name} within {asked.timeout_s:g} s"
-                asked.answered.set_exception(DaemonUnreachable(why))
+                asked.over(DaemonUnreachable(why))
         if self._calls:
             self._watch(min(asked.due_at for asked in self._calls.values()))
 
@@ -261,8 +275,10 @@ class Link(asyncio.BufferedProtocol):
     def _turn(self) -> None:
         """Take as many messages as bounds allow; the rest stays where it is, undecoded."""
         self._turn_planned = False
+        if self.closed:
+            return
         for _ in range(MESSAGES_PER_TURN):
-            if self.closed or len(self._handling) >= self.in_progress_max or not self._readable.is_set():
+            if self.lost or len(self._handling) >= self.in_progress_max or not self._readable:
                 break
             try:
                 message = self.peer.next()
@@ -273,16 +289,16 @@ class Link(asyncio.BufferedProtocol):
                 break
             match message:
                 case Answer(id=id):
-                    if (asked := self._calls.pop(id, None)) is not None and not asked.answered.done():
-                        asked.answered.set_result(message)
+                    if (asked := self._calls.pop(id, None)) is not None:
+                        asked.over(message)
                 case Call(id=id, method=Heartbeat()):
                     self._write(self.peer.respond(id, Done()))
                 case Notice(method=Heartbeat()):
                     pass
                 case Call(id=id, method=method):
-                    self._handle(self._respond(id, method))
+                    self._handle(id, method)
                 case Notice(method=method):
-                    self._handle(self._take(method))
+                    self._handle(None, method)
                 case Rejected(id=id, error=error):
                     self._write(self.peer.fail(id, error))
                 case Closing(reason=reason):
@@ -291,7 +307,7 @@ class Link(asyncio.BufferedProtocol):
                     return
         else:
             self._plan_turn()
-        if (reading := len(self._handling) < self.in_progress_max and self._readable.is_set()) != self._reading:
+        if (reading := len(self._handling) < self.in_progress_max and self._readable) != self._reading:
             self._set_reading(reading)
 
     def _plan_turn(self) -> None:
@@ -308,49 +324,54 @@ class Link(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    def _handle(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._handling.add(task)
-        task.add_done_callback(self._handled)
+    def _handle(self, id: int | None, method: Method) -> None:
+        """Without an id nobody waits for an answer."""
+        try:
+            if self.handler is None:
+                raise WireError(f"nothing here answers {type(method).__name__}")
+            handled = asyncio.ensure_future(self.handler(method))
+        except Exception as error:
+            self._failed(id, method, error)
+        else:
+            self._handling.add(handled)
+            handled.add_done_callback(partial(self._handled, id, method))
 
-    def _handled(self, task: asyncio.Task[None]) -> None:
-        self._handling.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("handler of %s crashed", self.address, exc_info=error)
-        if self.peer.pending_bytes or not self._reading:
+    def _handled(self, id: int | None, method: Method, handled: asyncio.Future[Struct | None]) -> None:
+        self._handling.discard(handled)
+        if not handled.cancelled():
+            if (error := handled.exception()) is not None:
+                self._failed(id, method, error)
+            elif id is not None:
+                self._respond(id, handled.result())
+        if not self._reading or self.peer.pending_bytes:
             self._plan_turn()
 
-    async def _respond(self, id: int, method: Method) -> None:
+    def _respond(self, id: int, result: Struct | None) -> None:
         try:
-            frame = self.peer.respond(id, await self._ask_handler(method))
-        except AutoschedError as error:
-            frame = self.peer.fail(id, error)
-        except Exception:
-            log.exception("%s of %s crashed", type(method).__name__, self.address)
-            frame = self.peer.fail(id, RequestError(f"{type(method).__name__} crashed; the log of the peer says why"))
-        if not self._readable.is_set():
-            await self._until_it_reads(len(frame))
-        self._write(frame)
+            frame = self.peer.respond(id, result or _DONE)
+        except WireError as too_long:
+            frame = self.peer.fail(id, too_long)
+        self._answer(frame)
 
-    async def _until_it_reads(self, answer_bytes: int) -> None:
-        self._answers_bytes += answer_bytes
-        if self._answers_bytes > UNREAD_BYTES_MAX:
+    def _failed(self, id: int | None, method: Method, error: BaseException) -> None:
+        name = type(method).__name__
+        if not isinstance(error, AutoschedError):
+            log.error("%s of %s crashed", name, self.address, exc_info=error)
+            error = RequestError(f"{name} crashed; the log of the peer says why")
+        elif id is None:
+            log.warning("%s of %s was refused: %s", name, self.address, error)
+        if id is not None:
+            self._answer(self.peer.fail(id, error))
+
+    def _answer(self, frame: bytes) -> None:
+        """At once, or when the peer reads again."""
+        if self._readable:
+            self._write(frame)
+            return
+        self._unread.append(frame)
+        self._unread_bytes += len(frame)
+        if self._unread_bytes > UNREAD_BYTES_MAX:
             self.abort(f"it left {UNREAD_BYTES_MAX} bytes of answers unread")
-        try:
-            await self._readable.wait()
-        finally:
-            self._answers_bytes -= answer_bytes
-
-    async def _take(self, method: Method) -> None:
-        try:
-            await self._ask_handler(method)
-        except AutoschedError as error:
-            log.warning("%s of %s was refused: %s", type(method).__name__, self.address, error)
-
-    async def _ask_handler(self, method: Method) -> Struct:
-        if self.handler is None:
-            raise WireError(f"nothing here answers {type(method).__name__}")
-        return await self.handler(method)
 
     # asyncio.BufferedProtocol -----------------------------------------------------------------------------------------
 
@@ -364,7 +385,7 @@ class Link(asyncio.BufferedProtocol):
         if isinstance(peer, tuple):
             tls = transport.get_extra_info("ssl_object")
             self.address = f"{TCP if tls is None else TLS}{peer[0]}:{peer[1]}"
-            _notice_silence(transport.get_extra_info("socket"))
+            addresses.notice_silence(transport.get_extra_info("socket"))
             if tls is not None:
                 self.channel = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
         else:
@@ -387,14 +408,17 @@ class Link(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The peer does not read fast enough."""
-        self._readable.clear()
+        self._readable = False
         if self._unread_alarm is None:
             reason = f"it read nothing for {UNREAD_S_MAX:g} s"
             self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self.abort, reason)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
-        self._readable.set()
+        self._readable = True
+        for frame in self._unread:
+            self._write(frame)
+        self._unread, self._unread_bytes = [], 0
         if self._unread_alarm is not None and not self.closed:
             self._unread_alarm.cancel()
             self._unread_alarm = None
@@ -407,27 +431,16 @@ class Link(asyncio.BufferedProtocol):
         if self._unread_alarm is not None:
             self._unread_alarm.cancel()
         error = DaemonUnreachable(f"the connection to {self.address} was lost: {self.lost}")
-        for asked in self._calls.values():
-            if not asked.answered.done():
-                asked.answered.set_exception(error)
-        self._calls.clear()
+        unanswered, self._calls = self._calls, {}
+        for asked in unanswered.values():
+            asked.over(error)
         if self._due is not None:
             self._due.cancel()
-        for task in self._handling:
-            task.cancel()
+        for handled in self._handling:
+            handled.cancel()
         self.handler = None  # it may know this link: Python's collector would have to find both
-        self._readable.set()
+        self._unread.clear()
         self._closed.set()
-
-
-def _notice_silence(sock: socket.socket | None) -> None:
-    """Let the kernel report a peer that vanished without a word, within 20 s rather than 15 minutes."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _unreachable(address: str, why: str) -> DaemonUnreachable:

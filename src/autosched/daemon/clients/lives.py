@@ -182,7 +182,7 @@ class Clients:
 
     def _order(self, client: Client, link: Link, step: Step) -> None:
         slots = self._runtime.state.slots
-        cores = tuple(core for unit in step.units for core in slots[unit].unit.cores)
+        cores = tuple([core for unit in step.units for core in slots[unit].unit.cores])
         timeout_s = step.deadline_at - step.started_at
         sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
         call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
@@ -329,7 +329,7 @@ class Clients:
         return not here and survivors.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 
     def _returning(self, client: Client, link: Link, session: ClientSession) -> Handler:
-        async def handle(method: Method) -> Struct:
+        async def handle(method: Method) -> Struct | None:
             if not isinstance(method, Return):
                 return await session.handle(method)
 

@@ -1,6 +1,7 @@
 """What an attached client may ask and tell."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -20,7 +21,6 @@ from autosched.protocol import (
     AddArtifact,
     AddRecord,
     Artifact,
-    Done,
     EarlierJob,
     EndStep,
     GetBlob,
@@ -60,29 +60,30 @@ class ClientSession:
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
         self._verdicts = parts.verdicts
 
-    async def handle(self, method: Method) -> Struct:
-        """Answer one call."""
+    def handle(self, method: Method) -> Awaitable[Struct | None]:
+        """Begin to answer one call. What it changes is under way when this returns: records and the end of their step
+        stay in order."""
         match method:
+            case EndStep():
+                return self._end_step(method)
             case AddRecord():
-                return await self._add_record(method)
+                return self._add_record(method)
             case TagRecords(trials=trials, reason=reason):
                 return self._tag(trials, reason)
-            case EndStep():
-                return await self._end_step(method)
             case GetOrder():
-                return await self._order()
+                return self._order()
             case PlanNetwork():
-                return await self._plan(method)
+                return self._plan(method)
             case AddArtifact(name=name, sha256=sha256):
-                return await self._add_artifact(name, sha256)
+                return self._add_artifact(name, sha256)
             case PutBlob():
-                return await self._blobs.put(method)
+                return self._blobs.put(method)
             case GetBlob():
-                return await self._blobs.get(method)
+                return self._blobs.get(method)
             case GetRecords(job=job, after=after):
                 if job not in self._runtime.state.jobs:
                     raise NotFound(f"there is no job {job}")
-                return await self._store.records(job, after)
+                return self._store.records(job, after)
         raise WireError(f"a client may not ask for {type(method).__name__}")
 
     async def _order(self) -> JobOrder:
@@ -107,29 +108,29 @@ class ClientSession:
         workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
         return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
 
-    async def _plan(self, method: PlanNetwork) -> Done:
+    def _plan(self, method: PlanNetwork) -> Awaitable[None]:
         if not 0 <= method.trials <= TRIALS_MAX:
             raise RequestError(f"a budget of {method.trials} trials is out of range: 0 to {TRIALS_MAX}")
         indices = [info.task for info in method.network.tasks]
         if len(set(indices)) != len(indices) or 0 in indices:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
         self._ledger.of(self._job).plan(method.network, method.trials)
-        await self._store.plan(self._job, method.network, method.trials)
+        return self._planned(self._store.plan(self._job, method.network, method.trials))
+
+    async def _planned(self, stored: asyncio.Future[None]) -> None:
+        await stored
         await self._past.recall(self._job)
         self._verdicts.tell_all(self._job)
         self._ledger.changed(self._job)
-        return Done()
 
-    async def _add_record(self, method: AddRecord) -> Done:
-        # No await before the write is queued: records and the end of their step stay in order.
+    def _add_record(self, method: AddRecord) -> Awaitable[None]:
         if self._lost():
             raise Refused(f"this client of job {self._job} was given up; its record was not kept")
         progress, record = self._ledger.of(self._job), method.record
         if record.trial >= TRIALS_MAX:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
-            await self._store.flush()  # who hears that it is stored will not say it again
-            raise Refused(f"trial {record.trial} of job {self._job} is stored already")
+            return self._refuse_stored(record.trial)
         durable = self._store.add_record(
             self._job, progress.records, record, *self._verdicts.recorded(self._job, record)
         )
@@ -140,26 +141,27 @@ class ClientSession:
             self._guard.recorded(record.device, self._job, record.trial)
         self._runtime.stream.publish(recorded(self._job, record))
         self._ledger.changed(self._job)
-        await durable
-        return Done()
+        return durable
 
-    def _tag(self, trials: Sequence[int], reason: str) -> Done:
+    async def _refuse_stored(self, trial: int) -> None:
+        await self._store.flush()  # who hears that it is stored will not say it again
+        raise Refused(f"trial {trial} of job {self._job} is stored already")
+
+    def _tag(self, trials: Sequence[int], reason: str) -> Awaitable[None]:
         own = [trial for trial in trials if trial < self._ledger.of(self._job).next_trial]
-        self._guard.tag(self._job, own, reason)
-        return Done()
+        return self._guard.tag(self._job, own, reason)
 
-    async def _end_step(self, method: EndStep) -> Done:
+    def _end_step(self, method: EndStep) -> Awaitable[None]:
         if method.outcome is Outcome.LOST:
             raise RequestError("a client that can speak has not lost a step: say done or failed")
+        state, ended = self._runtime.state, self._runtime.timeline.ended
+        if method.step not in state.steps and method.step not in ended and method.step <= state.last_step:
+            return self._end_of_old(method)
 
-        known = False
-
-        def ended() -> Event | None:
-            nonlocal known
-            step = self._runtime.state.steps.get(method.step)
-            known = step is None
-            if known:
-                return None
+        def happened() -> Event | None:
+            step = state.steps.get(method.step)
+            if step is None and ended.get(method.step) == (self._job, method.outcome.value):
+                return None  # it is known: what was running when this came is among the last that ended
             if step is None or step.job != self._job or self._lost():
                 raise self._stale(method.step)
             if method.device is not None and len(step.units) == 1:  # before the next step on the device begins
@@ -167,25 +169,24 @@ class ClientSession:
             self._verdicts.ended(step, method.outcome, method.error)
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
-        await self._runtime.post(ended)
-        if known and await self._outcome_of(method.step) != (self._job, method.outcome.value):
+        return self._runtime.post(happened)
+
+    async def _end_of_old(self, method: EndStep) -> None:
+        """Its client may not have heard the answer, or a daemon died."""
+        await self._runtime.post(lambda: None)
+        span = await self._store.span(method.step)
+        if span is None or (span.job, span.outcome) != (self._job, method.outcome.value):
             raise self._stale(method.step)
-        return Done()
 
     def _stale(self, step: StepId) -> Refused:
         return Refused(f"stale step: {step} is not running for job {self._job}; its end was not counted")
 
-    async def _outcome_of(self, step: StepId) -> tuple[JobId, str] | None:
-        """Whose step it was that has ended, and how; its client may not have heard the answer, or a daemon died."""
-        if (known := self._runtime.timeline.ended.get(step)) is not None or step > self._runtime.state.last_step:
-            return known
-        span = await self._store.span(step)
-        return None if span is None else (span.job, span.outcome)
-
-    async def _add_artifact(self, name: str, sha256: str) -> Done:
+    def _add_artifact(self, name: str, sha256: str) -> Awaitable[None]:
         size = self._blobs.size(sha256)
         if size is None:
             raise NotFound(f"the file {name} is not uploaded: no complete blob has the hash {sha256}")
-        await self._store.add_artifact(self._job, Artifact(name, sha256, size))
+        return self._added(self._store.add_artifact(self._job, Artifact(name, sha256, size)))
+
+    async def _added(self, stored: asyncio.Future[None]) -> None:
+        await stored
         self._ledger.changed(self._job)
-        return Done()

@@ -6,6 +6,7 @@ records since the last good sentinel are tagged. Other load on a device's cores 
 only becomes part of the device's health. What is known of a device is learned again after a restart.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -251,7 +252,7 @@ class Guard:
 
     def begin(self, slot: Slot, now: float) -> bool:
         """A step begins: whether it is to run the sentinel first. Host lanes and what has no cores are not watched."""
-        return is_device(slot) and bool(slot.unit.cores) and self.of(slot.unit.name).begin(now)
+        return bool(slot.unit.cores) and is_device(slot) and self.of(slot.unit.name).begin(now)
 
     def doubt(self, unit: UnitName) -> None:
         """Something failed on a device: its next step begins with a sentinel."""
@@ -287,9 +288,10 @@ class Guard:
             self.tag(job, own, tagged.reason)
             self._tell(job, TagRecords(trials=tuple(own), reason=tagged.reason))
 
-    def tag(self, job: JobId, trials: Sequence[int], reason: str) -> None:
-        """Something disturbed these records."""
-        self._store.tag(job, trials, reason)
+    def tag(self, job: JobId, trials: Sequence[int], reason: str) -> asyncio.Future[None]:
+        """Something disturbed these records; done when that is durable."""
+        stored = self._store.tag(job, trials, reason)
         self._stream.publish(RecordsTagged(job, len(trials), reason))
         self._ledger.of(job).tag(trials)
         self._ledger.changed(job)
+        return stored

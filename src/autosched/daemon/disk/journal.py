@@ -19,11 +19,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from autosched.core.events import Event
 from autosched.daemon.disk import rows, schema
@@ -67,8 +67,7 @@ Row = tuple[float, bytes, bytes]
 """When, the event, and the steps that were started on it, encoded."""
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Struct, eq=False):
     statements: tuple[Statement, ...]
     row: Row | None
     done: asyncio.Future[None]

@@ -9,7 +9,8 @@ from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.protocol import Span
 
 ENDED_KEPT = 4_096
-"""Ends of steps are known by heart up to here: clients that have not heard the answer ask again at once."""
+"""Ends of steps are known by heart up to here: clients that have not heard the answer ask again at once. More than
+there are units: what runs when such a client speaks is known as ended when its turn comes."""
 
 
 class Timeline:
@@ -67,12 +68,16 @@ class Timeline:
             worked_s,
         )
 
-    def close(self, spans: Sequence[Span]) -> None:
-        """These have ended."""
+    def end(self, spans: Sequence[Span]) -> None:
+        """These end: known before it is durable, since answers to who says so again wait for that as well."""
         for span in spans:
             self.ended[span.step] = span.job, span.outcome
             if len(self.ended) > ENDED_KEPT:
                 self.ended.popitem(last=False)
+
+    def close(self, spans: Sequence[Span]) -> None:
+        """These have ended."""
+        for span in spans:
             if self.running.pop(span.step, None) is not None and span.ended_at is not None:
                 for unit in span.units:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at

@@ -1,6 +1,7 @@
 """Late, repeated and reordered answers are never counted twice; `benchmarks/answers.py` does it a million times."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 from answers import shuffle
@@ -8,7 +9,7 @@ from answers import shuffle
 from autosched.core.events import StepEnded
 from autosched.daemon.clients.session import ClientSession
 from autosched.model import Outcome
-from autosched.protocol import AddRecord, Done, EndStep
+from autosched.protocol import AddRecord, EndStep
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -21,17 +22,16 @@ def test_each_answer_counts_once(seed: int) -> None:
 class TrustsNumbers(ClientSession):
     """Takes a record for new, whatever its number."""
 
-    async def _add_record(self, method: AddRecord) -> Done:
+    def _add_record(self, method: AddRecord) -> Awaitable[None]:
         self._ledger.of(self._job).next_trial = 0
-        return await super()._add_record(method)
+        return super()._add_record(method)
 
 
 class TrustsSteps(ClientSession):
     """Takes every end for the first one."""
 
-    async def _end_step(self, method: EndStep) -> Done:
-        await self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))
-        return Done()
+    def _end_step(self, method: EndStep) -> Awaitable[None]:
+        return self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))
 
 
 @pytest.mark.parametrize(
