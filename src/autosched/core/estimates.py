@@ -49,7 +49,7 @@ class Mean:
 
     def add(self, value: float) -> None:
         """One more observation."""
-        self.count = min(self.count + 1.0, MEMORY)
+        self.count += self.count < MEMORY
         self.mean_s += (value - self.mean_s) / self.count
 
     def shrunk_to(self, prior_s: float | None, *, typical: bool = False, wary: bool = False) -> float | None:

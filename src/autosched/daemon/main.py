@@ -371,12 +371,12 @@ class Daemon:
     def perform(self, action: Action) -> None:
         """Begin to do what the core asks for."""
         match action:
+            case StartStep(step=step):  # most actions are of this kind
+                self._clients.start_step(step)
             case StartClient(job=job):
                 self._clients.start(job)
             case StopClient(job=job, reason=reason):
                 self._clients.stop(job, reason)
-            case StartStep(step=step):
-                self._clients.start_step(step)
             case RevokeStep():
                 self._clients.revoke_step(action)
             case EndJob():

@@ -284,6 +284,8 @@ class Runtime:
         if self.scheduler.policy.shares_units:
             self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
         match event:
+            case StepEnded():  # most events are of this kind
+                pass
             case JobPruned(job=job):
                 self.sharing.pop(job, None)
             case ResourcesDeclared() | PolicyChosen(reason=""):
@@ -301,12 +303,12 @@ class Runtime:
         assert self.performer is not None
         for action in actions:
             match action:
-                case ReplacePolicy():
-                    self.stream.publish(action, now)
-                    continue
                 case StartStep(step=step):
                     self.stream.publish(_started(step, self.timeline.running[step.id].queued_at), now)
                     changed[step.job] = None
+                case ReplacePolicy():
+                    self.stream.publish(action, now)
+                    continue
                 case _:
                     self.stream.publish(action, now)
                     changed[action.job] = None

@@ -160,10 +160,10 @@ class Peer:
         match envelope:
             case _Request(id=id, method=name, params=params):
                 return self._call(id, name, params)
-            case _Notification(method=name, params=params):
-                return Notice(self._read(name, params))
             case _Response(id=id, error=failure, result=result):
                 return self._answer(id, failure, result)
+            case _Notification(method=name, params=params):
+                return Notice(self._read(name, params))
 
     def _decode_long(self, frame: bytes) -> Message:
         if (head := _HEAD.match(frame)) is None:

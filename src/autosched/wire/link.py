@@ -293,10 +293,10 @@ class Link(asyncio.BufferedProtocol):
                         asked.over(message)
                 case Call(id=id, method=Heartbeat()):
                     self._write(self.peer.respond(id, Done()))
-                case Notice(method=Heartbeat()):
-                    pass
                 case Call(id=id, method=method):
                     self._handle(id, method)
+                case Notice(method=Heartbeat()):
+                    pass
                 case Notice(method=method):
                     self._handle(None, method)
                 case Rejected(id=id, error=error):
@@ -329,7 +329,8 @@ class Link(asyncio.BufferedProtocol):
         try:
             if self.handler is None:
                 raise WireError(f"nothing here answers {type(method).__name__}")
-            handled = asyncio.ensure_future(self.handler(method))
+            answer = self.handler(method)
+            handled = answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
         except Exception as error:
             self._failed(id, method, error)
         else:

@@ -58,11 +58,11 @@ class History:
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
         """What these ended steps teach, to be written with the event that ended them."""
-        return tuple(row for span in spans if (row := self._row(span)) is not None)
+        return tuple([row for span in spans if (row := self._row(span)) is not None])
 
     def _row(self, span: Span) -> Statement | None:
         workload = self._workload(span.job, span.task)
-        if span.outcome != Outcome.DONE.value or span.ended_at is None or workload is None:
+        if span.outcome != Outcome.DONE or span.ended_at is None or workload is None:
             return None
         if span.job in self._runtime.sharing:
             return None  # other steps slowed it down

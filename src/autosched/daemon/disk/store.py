@@ -218,7 +218,7 @@ def _listed(jobs: Iterable[JobId]) -> str:
 
 def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
     """Ended steps, to be written together with the event that ended them."""
-    return tuple((PUT_SPAN, checked(span.step, encode(span))) for span in spans)
+    return tuple([(PUT_SPAN, checked(span.step, encode(span))) for span in spans])
 
 
 def found(job: JobId, record: Record) -> Found:

@@ -214,7 +214,7 @@ class Happening(Struct, frozen=True):
     @property
     def level(self) -> int:
         """How much it matters, on the scale of `logging`."""
-        return self.what.level if isinstance(self.what, Said) else _LEVELS.get(type(self.what), logging.INFO)
+        return self.what.level if type(self.what) is Said else _LEVELS.get(type(self.what), logging.INFO)
 
     def text(self) -> str:
         """One line of words, without a time."""

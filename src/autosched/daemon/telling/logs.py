@@ -40,7 +40,7 @@ class Logs(logging.Handler):
     def _take(self, happening: Happening) -> None:
         what = happening.what
         least = self._least
-        if isinstance(what, StepStarted) or (isinstance(what, StepEnded) and what.outcome == Outcome.DONE):
+        if type(what) is StepStarted or (type(what) is StepEnded and what.outcome == Outcome.DONE):
             least += ROUTINE
         if happening.level >= least and not isinstance(what, Said):  # that is written already
             self._put(self._write(happening, ""))

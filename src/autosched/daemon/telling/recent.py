@@ -6,6 +6,8 @@ Of each unit those that failed there are kept as well.
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (
     CandidatePoisoned,
@@ -26,19 +28,19 @@ from autosched.protocol import News
 
 KEPT = 100
 TEXT_CHARS = 300
-TOLD = (
+TOLD: frozenset[type[Struct]] = frozenset({
     events.JobSubmitted, events.JobAltered, events.JobCancelRequested, events.ClientCutOff, events.ClientLost,
     events.Paused, events.PolicyChosen, events.UnitDrained, events.UnitReturned,
     actions.EndJob, actions.ReplacePolicy, actions.RevokeStep,
     DeviceDrifts, DeviceSteady, DeviceDisturbed, RecordsTagged, CandidatePoisoned, Kept, LoopStalled, Said,
-)  # fmt: skip
+})  # fmt: skip
 """Not who gave which command: that is for operators."""
 
 
 class Recent:
     """Fed by the stream."""
 
-    KINDS = (*TOLD, StepEnded, Recorded)
+    KINDS: tuple[type[Struct], ...] = (*TOLD, StepEnded, Recorded)
 
     def __init__(self) -> None:
         self.last: deque[Happening] = deque(maxlen=KEPT)
@@ -47,7 +49,7 @@ class Recent:
     def take(self, happening: Happening) -> None:
         """Something happened."""
         what = happening.what
-        told = isinstance(what, TOLD)
+        told = type(what) in TOLD
         if told:
             if isinstance(what, LoopStalled) and self.last and isinstance(self.last[-1].what, LoopStalled):
                 self.last.pop()  # of a run the last one says enough; `slowlog` has all
@@ -67,7 +69,7 @@ class Recent:
 def _failed(what: What) -> bool:
     match what:
         case StepEnded(outcome=outcome):
-            return outcome != Outcome.DONE.value
+            return outcome != Outcome.DONE
         case Recorded(failure=failure):
             return failure.startswith("run ")
     return False

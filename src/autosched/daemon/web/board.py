@@ -203,7 +203,7 @@ class Board:
             if (job := happening.job) is not None and job in self._runtime.state.jobs:
                 self._dirty[job] = None
             self._note_step(happening, bars)
-            if isinstance(happening.what, recent.TOLD):
+            if type(happening.what) in recent.TOLD:
                 told.append(_told(happening))
             missed += getattr(happening.what, "count", 0) if happening.name == "Dropped" else 0
         missed += max(0, len(bars) - STEPS_PER_PULSE)
