@@ -60,19 +60,18 @@ def look(state: State, job: Job) -> None:
 
 
 def _reckon(state: State, job: Job, outlook: Outlook) -> None:
-    stages = cycle(state, job)
-    typical = state.typical
-    times = [state.estimates.of_job(job.id, stage, typical=typical) for stage, _ in stages]
-    known = [expected_s for expected_s, _ in times if expected_s is not None]
+    of_job, typical = state.estimates.of_job, state.typical
+    stages = [(stage, pools, *of_job(job.id, stage, typical=typical)) for stage, pools in cycle(state, job)]
+    known = [expected_s for _, _, expected_s, _ in stages if expected_s is not None]
     default_s = sum(known) / len(known) if known else UNKNOWN_S
     count = rounds_left(job)
     left = dict(job.at)
-    for (stage, pools), (expected_s, seen) in zip(stages, times, strict=True):
+    for stage, pools, expected_s, seen in stages:
         count += left.pop(stage, 0)  # who is at a stage of the round has all later ones before him, too
         outlook.add(pools, count * (default_s if expected_s is None else expected_s), seen)
     for stage, number in left.items():
         if number:
-            expected_s, seen = state.estimates.of_job(job.id, stage, typical=typical)
+            expected_s, seen = of_job(job.id, stage, typical=typical)
             seconds = number * (default_s if expected_s is None else expected_s)
             outlook.add(job.places.get(stage, ()), seconds, seen)
 

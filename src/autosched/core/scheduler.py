@@ -361,7 +361,7 @@ class Scheduler:
 
     def _look(self, job: Job, *, always: bool = False) -> None:
         """What the job has still to do is different now."""
-        if self.policy.drifts or always:
+        if self._ranking.policy.drifts or always:
             outlook.look(self.state, job)
 
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
@@ -388,13 +388,13 @@ class Scheduler:
         if self.state.paused:
             ranking.dirty.clear()
             return
-        if self.policy.admits is not None:  # what it held back for others may go now, wherever they are
+        if ranking.policy.admits is not None:  # what it held back for others may go now, wherever they are
             ranking.dirty.update(dict.fromkeys(queues))
         heads: dict[PoolName, Task] = {}
         while True:
             for pool in ranking.dirty:
                 heads.pop(pool, None)
-                room = queues[pool].waiting and (self.policy.shares_units or self.state.first_free(pool) is not None)
+                room = queues[pool].waiting and (ranking.policy.shares_units or self.state.first_free(pool) is not None)
                 if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
             ranking.dirty.clear()

@@ -158,12 +158,12 @@ class Peer:
         except UNDECODABLE as error:
             raise WireError(f"a frame is not a message of this protocol: {_say(error)}") from None
         match envelope:
-            case _Request(id=id, method=name, params=params):
-                return self._call(id, name, params)
-            case _Response(id=id, error=failure, result=result):
-                return self._answer(id, failure, result)
-            case _Notification(method=name, params=params):
-                return Notice(self._read(name, params))
+            case _Request():
+                return self._call(envelope.id, envelope.method, envelope.params)
+            case _Response():
+                return self._answer(envelope.id, envelope.error, envelope.result)
+            case _Notification():
+                return Notice(self._read(envelope.method, envelope.params))
 
     def _decode_long(self, frame: bytes) -> Message:
         if (head := _HEAD.match(frame)) is None:

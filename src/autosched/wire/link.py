@@ -291,14 +291,14 @@ class Link(asyncio.BufferedProtocol):
                 case Answer(id=id):
                     if (asked := self._calls.pop(id, None)) is not None:
                         asked.over(message)
-                case Call(id=id, method=Heartbeat()):
-                    self._write(self.peer.respond(id, Done()))
                 case Call(id=id, method=method):
-                    self._handle(id, method)
-                case Notice(method=Heartbeat()):
-                    pass
+                    if isinstance(method, Heartbeat):
+                        self._write(self.peer.respond(id, _DONE))
+                    else:
+                        self._handle(id, method)
                 case Notice(method=method):
-                    self._handle(None, method)
+                    if not isinstance(method, Heartbeat):
+                        self._handle(None, method)
                 case Rejected(id=id, error=error):
                     self._write(self.peer.fail(id, error))
                 case Closing(reason=reason):

@@ -284,7 +284,8 @@ class Journal:
                     raise self._torn
                 seq += 1
                 now, event, started = entry.row
-                yield EVENT_ROW, (seq, now, event, schema.journal_crc(seq, now, event, started), started)
+                crc = schema.journal_crc(seq, now, event, started)
+                yield EVENT_ROW, (seq, now, rows.blob(event), crc, rows.blob(started))
             yield from entry.statements
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:

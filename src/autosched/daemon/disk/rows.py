@@ -26,6 +26,12 @@ class Insert:
         return f"{self._head}{', '.join([self._row] * rows)} {self._tail}"
 
 
+def blob(content: bytes) -> bytearray:
+    """As the module for SQLite takes it at once: it asks all types but a few whether they adapt themselves, bytes
+    included, which takes longer than the copy."""
+    return bytearray(content)
+
+
 Statement = tuple[str | Insert, tuple[object, ...]]
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from autosched.backend import Network
 from autosched.daemon.disk.journal import WAYS_OUT, Journal
-from autosched.daemon.disk.rows import Insert, Statement
+from autosched.daemon.disk.rows import Insert, Statement, blob
 from autosched.daemon.disk.schema import checked, row_crc
 from autosched.errors import Damaged
 from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
@@ -218,7 +218,7 @@ def _listed(jobs: Iterable[JobId]) -> str:
 
 def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
     """Ended steps, to be written together with the event that ended them."""
-    return tuple([(PUT_SPAN, checked(span.step, encode(span))) for span in spans])
+    return tuple([(PUT_SPAN, checked(span.step, blob(encode(span)))) for span in spans])
 
 
 def found(job: JobId, record: Record) -> Found:
