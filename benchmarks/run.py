@@ -42,7 +42,7 @@ BENCHMARKS = {
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "centerface": ["whole_network.py", "centerface", "--trials", "500"],
-    "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "1"],
+    "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "3"],
     "earlier": ["earlier.py", "--pairs", "rnet:onet", "--seeds", "3"],
     "early_stopping": ["early_stopping.py"],
     "against_stock": ["against_stock.py"],
