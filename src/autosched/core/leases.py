@@ -29,13 +29,14 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     stage, claim_s = task.load.stage_next, task.load.expected_s
     if state.oracle is None:
         job_s, seen = state.estimates.of_job(task.job, stage)
-        expected_s, sure = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s), seen >= SURE_COUNT
+        expected_s = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s)
     else:
-        expected_s, sure = state.oracle(task.job, task.index)[0][2], True
-    state.estimates.begin(state.last_step, expected_s, stage, sure=sure)
+        expected_s, seen = state.oracle(task.job, task.index)[0][2], SURE_COUNT
+    state.estimates.begin(state.last_step, expected_s, stage, sure=seen >= SURE_COUNT)
     if until is None:
-        unseen_s, asked_s = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec.step_timeout_s
-        until = state.now + state.estimates.timeout_s(unseen_s, asked_s, expected_s, stage)
+        unseen_s, spec = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec
+        known_s = expected_s if task.index or (seen and not spec.learn_from) else None  # no network is like the others
+        until = state.now + state.estimates.timeout_s(unseen_s, spec.step_timeout_s, known_s, stage)
     step = Step(
         id=state.last_step,
         job=task.job,

@@ -37,7 +37,8 @@ IN_PROGRESS_MAX = 64
 UNREAD_BYTES_HIGH = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
-MESSAGES_PER_TURN = 128
+MESSAGES_PER_TURN = 16
+"""What handlers do at once belongs to the turn, and nobody else is heard meanwhile."""
 ARRIVED_BYTES = 256 * 1024
 TIMER_SLACK_S = 1e-3
 """The loop's timers are as coarse as this."""

@@ -86,6 +86,27 @@ def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
     assert step.deadline_at - step.started_at == pytest.approx(250.0, rel=0.1)
 
 
+def test_small_networks_say_nothing_of_how_long_a_large_one_may_be_imported() -> None:
+    """That of one that was imported before, by an earlier client or job, is known; not what whoever learns from
+    another network takes."""
+    story = Story((pool(HOST, "a"),), PREDICTIVE)
+
+    def given_s(learn_from: tuple[int, ...] = (), *, known: bool = False) -> float:
+        job = story.state.last_job + 1
+        story.tell(JobSubmitted(job, JobSpec(name="x", model="0" * 64, learn_from=learn_from)))
+        if known:
+            story.tell(HistoryRecalled(job, (StageHistory(0, "import", 3.0, 9),)))
+        (step,) = story.attach(job, wants(0, stage="import", timeout_s=1_800.0))
+        return step.deadline_at - step.started_at
+
+    for _ in range(60):
+        assert given_s() == 1_800.0
+        story.end(story.state.last_step, job_complete=True, at=story.now + 3.0)
+    assert given_s(known=True) == STEP_TIMEOUT_LEAST_S
+    story.end(story.state.last_step, job_complete=True, at=story.now + 3.0)
+    assert given_s((1,), known=True) == 1_800.0
+
+
 @pytest.mark.parametrize(("asked_s", "early_s", "late_s"), [(10.0, 10.0, 250.0), (1_000.0, 1_000.0, 1_000.0)])
 def test_no_step_is_killed_before_its_user_wants_it_or_while_others_took_as_long(
     asked_s: float, early_s: float, late_s: float
