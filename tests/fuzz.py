@@ -2,9 +2,10 @@
 
 The daemon runs in this process, in a folder of its own, and its attackers in another one (tests/attackers.py), so that
 what Python's collector finds here, and how much memory is used, is the daemon's. What its loop spends on one frame is
-told in steps: reading and saying what it is, each stretch of a handler between two waits, and what the scheduler
-decides. Processor time counts, with the collector's; wall time, told beside it, is also that of whoever else had the
-core. How well processor time can be told at all is seen on fixed work that is timed in the same loop.
+told in steps: reading and saying what it is, each stretch of a handler between two waits, what the scheduler decides,
+and handing answers to the kernel. Processor time counts, with the collector's; wall time, told beside it, is also that
+of whoever else had the core. How well processor time can be told at all is seen on fixed work that is timed in the same
+loop.
 """
 
 import argparse
@@ -74,7 +75,7 @@ class Spent(msgspec.Struct):
     """Those of them that would have taken less without it."""
     slow_wall: int = 0
     slow_in: dict[str, int] = {}
-    """By what was done: reading, deciding, or the method that was handled."""
+    """By what was done: reading, sending, deciding, or the method that was handled."""
     worst_in_ms: dict[str, float] = {}
     fixed_work_worst_ms: float = 0.0
     """Of work that takes some 50 us."""
@@ -143,15 +144,17 @@ class Clock:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Time what a daemon does that starts meanwhile."""
-        places = [(Link, name, self._timed) for name in ("_hear", "_turn", "_send")]
-        places += [
-            (Runtime, "_go_on", self._timed),
-            (Runtime, "run", self._stepped),
-            (Link, "_handle", self._handling),
+        places: list[tuple[Any, str, Callable[..., Any], str]] = [
+            (Link, "_hear", self._timed, "reading"),
+            (Link, "_turn", self._timed, "reading"),
+            (Link, "_send", self._timed, "sending"),
+            (Link, "_handle", self._handling, "reading"),
+            (Runtime, "_go_on", self._timed, "deciding"),
+            (Runtime, "run", self._stepped, "deciding"),
         ]
-        before = [(kind, name, getattr(kind, name)) for kind, name, _ in places] + [(Peer, "_decode", Peer._decode)]
-        for kind, name, how in places:
-            setattr(kind, name, how(getattr(kind, name), "reading" if kind is Link else "deciding"))
+        before = [(kind, name, getattr(kind, name)) for kind, name, _, _ in places] + [(Peer, "_decode", Peer._decode)]
+        for kind, name, how, what in places:
+            setattr(kind, name, how(getattr(kind, name), what))
         Peer._decode = self._noted(Peer._decode)  # type: ignore[method-assign]
         gc.callbacks.append(self._collect)
         try:
