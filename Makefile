@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
 export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 
-# Of `make chaos`, `make fuzz` and `make bench-search`: how much, for example ARGS='--quick'.
+# More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
 .PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search clean help
