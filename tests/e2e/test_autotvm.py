@@ -97,11 +97,14 @@ def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBack
     first.kill()
     spec = JobSpec(name="first", model="0" * 64, backend=backend.name, options=QUICK)
     workloads = {info.task: info.workload for info in network.tasks}
-    earlier = Earlier(7, spec, tmp_path / "first/net.onnx", workloads, tuple(records))
 
     for name, model in (("same", wide), ("other", narrow)):
         session, network = begun(name, model)
-        session.learn([earlier], lease("import"))
+        left = tmp_path / name / "work/earlier/7/prepared.onnx"  # where clients put it, under a name that imports use
+        left.parent.mkdir(parents=True)
+        onnx.save(wide, left)
+        session.learn([Earlier(7, spec, left, workloads, tuple(records))], lease("import"))
+        assert left.read_bytes() == wide.SerializeToString()
         convolution = next(info for info in network.tasks if "conv" in info.name)
         chosen = session.tuner(convolution, seed=1).select(8, lease("select"))
         assert chosen == session.tuner(convolution, seed=1).select(8, lease("select")), "whoever takes over, too"

@@ -60,7 +60,7 @@ class TvmSession:
         self._builds = workdir / "builds"
         for folder in (artifacts, self._tasks_dir, self._builds):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         self.experience = Experience()
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
         self.kernels = Kernels(self._workers, self._tasks_dir, artifacts, self.target, self.options)
@@ -111,7 +111,7 @@ class TvmSession:
         """
         for one in earlier:
             layout = options_of(one.job, one.spec).layout.value
-            folder = self._tasks_dir.parent / "earlier" / str(one.job)
+            folder = self._tasks_dir / "earlier" / str(one.job)
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 found = self._take_in(one.spec, one.model, layout, folder, lease)

@@ -332,7 +332,7 @@ class Link(asyncio.BufferedProtocol):
                 raise WireError(f"nothing here answers {type(method).__name__}")
             answer = self.handler(method)
             handled = answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
-        except Exception as error:
+        except Exception as error:  # whatever a handler raises is told, and the connection goes on
             self._failed(id, method, error)
         else:
             self._handling.add(handled)
