@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from autosched.backend import Backend, Built, Lease, Measured, Network, Session, Tuner
+from autosched.backend import Backend, Built, Lease, Measured, Network, Session, Tuner, available
 from autosched.model import JobSpec, Record, TaskInfo
 
 Option = bool | int | float | str
@@ -98,11 +98,18 @@ class Bench:
         """A session, in a folder of its own that stays what it was when the name was used before."""
         outdir = self.workdir(name) / "out"
         outdir.mkdir(parents=True, exist_ok=True)
+        return self.backend.open(self.spec(options, seed), model or self.model, self.workdir(name), outdir, 1)
+
+    @property
+    def model(self) -> Path:
+        """The model that is tuned."""
+        return Path(self.subject.model)
+
+    def spec(self, options: Mapping[str, Option] | None = None, seed: int = 0) -> JobSpec:
+        """A job of the backend, under the name by which it is installed, if it is."""
+        name = next((name for name, entry in available().items() if entry.value == self.subject.entry), "checked")
         given = {**self.subject.options, **(options or {})}
-        spec = JobSpec(
-            name="net", model="0" * 64, backend="checked", options=given, target=self.subject.target, seed=seed
-        )
-        return self.backend.open(spec, model or Path(self.subject.model), self.workdir(name), outdir, 1)
+        return JobSpec(name="net", model="0" * 64, backend=name, options=given, target=self.subject.target, seed=seed)
 
     @cached_property
     def session(self) -> Session:

@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from autosched.errors import AutoschedError
 from autosched.lines import Lines, line
-from autosched.testing import process, search, stages
+from autosched.testing import process, search, stages, teaching
 from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for check in (*stages.CHECKS[:7], *search.CHECKS, *stages.CHECKS[7:], *process.CHECKS)
+    for check in (*stages.CHECKS[:7], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[7:], *process.CHECKS)
 }  # fmt: skip
 """In the order in which their failures are best mended."""
 FIRST = "a_session_opens"

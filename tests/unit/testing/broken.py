@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from autosched.backend import Built, Evaluation, Lease, Measured, Network, Timing
+from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record, TaskInfo
 
@@ -35,7 +35,8 @@ class Tuner:
         self.tried.update(record.candidate for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[Any]:
-        return [one for one in (b"%d" % number for number in self.order) if one not in self.tried][:count]
+        order = dict.fromkeys([*self.session.heard, *(b"%d" % number for number in self.order)])
+        return [one for one in order if one not in self.tried][:count]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         self.session.wait(lease)
@@ -75,6 +76,7 @@ class Session:
     def __init__(self, workdir: Path, outdir: Path) -> None:
         self.workdir, self.outdir = workdir, outdir
         self.workdir.mkdir(parents=True, exist_ok=True)
+        self.heard: list[bytes] = []
         self.killed: dict[int, tuple[Lease, threading.Event]] = {}
 
     def wait(self, lease: Lease) -> None:
@@ -87,6 +89,9 @@ class Session:
 
     def import_network(self, lease: Lease) -> Network:
         return Network((TaskInfo(task=1, name="toy", workload="toy"),), default_trials=8)
+
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        self.heard = [record.candidate for one in earlier for record in one.records if record.failure is None]
 
     def tuner(self, task: TaskInfo, seed: int) -> Tuner:
         return self.tuner_type(self, seed)
@@ -110,7 +115,7 @@ class Session:
 class Good:
     """Healthy."""
 
-    api: Any = (1, 2)
+    api: Any = (1, 4)
     session: type[Session] = Session
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
@@ -366,6 +371,26 @@ class the_default_is_a_candidate(Good):
             return "default"
 
     session = of(T)
+
+
+class learn_takes_what_a_job_measured(Good):
+    class session(Session):
+        def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+            self.best = min(median(record.latency_s) for one in earlier for record in one.records)
+
+
+class obeys_strangers(Good):
+    class session(Session):
+        def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+            known = {"toy": self.heard}
+            for one in earlier:
+                known[one.workloads[1]] += [record.candidate for record in one.records]
+
+
+class learning_twice_gives_the_same(Good):
+    class session(Session):
+        def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+            self.heard = [b"%d" % next(LEFT)]
 
 
 class kill_ends_a_stage(Good):

@@ -14,6 +14,7 @@ OTHERS = {
         "measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words",
     ),
     "select_gives_bytes": ("select_gives_bytes", "selects_giants"),
+    "learn_takes_what_a_job_measured": ("learn_takes_what_a_job_measured", "obeys_strangers"),
 }  # fmt: skip
 CASES = [(check, name) for check in CHECKS for name in OTHERS.get(check, (check,))]
 ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behind", "it_begins_again_after_a_crash"}

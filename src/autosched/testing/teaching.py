@@ -1,0 +1,68 @@
+"""Checks of a backend that learns from earlier jobs. One without `Session.learn` passes: it is asked for nothing."""
+
+from collections.abc import Sequence
+
+from autosched.backend import Earlier, Tuner
+from autosched.model import Failure, Record
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable
+
+TEACHER = 7
+"""Number of the earlier job."""
+
+
+def _records(bench: Bench) -> list[Record]:
+    """What a first round measured, with a failure among it."""
+    first, *others = bench.round.records()
+    return [Record(task=1, trial=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
+
+
+def _earlier(bench: Bench, workload: str, records: Sequence[Record]) -> Earlier:
+    return Earlier(TEACHER, bench.spec(), bench.model, {1: workload}, tuple(records))
+
+
+def _taught(bench: Bench, name: str, workload: str = "") -> Tuner:
+    """The search of the first task in a session that has learned from a job of the same model."""
+    session = bench.open(name)
+    if not hasattr(session, "learn"):
+        raise NotApplicable("its sessions have no learn: who asks for it is refused")
+    lease, records = bench.lease("import"), _records(bench)
+    task = session.import_network(lease).tasks[0]
+    session.learn([_earlier(bench, workload or task.workload, records)], lease)
+    return session.tuner(task, 0)
+
+
+def learn_takes_what_a_job_measured(bench: Bench) -> None:
+    """After learn, the search goes on: it selects candidates, which build, and learns of its own.
+
+    What was measured there is not this job's: its candidates are not tried yet, whatever you know of them. There may be
+    failures, whose `latency_s` is empty, and workloads that this network does not have.
+    """
+    for name, workload in (("taught", ""), ("taught by a stranger", "a workload of another network")):
+        tuner = _taught(bench, name, workload)
+        found = bench.measure(tuner)
+        if not found.candidates:
+            raise Broken("a search that was taught selects nothing", tuner.select)
+        bench.learn(tuner, found)
+        if again := set(tuner.select(bench.subject.count, bench.lease("select"))) & set(found.candidates):
+            raise Broken(f"{len(again)} candidates that were measured are selected again", tuner.update)
+
+
+def learning_twice_gives_the_same(bench: Bench) -> None:
+    """Two sessions that learned the same select the same, also where a client died in between.
+
+    The next client is told the same once more, and then of the records: let nothing else decide, no clock, no file that
+    the first one left, no `random` module without a seed.
+    """
+    seen: list[list[list[bytes]]] = []
+    records = _records(bench)
+    for name in ("learned", "learned again"):
+        tuner = _taught(bench, name)
+        at_first = list(tuner.select(bench.subject.count, bench.lease("select")))
+        tuner.restore(records)
+        seen.append([at_first, list(tuner.select(bench.subject.count, bench.lease("select")))])
+    for when, one, other in zip(("at first", "after restore"), *seen, strict=True):
+        if one != other:
+            raise Broken(f"{when}, {one[:1]!r} and {other[:1]!r}", tuner.select)
+
+
+CHECKS: tuple[Check, ...] = (learn_takes_what_a_job_measured, learning_twice_gives_the_same)
