@@ -76,21 +76,23 @@ async def freeze_client(lab: Lab, user: User, rng: random.Random) -> float:
     return time.monotonic() - began_at
 
 
-async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any) -> float:
+async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any) -> tuple[float, float]:
     """SIGSTOP of a client that somebody else started, until its job was given up, then SIGCONT: what it says then
-    counts for nothing. Returns after how many seconds it was given up."""
+    counts for nothing. Returns after how many seconds the daemon gave it no more steps, and gave it up."""
     async with user.connected() as daemon:
         job, token = await user.submit(daemon, external=True, **work)
         process = lab.host(job, token)
         life = await in_a_step(lab, {job: user.active[job]}, rng)
         os.kill(life.pid, signal.SIGSTOP)
-        began_at = time.monotonic()
-        async for _ in daemon.follow(job):
-            pass
-        noticed_s = time.monotonic() - began_at
+        began_at, noticed_s = time.monotonic(), 0.0
+        async for view in daemon.follow(job):
+            if not noticed_s and "cut off" in view.reason:
+                noticed_s = time.monotonic() - began_at
+        given_up_s = time.monotonic() - began_at
         os.kill(life.pid, signal.SIGCONT)
         await asyncio.to_thread(process.wait, FIND_S)
-        return noticed_s
+        assert noticed_s, "nobody has noticed that a client of somebody else is frozen"
+        return noticed_s, given_up_s
 
 
 async def cut_cable(lab: Lab, user: User, rng: random.Random, **work: Any) -> float:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autosched.core.scheduler import REVOKE_GRACE_S
+from autosched.protocol import SILENCE_S
 from chaos import checker, evidence, faults
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
@@ -24,6 +26,7 @@ STEP_TIMEOUT_S = 20.0
 Told = dict[str, Any]
 BARS = {
     "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "frozen_foreign_client_noticed_s": 35.0,
+    "frozen_foreign_client_given_up_s": SILENCE_S + STEP_TIMEOUT_S + REVOKE_GRACE_S + 2.0,
     "cut_cable_noticed_s": 35.0, "slow_reader_left_s": 15.0,
     "slow_reader_mib": 2.0, "sigterm_s": 10.0, "disturbed_over_allowed": 1.0, "serving_again_s": 5.0,
 }  # fmt: skip
@@ -112,11 +115,12 @@ async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
         told["dead_client_noticed_s"] = max([await faults.kill_client(lab, user, rng) for _ in range(5)])
         waited_for: dict[str, Coroutine[Any, Any, float]] = {
             "frozen_client_noticed_s": faults.freeze_client(lab, user, rng),
-            "frozen_foreign_client_noticed_s": faults.wake_client_late(lab, user, rng, **words),
             "cut_cable_noticed_s": faults.cut_cable(lab, user, rng, **words),
             "endless_stage_killed_s": faults.never_end(lab, user, **words),
         }
+        woken = asyncio.ensure_future(faults.wake_client_late(lab, user, rng, **words))
         told |= dict(zip(waited_for, await asyncio.gather(*waited_for.values()), strict=True))
+        told["frozen_foreign_client_noticed_s"], told["frozen_foreign_client_given_up_s"] = await woken
         told["slow_reader_left_s"], told["slow_reader_mib"] = await faults.never_read(lab)
         told["submits_refused_on_a_full_disk"] = await faults.fill_disk(lab, user, 5.0, **words)
         told["sigterm_s"] = max([await faults.restart_in_order(lab, user, rng) for _ in range(5)])

@@ -139,13 +139,14 @@ def reason(state: State, job: Job, progress: JobProgress) -> str:
         return "waits for its client, which its user starts" if job.spec.external else "its client starts"
     if (job.held or state.paused) and not job.steps:
         return f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}"
+    cut_off = [f"its client is cut off: {job.cut_off}"] if job.cut_off else []
     if job.steps:
         words = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
         more = len(job.steps) - len(words)
-        return "; ".join(words) + (f"; {more} more" if more else "")
+        return "; ".join([*cut_off, *words]) + (f"; {more} more" if more else "")
     waiting = [task for task in job.tasks.values() if task.ticket]
     if not waiting:
-        return f"its client is cut off: {job.cut_off}" if job.cut_off else "its client has nothing to run"
+        return cut_off[0] if cut_off else "its client has nothing to run"
     return _waits(state, min(waiting, key=lambda task: task.ticket))
 
 

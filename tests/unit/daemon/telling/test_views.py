@@ -3,7 +3,15 @@
 import pytest
 
 from autosched.backend import Network, Skipped
-from autosched.core.events import ClientAttached, ClientLost, Event, JobCancelRequested, JobSubmitted, ResourcesDeclared
+from autosched.core.events import (
+    ClientAttached,
+    ClientCutOff,
+    ClientLost,
+    Event,
+    JobCancelRequested,
+    JobSubmitted,
+    ResourcesDeclared,
+)
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import JobProgress
@@ -72,6 +80,10 @@ BUILD, PROFILE, IMPORT = load(1, "host", "build"), load(1, "device:cpu", "profil
         (attached(1, PROFILE), "measuring conv2d_3 on cpu0"),
         (attached(1, IMPORT), "importing the network on host/0"),
         (attached(1, load(7, "host", "dance")), "dance of task 7 on host/0"),
+        (
+            [*attached(1, BUILD), ClientCutOff(1, "silent")],
+            "its client is cut off: silent; building conv2d_3 on host/0",
+        ),
         ([*attached(1, BUILD), JobCancelRequested(1, "me")], "cancelled by me (still stopping)"),
         ([*attached(1, BUILD), JobCancelRequested(1, "me"), ClientLost(1, "x")], "cancelled by me"),
         ([ClientAttached(1, JobLoad(complete=True))], "done"),
