@@ -4,8 +4,8 @@ The daemon runs in this process, in a folder of its own, and its attackers in an
 what Python's collector finds here, and how much memory is used, is the daemon's. What its loop spends on one frame is
 told in steps: reading and saying what it is, each stretch of a handler between two waits, what the scheduler decides,
 and handing answers to the kernel. Processor time counts, with the collector's; wall time, told beside it, is also that
-of whoever else had the core. How well processor time can be told at all is seen on fixed work that is timed in the same
-loop.
+of whoever else had the core. What the machine adds to it, a virtual one above all, is seen on as many harmless steps:
+after each of the daemon's own there is an addition and a write to somebody who reads, timed by the same clock.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,8 @@ DRAWN = 400
 """Values that hypothesis draws for a run."""
 SLOW_S = 1e-3
 KEPT_MAX = 1_000
-FIXED_WORK_EVERY_S = 0.01
+ONE_BY_ONE, ANSWER = range(1_000), bytes(90)
+"""Harmless: some 20 us of work, and a write as long as most."""
 OVER = "the fuzzing is over"
 
 
@@ -60,6 +63,14 @@ class Collections(msgspec.Struct):
     found: int = 0
     worst_ms: float = 0.0
     """Processor time."""
+
+
+class Harmless(msgspec.Struct):
+    """Steps of which everybody knows what they do."""
+
+    total_s: float = 0.0
+    worst_ms: float = 0.0
+    slow: int = 0
 
 
 class Spent(msgspec.Struct):
@@ -77,8 +88,9 @@ class Spent(msgspec.Struct):
     slow_in: dict[str, int] = {}
     """By what was done: reading, sending, deciding, or the method that was handled."""
     worst_in_ms: dict[str, float] = {}
-    fixed_work_worst_ms: float = 0.0
-    """Of work that takes some 50 us."""
+    adding: Harmless = msgspec.field(default_factory=Harmless)
+    writing: Harmless = msgspec.field(default_factory=Harmless)
+    """As many as there are steps, each."""
     collections: list[Collections] = []
     """By generation."""
 
@@ -91,6 +103,7 @@ class Clock:
         self._collection_began_at = self._collecting_s = 0.0
         self._inside = False
         self._frame = b""
+        self._answer: Callable[[bytes], object] = bytes
         self.reset()
 
     def reset(self) -> None:
@@ -136,6 +149,8 @@ class Clock:
             spent.worst_in_ms[what] = max(spent.worst_in_ms.get(what, 0.0), 1e3 * took_s)
             if self._frame and len(self.slow_frames) < KEPT_MAX:
                 self.slow_frames.append(self._frame)
+        _timed_alone(spent.adding, partial(sum, ONE_BY_ONE))
+        _timed_alone(spent.writing, partial(self._answer, ANSWER))
 
     def always_slow(self) -> list[bytes]:
         """Those frames of which none of five other tries is fast: the machine and the collector disturb single ones."""
@@ -157,8 +172,15 @@ class Clock:
             setattr(kind, name, how(getattr(kind, name), what))
         Peer._decode = self._noted(Peer._decode)  # type: ignore[method-assign]
         gc.callbacks.append(self._collect)
+        mine, theirs = socket.socketpair()
         try:
-            yield
+            with (
+                subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL),
+                theirs,
+                mine,
+            ):  # closed last to first
+                self._answer = mine.sendall
+                yield
         finally:
             gc.callbacks.remove(self._collect)
             for kind, name, work in before:
@@ -222,14 +244,13 @@ class Clock:
             finally:
                 waits_for = None
 
-    async def fixed_work(self) -> None:
-        """Now and then, until it is cancelled."""
-        while True:
-            began_at = time.thread_time()
-            sum(range(3_000))
-            took_ms = 1e3 * (time.thread_time() - began_at)
-            self.spent.fixed_work_worst_ms = max(self.spent.fixed_work_worst_ms, took_ms)
-            await asyncio.sleep(FIXED_WORK_EVERY_S)
+
+def _timed_alone(told: Harmless, work: Callable[[], object]) -> None:
+    began_at = time.thread_time()
+    work()
+    took_s = time.thread_time() - began_at
+    told.total_s, told.worst_ms = told.total_s + took_s, max(told.worst_ms, 1e3 * took_s)
+    told.slow += took_s > SLOW_S
 
 
 def _decoding_s(frame: bytes) -> float:
@@ -313,7 +334,7 @@ def _attacked(folder: Path, frames: int, seed: int, values: int) -> Iterator[sub
 async def _follow(throwing: subprocess.Popen[bytes], clock: Clock) -> tuple[list[float], attackers.Thrown, float]:
     """Until they have thrown all; returns the memory used at each fifth, what came of it, and when it began."""
     rss_mb: list[float] = []
-    came_to, began_at, fixed_work = attackers.Thrown(0), 0.0, asyncio.ensure_future(clock.fixed_work())
+    came_to, began_at = attackers.Thrown(0), 0.0
     assert throwing.stdout is not None
     while line := await asyncio.to_thread(throwing.stdout.readline):
         came_to = msgspec.json.decode(line, type=attackers.Thrown)
@@ -322,7 +343,6 @@ async def _follow(throwing: subprocess.Popen[bytes], clock: Clock) -> tuple[list
         else:
             clock.reset()  # so far it was the start's
             began_at = time.monotonic()
-    fixed_work.cancel()
     return rss_mb, came_to, began_at
 
 
