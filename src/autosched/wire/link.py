@@ -14,6 +14,7 @@ import hashlib
 import logging
 import math
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar, cast
@@ -37,8 +38,7 @@ IN_PROGRESS_MAX = 64
 UNREAD_BYTES_HIGH = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
-MESSAGES_PER_TURN = 16
-"""What handlers do at once belongs to the turn, and nobody else is heard meanwhile."""
+TURN_S = 0.5e-3  # then others are heard; what handlers do at once belongs to the turn
 ARRIVED_BYTES = 256 * 1024
 TIMER_SLACK_S = 1e-3
 """The loop's timers are as coarse as this."""
@@ -278,7 +278,8 @@ class Link(asyncio.BufferedProtocol):
         self._turn_planned = False
         if self.closed:
             return
-        for _ in range(MESSAGES_PER_TURN):
+        until = time.perf_counter() + TURN_S
+        while time.perf_counter() < until:
             if self.lost or len(self._handling) >= self.in_progress_max or not self._readable:
                 break
             try:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import socket
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +26,7 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
-from autosched.wire.link import Link
+from autosched.wire.link import TURN_S, Link
 from unit.wire.links import HI, done, run, serving
 
 
@@ -86,6 +87,36 @@ def test_handlers_start_in_the_order_of_arrival(tmp_path: Path) -> None:
                 link.notify(GetJob(job=job))
             await all_seen.wait()
             assert seen == list(range(500))
+            link.close()
+
+    run(work)
+
+
+def test_a_peer_with_much_to_say_is_heard_in_turns_with_others(tmp_path: Path) -> None:
+    """Also where each of its messages is cheap by itself."""
+
+    async def work() -> None:
+        loop, turns, heard_in = asyncio.get_running_loop(), 0, []
+        answered = loop.create_future()
+        answered.set_result(None)
+
+        def next_turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(next_turn)
+
+        def handler(method: Method) -> Any:
+            until = time.perf_counter() + TURN_S
+            heard_in.append(turns)
+            while time.perf_counter() < until:
+                pass
+            return answered
+
+        async with serving(tmp_path / "s", handler) as server:
+            link = await Link.open(server.address)
+            next_turn()
+            await asyncio.gather(*(link.call(GetJob(job=job), Done) for job in range(20)))
+            assert len(set(heard_in)) == 20
             link.close()
 
     run(work)
