@@ -129,7 +129,8 @@ class SimpleBackend:
         from autosched.simple.session import SimpleSession
 
         options = self.read(job.backend, job.options)
-        return SimpleSession(self, Job(name=job.name, model=model, options=options, target=job.target), workdir, outdir)
+        own = Job(name=job.name, model=model, options=options, target=job.target)
+        return SimpleSession(self, job, own, workdir, outdir)
 
     def read(self, backend: str, given: Mapping[str, Value]) -> Struct:
         """The options of a job. Raises RequestError that names what there is."""

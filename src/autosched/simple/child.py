@@ -5,6 +5,7 @@ prints goes nowhere but into the client's log.
 """
 
 import ctypes
+import hashlib
 import os
 import signal
 import sys
@@ -63,6 +64,15 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 def entry_of(backend: SimpleBackend) -> str:
     """What a child imports; the author's class must stand at the top of a module."""
     return f"{type(backend).__module__}:{type(backend).__qualname__}"
+
+
+def code_of(kind: type) -> str:
+    """A hash of the Python file that the class is in or, in a package, of all that lie beside and below it."""
+    module = sys.modules[kind.__module__]
+    file = Path(getattr(module, "__file__", None) or "")
+    files = sorted(file.parent.rglob("*.py")) if module.__package__ else [file]
+    found = [(str(one.relative_to(file.parent)), one.read_bytes()) for one in files if one.is_file()]
+    return hashlib.sha256(msgspec.msgpack.encode(found)).hexdigest()
 
 
 def load(entry: str) -> SimpleBackend:

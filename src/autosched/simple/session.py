@@ -13,9 +13,9 @@ import msgspec
 from autosched.backend import Built, Evaluation, Lease, Measured, Network
 from autosched.errors import ModelRejected, StepFailed, from_wire
 from autosched.measured.statistics import summarize
-from autosched.model import Failure, Record, TaskIndex, TaskInfo
+from autosched.model import Failure, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
-from autosched.simple.child import Answer, Item, Order, entry_of
+from autosched.simple.child import Answer, Item, Order, code_of, entry_of
 from autosched.simple.children import CRASHED, TIMED_OUT, Children
 from autosched.simple.search import decode, encode
 
@@ -28,9 +28,9 @@ EVALUATED = 9
 class SimpleSession:
     """One job."""
 
-    def __init__(self, backend: SimpleBackend, job: Job, workdir: Path, outdir: Path) -> None:
+    def __init__(self, backend: SimpleBackend, spec: JobSpec, job: Job, workdir: Path, outdir: Path) -> None:
         self.backend, self.workdir = backend, workdir
-        self._job, self._outdir = job, outdir
+        self._spec, self._job, self._outdir = spec, job, outdir
         self._children = Children()
         self._spaces: dict[TaskIndex, Space] = {}
         self._references: dict[TaskIndex, tuple[float, ...]] = {}
@@ -66,8 +66,9 @@ class SimpleSession:
             default = self._final(task, space.default)
             self._must("build", [default], lease)
             self._references[task] = self._must("measure", [default], lease)[0].output
-        tasks = tuple(_info(task, space) for task, space in self._spaces.items())
         kind = self.backend
+        circumstances = [self._spec.model, self._order("spaces").options, code_of(type(kind))]
+        tasks = tuple(_info(task, space, circumstances) for task, space in self._spaces.items())
         return Network(tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch)
 
     def tuner(self, task: TaskInfo, seed: int) -> "SimpleTuner":
@@ -256,9 +257,11 @@ def _check(space: Space) -> None:
         )
 
 
-def _info(task: TaskIndex, space: Space) -> TaskInfo:
-    """Equal workloads may share records: those of equal spaces and names."""
-    workload = hashlib.sha256(msgspec.json.encode([space.name, space.shape, space.knobs, space.default])).hexdigest()
+def _info(task: TaskIndex, space: Space, circumstances: Sequence[object]) -> TaskInfo:
+    """Equal workloads share failures and times, so all that can change what a choice does is in them: the space, the
+    model, the options and the author's code."""
+    told = [space.name, space.shape, space.knobs, space.default, *circumstances]
+    workload = hashlib.sha256(msgspec.json.encode(told)).hexdigest()
     return TaskInfo(
         task=task, name=space.name, workload=workload[:32], weight=space.weight, flops=space.flops, shape=space.shape
     )

@@ -1,7 +1,9 @@
 """A backend in one class: what its author's code does in a child process, and what becomes of it."""
 
+import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ import pytest
 from autosched.backend import Lease, Measured, Session, Tuner
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record
-from autosched.simple import Space, search
+from autosched.simple import SimpleBackend, Space, search
+from autosched.simple.child import code_of
 from autosched.simple.search import decode, encode, suggest
 from deadlines import DEADLINE_S
-from unit.simple.toys import Hasty, Lazy, Toy
+from unit.simple.toys import Fussy, Hasty, Lazy, Toy
 
 SPACE = Space(name="s", knobs={"a": (1, 2, 3), "b": ("x", "y")}, default={"a": 9, "b": "x"})
 
@@ -137,6 +140,43 @@ def test_options_are_named(tmp_path: Path) -> None:
     spec = JobSpec(name="net", model="0" * 64, backend="toy", options={"colour": "red"})
     with pytest.raises(RequestError, match=r"options of backend toy: .*`colour`.*There are: none"):
         Toy().open(spec, tmp_path, tmp_path, tmp_path, 1)
+
+
+# What makes two tasks the same ----------------------------------------------------------------------------------------
+
+
+def workload(folder: Path, kind: type[SimpleBackend], model: str = "0", **options: int) -> str:
+    spec = JobSpec(name="net", model=model * 64, options=options)
+    session = kind().open(spec, folder / "model", folder, folder / "out", 1)
+    return session.import_network(lease("import")).tasks[0].workload
+
+
+def test_failures_are_shared_by_the_same_task_of_the_same_model_options_and_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    (tmp_path / "model").write_text("well fast")
+    seen = [workload(tmp_path, Fussy), workload(tmp_path, Fussy, care=0)]
+    assert seen == [workload(tmp_path, Fussy)] * 2  # it is the default that was said
+    seen += [workload(tmp_path, Fussy, model="1"), workload(tmp_path, Fussy, care=1)]
+    monkeypatch.setattr("autosched.simple.session.code_of", lambda kind: "mended")
+    seen.append(workload(tmp_path, Fussy))
+    assert len(set(seen)) == 4
+
+
+def test_a_mended_file_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "lone.py").write_text("class B: pass")
+    (tmp_path / "packed/deeper").mkdir(parents=True)
+    (tmp_path / "packed/__init__.py").write_text("class B: pass")
+    for module, touched in (("lone", "lone.py"), ("packed", "packed/deeper/helper.py")):
+        kind = import_module(module).B
+        before = code_of(kind)
+        (tmp_path / "beside.py").write_text(module)
+        assert code_of(kind) == before
+        (tmp_path / touched).write_text("class B: 'mended'")
+        assert code_of(kind) != before
+        del sys.modules[module]
 
 
 # Search ---------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from autosched.errors import ModelRejected
 from autosched.model import Failure
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
@@ -61,6 +63,18 @@ class Hasty(Toy):
     """Gives up soon."""
 
     build_timeout_s = run_timeout_s = 2.0
+
+
+class FussyOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job may set."""
+
+    care: int = 0
+
+
+class Fussy(Toy):
+    """Has an option."""
+
+    Options = FussyOptions
 
 
 class Lazy(SimpleBackend):
