@@ -20,7 +20,7 @@ from autosched.daemon.telling.happenings import CandidatePoisoned
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Damaged, NotFound
 from autosched.measured.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
-from autosched.model import JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
+from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
 
 TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",)
@@ -28,6 +28,7 @@ PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = exclu
 FORGET = "DELETE FROM cases WHERE number = ?"
 BATCH_LEAST = 3
 """So many candidates that fail together, and none that is good, speak against the device."""
+GONE = (Failure.RUN_CRASH, Failure.RUN_TIMEOUT)
 _CASE = msgspec.msgpack.Decoder(Case)
 
 
@@ -37,6 +38,8 @@ class Tally(Struct):
     good: int = 0
     bad: int = 0
     """Of those that it tried for the first time."""
+    gone: int = 0
+    """Of these, such as crashed or hung: what merely fails may be told so by a plugin that is broken."""
 
 
 class Verdicts:
@@ -57,6 +60,8 @@ class Verdicts:
         self._journal = runtime.journal
         self.blame = Blame(_cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
+        self._proven: set[str] = set()
+        """Places where something was measured well in this life."""
 
     # What clients say -------------------------------------------------------------------------------------------------
 
@@ -78,22 +83,31 @@ class Verdicts:
         now, device = self._runtime.clock(), record.device
         if failed:
             tally.bad += record.purpose is Purpose.TRIAL
+            tally.gone += record.purpose is Purpose.TRIAL and record.failure in GONE
             self._guard.doubt(device)
             return self._act(self.blame.failed(suspect, Mishap(device, now, _words(record), job, record.trial)))
         tally.good += 1
+        self._proven.add(place)
         self._ward.well(device)
         return self._act(self.blame.passed(suspect, device, now))
 
     def ended(self, step: Step, outcome: Outcome, error: str) -> None:
-        """A step is over: one that measured nothing well speaks against its device, though it proves nothing."""
+        """A step is over: one that measured nothing well speaks against its device, though it proves nothing.
+
+        Of a job that never measured anything well, the plugin or the model may be what is broken. It is believed where
+        others measured well, or where all its candidates crashed or hung; never in a step that failed as a whole.
+        """
         tally = self._tallies.pop(step.id, Tally())
         if len(step.units) != 1 or step.stage != "profile" or tally.good:
             return
-        who = f"job {step.job}, task {step.task}"
+        who, mark = f"job {step.job}, task {step.task}", (step.job, step.task)
+        sound = any(task.best_s is not None for task in self._ledger.of(step.job).tasks.values())
+        proven = where(self._runtime.state.jobs[step.job].spec) in self._proven
         if outcome is Outcome.FAILED:
-            self._against(step.units[0], (step.job, step.task), f"{who} failed as a whole: {error[:WORDS_MAX]}")
-        elif tally.bad >= BATCH_LEAST:
-            self._against(step.units[0], (step.job, step.task), f"all {tally.bad} candidates of {who} failed")
+            if sound:
+                self._against(step.units[0], mark, f"{who} failed as a whole: {error[:WORDS_MAX]}")
+        elif (tally.bad if sound or proven else tally.gone) >= BATCH_LEAST:
+            self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed")
 
     def _step(self, job: JobId, record: Record) -> Step | None:
         """The step that has made the record: no client speaks of a device that it does not hold."""

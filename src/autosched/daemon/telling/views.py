@@ -161,7 +161,12 @@ def _doing(state: State, step_id: int, progress: JobProgress) -> str:
 
 def _waits(state: State, task: Task) -> str:
     for pool in task.queued_in:
-        holders = [state.slots[unit.name].holder for unit in state.queues[pool].pool.units]
+        names = [unit.name for unit in state.queues[pool].pool.units]
+        if names and all(name in state.drained for name in names):
+            why = state.drained[names[0]].reason
+            why = why if is_quarantined(state, names[0]) else f"drained: {why}" if why else "drained"
+            return f"waits for {pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        holders = [state.slots[name].holder for name in names]
         jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
         if len([holder for holder in holders if holder is not None]) == len(holders):
             others = [job for job in jobs if job != task.job]

@@ -14,6 +14,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
 from autosched.daemon.disk.database import TABLES
 from autosched.daemon.disk.journal import Journal
+from autosched.daemon.disk.store import found
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
 from autosched.daemon.telling.progress import Ledger
@@ -90,7 +91,9 @@ class Bench:
                 "latency_s": (1e-3,) if good else (), "failure": None if good else Failure.RUN_CRASH, **words,
             }
         )  # fmt: skip
-        if statements := self.verdicts.recorded(step.job, record):
+        statements = self.verdicts.recorded(step.job, record)
+        self.ledger.of(step.job).add(found(step.job, record))
+        if statements:
             await self.journal.write(*statements)
 
     async def measures(self, job: JobId, device: str, *candidates: str, good: bool = False, task: int = 1) -> None:
@@ -219,6 +222,7 @@ def test_a_device_that_fails_what_passes_elsewhere_is_named(tmp_path: Path) -> N
 def test_a_device_on_which_whole_batches_fail_is_named_and_its_candidates_are_excused(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         first, second = await bench.job(), await bench.job()
+        await bench.measures(first, "dev1", "sound", good=True)
         batch = [str(n) for n in range(BATCH_LEAST)]
         for job, task in ((first, 1), (first, 1), (first, 2)):
             await bench.measures(job, "dev0", *batch, task=task)
@@ -242,11 +246,35 @@ def test_steps_that_fail_as_a_whole_speak_against_a_device_that_does_nothing_wel
     async def work(bench: Bench) -> None:
         for _ in range(MISHAPS_MAX):
             job = await bench.job()
+            await bench.measures(job, "dev1", "sound", good=True)
             step = await bench.step(job, "dev0")
             await bench.end(step, Outcome.FAILED, "the device hung")
             if good_between:
                 await bench.measures(job, "dev0", "sound", good=True)
         assert [device for device, _ in bench.quarantined] == ([] if good_between else ["dev0"])
+
+    live(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("proven", "failure"), [(True, Failure.RUN_ERROR), (False, Failure.RUN_ERROR), (False, Failure.RUN_CRASH)]
+)
+def test_who_never_measured_anything_well_may_be_broken_himself(proven: bool, failure: Failure, tmp_path: Path) -> None:
+    """The plugin of a new job raises in each step, or for each candidate: the device is everybody's."""
+
+    async def work(bench: Bench) -> None:
+        if proven:
+            await bench.measures(await bench.job(), "dev1", "sound", good=True)
+        for _ in range(MISHAPS_MAX):
+            await bench.end(await bench.step(await bench.job(), "dev0"), Outcome.FAILED, "RuntimeError: boom")
+        assert bench.quarantined == []
+        for _ in range(MISHAPS_MAX):
+            step = await bench.step(await bench.job(), "dev0")
+            for candidate in range(BATCH_LEAST):
+                await bench.says(step, str(candidate), failure=failure)
+            await bench.end(step)
+        believed = proven or failure is Failure.RUN_CRASH
+        assert [device for device, _ in bench.quarantined] == (["dev0"] if believed else [])
 
     live(tmp_path, work)
 

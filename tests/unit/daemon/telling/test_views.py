@@ -11,8 +11,10 @@ from autosched.core.events import (
     JobCancelRequested,
     JobSubmitted,
     ResourcesDeclared,
+    UnitDrained,
 )
 from autosched.core.scheduler import Scheduler
+from autosched.daemon.devices.quarantine import BY
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
@@ -98,6 +100,20 @@ def test_a_job_says_what_it_does(events: list[Event], words: str) -> None:
 def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
     state = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE)).state
     assert reason(state, state.jobs[2], progress()) == "waits for device:cpu, held by job 1"
+
+
+@pytest.mark.parametrize(
+    ("reason_why", "by", "words"),
+    [
+        ("new fan", "me", "waits for device:cpu: cpu0 is drained: new fan"),
+        ("", "me", "waits for device:cpu: cpu0 is drained"),
+        ("quarantined: 3 mishaps", BY, "waits for device:cpu: cpu0 is quarantined: 3 mishaps"),
+    ],
+)
+def test_a_job_that_waits_for_what_nobody_gets_says_why(reason_why: str, by: str, words: str) -> None:
+    drained = UnitDrained("cpu0", reason_why, by)
+    state = happened(JobSubmitted(1, SPEC), drained, *attached(1, PROFILE)).state
+    assert reason(state, state.jobs[1], progress()) == words
 
 
 def test_a_job_with_many_steps_names_the_first() -> None:
