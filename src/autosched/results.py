@@ -11,7 +11,7 @@ from msgspec import Struct
 from autosched import report
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
-from autosched.model import JobState, Record
+from autosched.model import JobId, JobState, Record
 from autosched.protocol import Artifact, JobView
 from autosched.remote import Daemon
 from autosched.wire import blobs
@@ -26,11 +26,23 @@ class Result(Struct, frozen=True):
     report: report.Report
     folder: Path
     files: tuple[Path, ...]
+    replaced: JobId | None = None
+    """The other job whose results lay in the folder."""
 
     @property
     def module(self) -> Path | None:
         """The compiled network; None when the backend makes none."""
         return next((path for path in self.files if path.suffix == MODULE), None)
+
+
+class _Numbered(Struct):
+    job: JobId
+
+
+class _Reported(Struct):
+    """Of a report, whichever version wrote it, whose it is."""
+
+    job: _Numbered
 
 
 def check_ended(job: JobView) -> None:
@@ -82,6 +94,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
     folder = output
     try:
         prepare(output)
+        before = _owner(output)
         if output.suffix == MODULE:
             folder = output.parent
             files = [await daemon.download(artifact, folder, name) for artifact, name in _alone(job, wanted, output)]
@@ -94,7 +107,15 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             f"the results of job {job.job} could not be written to {folder}: {why}. Nothing is lost, the daemon keeps"
             f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"
         ) from None
-    return Result(gathered, folder, tuple(files))
+    return Result(gathered, folder, tuple(files), before if before != job.job else None)
+
+
+def _owner(folder: Path) -> JobId | None:
+    """The job whose report lies in the folder, if one does that can be read."""
+    try:
+        return msgspec.json.decode((folder / REPORT).read_bytes(), type=_Reported).job.job
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _alone(job: JobView, artifacts: Iterable[Artifact], output: Path) -> list[tuple[Artifact, str]]:

@@ -102,6 +102,16 @@ def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     assert "squeezenet" in (folder / "report.html").read_text()
 
 
+def test_whose_results_are_replaced_is_known(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert [collect(tmp_path, Finished(FILES), done(), folder).replaced for _ in range(2)] == [None, None]
+    report = folder / "report.json"
+    report.write_text(report.read_text().replace('"job": 7', '"job": 5'))
+    assert collect(tmp_path, Finished(FILES), done(), folder).replaced == 5
+    report.write_text("no report")
+    assert collect(tmp_path, Finished(FILES), done(), folder).replaced is None
+
+
 def test_the_module_alone_under_a_name_of_its_own(tmp_path: Path) -> None:
     wanted = tmp_path / "out" / "mine.so"
     result = collect(tmp_path, Finished(FILES), done(), wanted)

@@ -35,6 +35,8 @@ def outcome(result: Result) -> Iterator[str]:
         yield f" ! {units.failed_steps(job.failed_steps, job.last_error)}"
     folder = shown(result.folder)
     yield f" files in {folder}: {', '.join(path.name for path in result.files)}"
+    if (other := result.replaced) is not None:
+        yield f" ! in place of those of job {other}; to have them too:  autosched attach {other} -o DIR"
     yield " Next:"
     if result.module is not None:
         yield f"   autosched run {shown(result.module)}"

@@ -33,6 +33,12 @@ def test_the_end_names_three_commands(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(following) == 3
 
 
+def test_it_says_whose_results_it_replaced(tmp_path: Path) -> None:
+    gathered = report.gather(replace(job_view(), state="done", ended_at=1254.0), None, records(), spans())
+    text = "\n".join(outcome(Result(gathered, tmp_path, (), 5)))
+    assert " ! in place of those of job 5; to have them too:  autosched attach 5 -o DIR\n Next:" in text
+
+
 def test_a_compile_says_whose_trials_it_used(tmp_path: Path) -> None:
     spec = job_view().spec
     assert spec is not None
