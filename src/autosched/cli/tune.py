@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pages import answered_async
 from autosched.remote import Daemon, connected
 from autosched.text import units
-from autosched.text.selectors import labels, select_one
+from autosched.text.selectors import labels, select, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -148,8 +148,8 @@ _SETTINGS = (
         help="Option of the backend; repeatable.",
     ),
     click.option(
-        "--learn-from", multiple=True, type=int, metavar="JOB",
-        help="A job that has ended, of any model, whose measurements teach this search; repeatable.",
+        "--learn-from", multiple=True, metavar="JOB",
+        help="A job that has ended, of any model, whose measurements teach this search: 12, last, @NAME; repeatable.",
     ),
     click.option(
         "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
@@ -211,6 +211,7 @@ def tune(
         async with connected(host, told=say, serve=serve_words(policy, goal)) as daemon:
             await _check_policy(daemon, policy, goal)
             wanted, kind = placed(target, device, await daemon.units())
+            words["learn_from"] = await _jobs(daemon, words["learn_from"])
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
             return await api.submit(daemon, net, settings, _uploading())
 
@@ -263,6 +264,7 @@ def submit(
     async def hand_over() -> list[Submitted]:
         async with connected(host, start=False) as daemon:
             accepted, lab = [], await daemon.units()
+            words["learn_from"] = await _jobs(daemon, words["learn_from"])
             for net in loaded:
                 sha256 = await daemon.upload(net.path, _uploading())
                 for target in targets:
@@ -354,10 +356,18 @@ def _may_be_there(which: str) -> bool:
 
 
 async def _view(daemon: Daemon, which: str) -> JobView:
+    return await daemon.job(await answered_async(select_one(which), _numbers(daemon)))
+
+
+async def _jobs(daemon: Daemon, which: Sequence[str]) -> list[JobId]:
+    return await answered_async(select(which), _numbers(daemon))
+
+
+def _numbers(daemon: Daemon) -> Callable[[ListJobs], Awaitable[list[JobId]]]:
     async def numbers(asked: ListJobs) -> list[JobId]:
         return [view.job for view in (await daemon.link.call(asked, JobList)).jobs]
 
-    return await daemon.job(await answered_async(select_one(which), numbers))
+    return numbers
 
 
 def _uploading() -> Callable[[int, int], None] | None:
