@@ -12,7 +12,8 @@ protocols of `autosched.backend` himself.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -101,14 +102,14 @@ class SimpleBackend:
 
     def spaces(self, job: Job) -> Sequence[Space]:
         """The tasks of a model. Raises ModelRejected for what is none."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacks("spaces"))
 
     def build(self, job: Job, space: Space, choice: Choice, folder: Path) -> None:
         """Leave in the folder what `measure` needs. Raises CandidateFailed."""
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
         """Run what was built. Raises CandidateFailed."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacks("measure"))
 
     def suggest(self, space: Space, seed: int, tried: Sequence[Tried], count: int) -> Sequence[Choice]:
         """Up to `count` choices that were not tried; none: nothing is left. Must depend on its arguments alone.
@@ -137,8 +138,23 @@ class SimpleBackend:
         try:
             return msgspec.convert(dict(given), self.Options)
         except msgspec.ValidationError as error:
-            there = ", ".join(self.Options.__struct_fields__) or "none"
-            raise RequestError(f"options of backend {backend}: {misfit(error)}. There are: {there}") from None
+            there, said = self.Options.__struct_encode_fields__, misfit(error)
+            if unknown := re.search(r"unknown field `(.*)`", said):
+                said = f"there is none named {unknown[1]!r}{_meant(unknown[1], there)}"
+            raise RequestError(
+                f"options of backend {backend}: {said}. There are: {', '.join(there) or 'none'}"
+            ) from None
+
+    def _lacks(self, method: str) -> str:
+        kind = type(self)
+        return f"{kind.__name__} has no method {method}(){_meant(method, vars(kind))}"
+
+
+def _meant(word: str, there: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, list(there), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 __all__ = [

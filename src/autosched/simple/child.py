@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +18,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-from autosched.errors import AutoschedError
+from autosched.errors import AutoschedError, misfit
 from autosched.lines import line
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
 
 PR_SET_PDEATHSIG = 1
+CRASHED = "crash"
+"""Code of the answer of a child that cannot go on."""
 
 
 class Item(Struct, frozen=True):
@@ -90,7 +92,7 @@ def answers(order: Order) -> Iterator[Answer]:
     yield Answer()
     match order.method:
         case "spaces":
-            yield _tried(lambda: Answer(spaces=tuple(backend.spaces(job))))
+            yield _tried(lambda: Answer(spaces=_spaces(backend.spaces(job))))
         case "publish":
             best = [(item.space, item.choice, Path(item.folder)) for item in order.items]
             yield _tried(lambda: _publish(backend, job, best, Path(order.outdir)))
@@ -101,11 +103,55 @@ def answers(order: Order) -> Iterator[Answer]:
 
 def _one(backend: SimpleBackend, method: str, job: Job, item: Item) -> Answer:
     if method == "measure":
-        run = backend.measure(job, item.space, dict(item.choice), Path(item.folder))
-        return Answer(run=Run(tuple(map(float, run.latency_s)), tuple(map(float, run.output))))
+        return Answer(run=_run(backend.measure(job, item.space, dict(item.choice), Path(item.folder))))
     Path(item.folder).mkdir(parents=True, exist_ok=True)
     backend.build(job, item.space, dict(item.choice), Path(item.folder))
     return Answer()
+
+
+def _spaces(found: object) -> tuple[Space, ...]:
+    """What `spaces` returned, with any sequence as the values of a knob. Raises CandidateFailed for anything else."""
+    given = list(found) if isinstance(found, Iterable) else [None]
+    spaces = [one for one in given if isinstance(one, Space)]
+    if len(spaces) < len(given):
+        raise CandidateFailed(f"spaces() must return [Space(...), ...], it returned {_called(found)}")
+    return tuple(map(_space, spaces))
+
+
+def _space(found: Space) -> Space:
+    knobs = {}
+    for knob, values in found.knobs.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise CandidateFailed(
+                f"spaces() must give a knob the values that it may have, (1, 2, 4); {knob!r} of {found.name!r} has"
+                f" {_called(values)}"
+            )
+        knobs[knob] = tuple(values)
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(found), "knobs": knobs}, Space)
+    except msgspec.ValidationError as error:
+        raise CandidateFailed(f"spaces() returned a Space that cannot be used: {misfit(error)}") from None
+
+
+def _run(found: object) -> Run:
+    """What `measure` returned, in numbers. Raises CandidateFailed for anything else."""
+    wanted = "measure() must return Run((seconds, ...), (output, ...))"
+    if not isinstance(found, Run):
+        raise CandidateFailed(f"{wanted}, it returned {_called(found)}")
+    try:
+        return Run(tuple(map(float, found.latency_s)), tuple(map(float, found.output)))
+    except (TypeError, ValueError):
+        told = f"Run({_called(found.latency_s)}, {_called(found.output)})"
+        raise CandidateFailed(f"{wanted}, it returned {told}") from None
+
+
+def _called(found: object) -> str:
+    """What somebody has returned, in few words."""
+    if found is None:
+        return "nothing"
+    kind = type(found).__name__
+    parts = dict.fromkeys(type(one).__name__ for one in found) if isinstance(found, list | tuple) else ()
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{' of ' if parts else ''}{' and '.join(parts)}"
 
 
 def _publish(backend: SimpleBackend, job: Job, best: list[tuple[Space, Choice, Path]], outdir: Path) -> Answer:
@@ -121,14 +167,20 @@ def _tried(work: Callable[[], Answer]) -> Answer:
     except AutoschedError as error:
         return Answer(error=str(error), code=error.code)
     except Exception as error:  # the border to the author's code
-        traceback.print_exc()
-        return Answer(error=f"{type(error).__name__}: {error}{_where(error)}")
+        return _raised(error)
+
+
+def _raised(error: Exception, code: str = "") -> Answer:
+    traceback.print_exception(error)
+    return Answer(error=f"{type(error).__name__}: {error}{_where(error)}", code=code)
 
 
 def _where(error: BaseException) -> str:
     """The place in the author's code."""
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "/autosched/simple/" not in frame.filename
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/autosched/simple/" not in frame.filename and "importlib" not in frame.filename
     ]
     return f" (at {Path(frames[0].filename).name}:{frames[0].lineno})" if frames else ""
 
@@ -139,9 +191,13 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
         os.sched_setaffinity(0, cores)
-    with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
+    # Left open: it ends when this process has, and not while it is ending, when nobody could tell yet in what way.
+    out = open(int(sys.argv[1]), "wb", buffering=0, closefd=False)  # noqa: SIM115
+    try:
         for answer in answers(order):
             out.write(line(answer))
+    except Exception as error:  # the author's module, or what cannot be sent
+        out.write(line(_raised(error, CRASHED)))
 
 
 if __name__ == "__main__":

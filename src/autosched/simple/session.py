@@ -3,8 +3,9 @@
 import hashlib
 import itertools
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 
@@ -15,8 +16,8 @@ from autosched.errors import ModelRejected, StepFailed, from_wire
 from autosched.measured.statistics import summarize
 from autosched.model import Failure, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
-from autosched.simple.child import Answer, Item, Order, code_of, entry_of
-from autosched.simple.children import CRASHED, TIMED_OUT, Children
+from autosched.simple.child import CRASHED, Answer, Item, Order, code_of, entry_of
+from autosched.simple.children import TIMED_OUT, Children
 from autosched.simple.search import decode, encode
 
 COMPARED = 3
@@ -57,9 +58,12 @@ class SimpleSession:
         """Ask for the spaces, and run the default of each for what it computes. Raises ModelRejected."""
         answer = self._children.one(self._order("spaces"), lease)
         if answer.code in (CRASHED, TIMED_OUT):
-            raise ModelRejected(f"the backend's spaces() did not answer: {answer.error}. Try a smaller model")
+            short = answer.code == TIMED_OUT or signal.SIGKILL.name in answer.error  # of time or, mostly, of memory
+            advice = "Try a smaller model" if short else "Mend it"
+            raise ModelRejected(f"the backend's spaces() did not answer: {answer.error}. {advice}")
         if answer.error:
-            raise from_wire(answer.code, answer.error) if answer.code else ModelRejected(f"spaces(): {answer.error}")
+            said = answer.error if answer.error.startswith("spaces()") else f"spaces(): {answer.error}"
+            raise from_wire(answer.code, answer.error) if answer.code else ModelRejected(said)
         self._spaces = dict(enumerate(answer.spaces, 1))
         for task, space in self._spaces.items():
             _check(space)
@@ -140,8 +144,8 @@ class SimpleSession:
         """Build or measure what has to work, or the job cannot go on."""
         runs = []
         for item, answer in zip(items, self.answers(method, items, lease), strict=True):
-            if answer.error or (method == "measure" and not answer.run.latency_s):
-                what = f"{method} of {item.space.name} with {encode(item.choice).decode()} failed: {answer.error}"
+            if said := answer.error or (_nonsense(answer.run, lease) if method == "measure" else ""):
+                what = f"{method} of {item.space.name} with {encode(item.choice).decode()} failed: {said}"
                 if lease.stage == "import":
                     raise ModelRejected(
                         f"without any tuning already, {what}. Mend the model or the backend's {method}()"
@@ -255,6 +259,17 @@ def _check(space: Space) -> None:
             f"task {space.name} has knobs with so many values: {knobs}, and a default for {list(space.default)}. Every"
             " knob needs one value or more, and a default"
         )
+
+
+def _nonsense(run: Run, lease: Lease) -> str:
+    """Why a measurement is none, though it was made; empty: it is one."""
+    if not run.latency_s:
+        return "it measured no latency"
+    if bad := [seconds for seconds in run.latency_s if not 0 < seconds < inf]:
+        return f"it measured a latency of {bad[0]} s"
+    if lease.stage == "import" and (bad := [value for value in run.output if not isfinite(value)]):
+        return f"it computed {bad[0]}, with which nothing can be compared"
+    return ""
 
 
 def _info(task: TaskIndex, space: Space, circumstances: Sequence[object]) -> TaskInfo:

@@ -1,23 +1,32 @@
 """A backend in one class: what its author's code does in a child process, and what becomes of it."""
 
+import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from autosched.backend import Lease, Measured, Session, Tuner
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record
-from autosched.simple import SimpleBackend, Space, search
+from autosched.simple import Run, SimpleBackend, Space, search
 from autosched.simple.child import code_of
 from autosched.simple.search import decode, encode, suggest
 from deadlines import DEADLINE_S
 from unit.simple.toys import Fussy, Hasty, Lazy, Toy
 
 SPACE = Space(name="s", knobs={"a": (1, 2, 3), "b": ("x", "y")}, default={"a": 9, "b": "x"})
+
+
+SPEC = JobSpec(name="net", model="0" * 64)
+
+
+def space(**said: object) -> Space:
+    return Space(**({"name": "toy", "knobs": {"how": ("well",)}, "default": {"how": "well"}} | said))  # type: ignore[arg-type]
 
 
 def lease(stage: str) -> Lease:
@@ -29,7 +38,7 @@ def opened(tmp_path: Path) -> Callable[..., tuple[Session, Tuner]]:
     def open_(text: str, backend: type[Toy] = Toy) -> tuple[Session, Tuner]:
         (tmp_path / "model").write_text(text)
         (tmp_path / "out").mkdir(exist_ok=True)
-        session = backend().open(JobSpec(name="net", model="0" * 64), tmp_path / "model", tmp_path, tmp_path / "out", 1)
+        session = backend().open(SPEC, tmp_path / "model", tmp_path, tmp_path / "out", 1)
         network = session.import_network(lease("import"))
         return session, session.tuner(network.tasks[0], 0)
 
@@ -124,8 +133,85 @@ def test_a_model_without_a_working_default_is_rejected(
 
 
 def test_a_class_that_implements_nothing_is_told_so(opened: Callable[..., tuple[Session, Tuner]]) -> None:
-    with pytest.raises(ModelRejected, match=r"spaces\(\): NotImplementedError"):
+    with pytest.raises(ModelRejected, match=r"spaces\(\): NotImplementedError: Lazy has no method spaces\(\)$"):
         opened("well", Lazy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "said"),
+    [
+        ("measure", 0.5, "measure() must return Run((seconds, ...), (output, ...)), it returned a float. Mend"),
+        ("measure", None, "it returned nothing"),
+        ("measure", Run(0.5, (1.0,)), "it returned Run(a float, a tuple of float)"),  # type: ignore[arg-type]
+        ("measure", Run((0.5, None)), "it returned Run(a tuple of float and NoneType, a tuple)"),  # type: ignore[arg-type]
+        ("measure", Run(()), "it measured no latency"),
+        ("measure", Run((0.5, math.nan)), "without any tuning already, measure of toy with"),
+        ("measure", Run((0.5, math.nan)), "failed: it measured a latency of nan s"),
+        ("measure", Run((0.5,), (math.inf,)), "failed: it computed inf, with which nothing can be compared"),
+        ("spaces", None, "spaces() must return [Space(...), ...], it returned nothing"),
+        ("spaces", {1: 2}, "it returned a dict"),
+        ("spaces", [1, "a"], "it returned a list of int and str"),
+        ("spaces", [space(knobs={"how": "sum"})], "'how' of 'toy' has a str"),
+        ("spaces", [space(knobs={"how": 4})], "'how' of 'toy' has an int"),
+        ("spaces", [space(weight=0.5)], "a Space that cannot be used: weight: expected a whole number, got a number"),
+        ("spaces", [space(default={"how": []})], "a Space that cannot be used: default"),
+    ],
+)
+def test_what_a_method_must_return_is_said(
+    opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch, method: str, returned: object,
+    said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    monkeypatch.setattr(Toy, method, lambda *_: returned)
+    with pytest.raises(ModelRejected) as caught:
+        opened("well")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [range(1, 4), [1, 2, 3]])
+def test_any_sequence_is_the_values_of_a_knob(
+    opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch, values: Sequence[int]
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    monkeypatch.setattr(Toy, "spaces", lambda *_: (one for one in [space(knobs={"how": values}, default={"how": 1})]))
+    monkeypatch.setattr(Toy, "measure", lambda *_: Run((0.5,)))
+    assert len(opened("well")[1].select(9, lease("select"))) == 3
+
+
+def test_a_misspelt_method_is_named(
+    opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    monkeypatch.setattr(Toy, "mesure", Toy.measure, raising=False)
+    monkeypatch.delattr(Toy, "measure")
+    with pytest.raises(ModelRejected, match=r"Toy has no method measure\(\); did you mean 'mesure'\?"):
+        opened("well")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("spaces-exit", "did not answer: it ended with exit code 3. Mend it"),
+        ("spaces-lack-memory", "did not answer: it was killed by SIGKILL. Try a smaller model"),
+    ],
+)
+def test_how_a_child_died_is_said(opened: Callable[..., tuple[Session, Tuner]], text: str, said: str) -> None:
+    with pytest.raises(ModelRejected) as caught:
+        opened(text)
+    assert str(caught.value) == f"the backend's spaces() {said}"
+
+
+def test_a_module_that_raises_in_a_child_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strange.py").write_text(
+        "import sys\nif 'autosched.simple.child' in str(sys.orig_argv): import numpi\n"
+        "from autosched.simple import SimpleBackend\nclass Strange(SimpleBackend): pass"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    session = import_module("strange").Strange().open(SPEC, tmp_path, tmp_path, tmp_path, 1)
+    with pytest.raises(
+        StepFailed, match=r"of its own: ModuleNotFoundError: No module named 'numpi' \(at strange.py:2\)"
+    ):
+        session.import_network(lease("import"))
 
 
 def test_a_class_that_no_child_can_import_is_told_so(opened: Callable[..., tuple[Session, Tuner]]) -> None:
@@ -138,8 +224,12 @@ def test_a_class_that_no_child_can_import_is_told_so(opened: Callable[..., tuple
 
 def test_options_are_named(tmp_path: Path) -> None:
     spec = JobSpec(name="net", model="0" * 64, backend="toy", options={"colour": "red"})
-    with pytest.raises(RequestError, match=r"options of backend toy: .*`colour`.*There are: none"):
+    with pytest.raises(RequestError, match=r"options of backend toy: there is none named 'colour'. There are: none"):
         Toy().open(spec, tmp_path, tmp_path, tmp_path, 1)
+    for options, said in (({"caer": 1}, "none named 'caer'; did you mean 'care'?. There"), ({"care": "x"}, "care: ")):
+        with pytest.raises(RequestError) as caught:
+            Fussy().open(msgspec.structs.replace(spec, options=options), tmp_path, tmp_path, tmp_path, 1)
+        assert said in str(caught.value)
 
 
 # What makes two tasks the same ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Backends of one class that misbehave when a choice tells them to."""
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,10 @@ class Toy(SimpleBackend):
         words = job.model.read_text().split()
         if not words:
             raise ModelRejected("it is empty")
+        if "spaces-exit" in words:
+            sys.exit(3)
+        if "spaces-lack-memory" in words:
+            os.kill(os.getpid(), 9)
         if "bad-space" in words:
             return [Space(name="bad", knobs={"how": ()}, default={"how": "well"})]
         return [Space(name="toy", knobs={"how": tuple(words)}, default={"how": words[0]}, weight=2, flops=1.0)]
