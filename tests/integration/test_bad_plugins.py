@@ -69,6 +69,10 @@ def talk(session):
     os.write(1, os.urandom(1000))
 
 
+def stumble(session):
+    raise RuntimeError("boom")
+
+
 def shout_at_the_daemon(session):
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -112,6 +116,7 @@ class Raises(Good):
 
 
 Segfaults, SegfaultsOnce = staged("build", segfault), staged("build", segfault_once)
+Stumbles = staged("profile", stumble)
 HangsOnce, Leaks = staged("build", hang_once), staged("build", leak)
 Talks, Shouts = staged("profile", talk), staged("profile", shout_at_the_daemon)
 NoNetwork, NoCandidates = answering("import_network", {"tasks": []}), answering("select", [1, 2, 3])
@@ -122,7 +127,7 @@ MODULES = {"their_good": GOOD, "their_bad": BAD, "their_unimportable": BROKEN, "
 
 def entries() -> dict[str, str]:
     bad = ("Old", "Raises", "Segfaults", "SegfaultsOnce", "HangsOnce", "Leaks", "Talks", "Shouts", "NoNetwork")
-    bad += ("NoCandidates", "NoBuilt", "NoEvaluation", "Single", "Unlucky")
+    bad += ("Stumbles", "NoCandidates", "NoBuilt", "NoEvaluation", "Single", "Unlucky")
     good = ("measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words")
     return {
         **{name: f"their_bad:{name}" for name in bad},
@@ -182,6 +187,7 @@ def why(view: JobView) -> str:
         ("NoBuilt", "build must answer with one Built for each of the"),
         ("NoEvaluation", "the backend's evaluation cannot be used: it is a bytes, not a Evaluation"),
         ("Segfaults", "killed by SIGSEGV"),
+        ("Stumbles", "profile: RuntimeError: boom (their_bad.py:"),
     ],
 )
 def test_a_job_that_cannot_be_done_says_why(running: Callable[..., JobView], backend: str, reason: str) -> None:

@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -213,7 +214,8 @@ class Host:
 
         def check() -> None:
             if order.step in self._leases:
-                log.error("step %d does not end; ending this process", order.step)
+                said = "step %d does not end: its stage %s hangs in the backend's own code; ending this process"
+                log.error(said, order.step, lease.stage)
                 self.kill()
                 os._exit(1)
 
@@ -233,7 +235,7 @@ class Host:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
             load = await self._stage(course, step.task, step.stage, lease, watch)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
-            outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
+            outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
             load = self._after_failure(course, step.task, step.stage, exc)
         del self._leases[step.id]
@@ -367,4 +369,14 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, AutoschedError):
         return str(error)
     limit = LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
-    return f"{type(error).__name__}: {error}" + (f". Raise the limit of {limit}, then submit again" if limit else "")
+    advice = f". Raise the limit of {limit}, then submit again" if limit else ""
+    return f"{type(error).__name__}: {error}{_place(error)}{advice}"
+
+
+def _place(error: Exception) -> str:
+    """Where in the backend's own code it was raised, for its author; nothing for what explains itself."""
+    ours, library = str(Path(__file__).parents[1]), os.path.dirname(os.__file__)
+    frames = [] if isinstance(error, AutoschedError) else traceback.extract_tb(error.__traceback__)
+    foreign = [frame for frame in frames if not frame.filename.startswith((ours, "<"))]
+    theirs = [frame for frame in foreign if not frame.filename.startswith(library) or "-packages" in frame.filename]
+    return f" ({os.path.basename(theirs[-1].filename)}:{theirs[-1].lineno}, {theirs[-1].name})" if theirs else ""
