@@ -4,15 +4,18 @@ import hashlib
 import itertools
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
-from autosched.backend import Built, Evaluation, Lease, Measured, Network
-from autosched.errors import ModelRejected, StepFailed, from_wire
+from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network
+from autosched.errors import ModelRejected, RequestError, StepFailed, from_wire
+from autosched.measured import standing
 from autosched.measured.statistics import summarize
 from autosched.model import Failure, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
@@ -22,6 +25,8 @@ from autosched.simple.search import decode, encode
 
 COMPARED = 3
 """Turns that the finals of a task take."""
+HEARD_MAX = 4
+"""So many of what earlier jobs found best are worth a trial: the very best is in part luck."""
 EVALUATED = 9
 """Turns in which default and tuned choices are measured at the end: enough for a 95 % interval without the extremes."""
 
@@ -37,6 +42,8 @@ class SimpleSession:
         self._references: dict[TaskIndex, tuple[float, ...]] = {}
         """What the default choice of each task computes."""
         self._best: dict[TaskIndex, Choice] = {}
+        self._earlier: defaultdict[str, list[dict[bytes, float]]] = defaultdict(list)
+        """What worked in earlier jobs, and its seconds, by the kin of the task."""
         self._numbers = itertools.count()
         for folder in (self.builds, self.final):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client may have been killed halfway
@@ -75,9 +82,33 @@ class SimpleSession:
         tasks = tuple(_info(task, space, circumstances) for task, space in self._spaces.items())
         return Network(tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch)
 
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """What earlier jobs found best for tasks of the same name and knobs, of whatever model, is tried first.
+
+        Raises RequestError for a job of another backend.
+        """
+        for one in earlier:
+            if one.spec.backend != self._spec.backend:
+                raise RequestError(
+                    f"job {one.job} was tuned with backend {one.spec.backend!r}, which teaches"
+                    f" {self._spec.backend!r} nothing: submit again without learning from it"
+                )
+            for task, records in standing.by_task(one.records).items():
+                worked = {record.candidate: best_s for record in records if (best_s := record.best_s) is not None}
+                self._earlier[_kin(one.workloads.get(task, ""))].append(worked)
+
+    def _heard(self, task: TaskInfo) -> list[bytes]:
+        """What earlier jobs found best for such a task: each knows how far from its own best a candidate was."""
+        ratios: dict[bytes, float] = {}
+        for worked in self._earlier[_kin(task.workload)]:
+            for candidate, best_s in worked.items():
+                ratios[candidate] = min(best_s / min(worked.values()), ratios.get(candidate, inf))
+        valid = [candidate for candidate in ratios if decode(self._spaces[task.task], candidate) is not None]
+        return nsmallest(HEARD_MAX, valid, key=lambda candidate: (ratios[candidate], candidate))
+
     def tuner(self, task: TaskInfo, seed: int) -> "SimpleTuner":
         """The search for one task."""
-        return SimpleTuner(self, task.task, self._spaces[task.task], seed)
+        return SimpleTuner(self, task.task, self._spaces[task.task], seed, self._heard(task))
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Build the fastest choice of each task, and its default."""
@@ -178,8 +209,10 @@ class SimpleSession:
 class SimpleTuner:
     """The search of one task: what was tried, in order."""
 
-    def __init__(self, session: SimpleSession, task: TaskIndex, space: Space, seed: int) -> None:
-        self._session, self._task, self._space, self._seed = session, task, space, seed
+    def __init__(
+        self, session: SimpleSession, task: TaskIndex, space: Space, seed: int, heard: Sequence[bytes] = ()
+    ) -> None:
+        self._session, self._task, self._space, self._seed, self._heard = session, task, space, seed, heard
         self._tried: dict[bytes, Tried] = {}
 
     def restore(self, records: Sequence[Record]) -> None:
@@ -188,9 +221,9 @@ class SimpleTuner:
             self._learn(record.candidate, record.best_s)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """The author's suggestions, without what was tried."""
+        """What earlier jobs found best and then the author's suggestions, without what was tried."""
         found = self._session.backend.suggest(self._space, self._seed, tuple(self._tried.values()), count)
-        fresh = dict.fromkeys(encode(choice) for choice in found)
+        fresh = dict.fromkeys([*self._heard, *(encode(choice) for choice in found)])
         return [one for one in fresh if one not in self._tried][:count]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
@@ -274,12 +307,17 @@ def _nonsense(run: Run, lease: Lease) -> str:
 
 def _info(task: TaskIndex, space: Space, circumstances: Sequence[object]) -> TaskInfo:
     """Equal workloads share failures and times, so all that can change what a choice does is in them: the space, the
-    model, the options and the author's code."""
-    told = [space.name, space.shape, space.knobs, space.default, *circumstances]
-    workload = hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+    model, the options and the author's code. They begin with what those have in common that teach each other."""
+    kin = hashlib.sha256(msgspec.json.encode([space.name, space.knobs])).hexdigest()
+    own = hashlib.sha256(msgspec.json.encode([space.shape, space.default, *circumstances])).hexdigest()
     return TaskInfo(
-        task=task, name=space.name, workload=workload[:32], weight=space.weight, flops=space.flops, shape=space.shape
-    )
+        task=task, name=space.name, workload=f"{kin[:16]}-{own[:16]}", weight=space.weight, flops=space.flops,
+        shape=space.shape,
+    )  # fmt: skip
+
+
+def _kin(workload: str) -> str:
+    return workload.partition("-")[0]
 
 
 def _failure(method: str, answer: Answer) -> Failure:

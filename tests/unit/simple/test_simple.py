@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched.backend import Lease, Measured, Session, Tuner
+from autosched.backend import Earlier, Lease, Measured, Session, Tuner
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import Failure, JobSpec, Record
+from autosched.model import Failure, JobSpec, Record, TaskInfo
 from autosched.simple import Run, SimpleBackend, Space, search
 from autosched.simple.child import code_of
 from autosched.simple.search import decode, encode, suggest
@@ -267,6 +267,49 @@ def test_a_mended_file_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / touched).write_text("class B: 'mended'")
         assert code_of(kind) != before
         del sys.modules[module]
+
+
+# Learning from earlier jobs -------------------------------------------------------------------------------------------
+
+
+def earlier(workload: str, seconds: dict[str, float], backend: str = SPEC.backend) -> Earlier:
+    records = [
+        Record(task=1, trial=trial, candidate=encode({"how": how}), latency_s=(s,) if s else ())
+        for trial, (how, s) in enumerate(seconds.items())
+    ]
+    spec = msgspec.structs.replace(SPEC, model="1" * 64, backend=backend, options={"care": 7})
+    return Earlier(3, spec, Path("elsewhere"), {1: workload}, tuple(records))
+
+
+@pytest.fixture
+def pupil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, TaskInfo]:
+    """A session with a task whose knob has ten values, and nothing learned yet."""
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    (tmp_path / "model").write_text("a b c d e f g h i j")
+    session = Fussy().open(SPEC, tmp_path / "model", tmp_path, tmp_path / "out", 1)
+    return session, session.import_network(lease("import")).tasks[0]
+
+
+def test_the_best_of_earlier_jobs_is_tried_first(pupil: tuple[Session, TaskInfo], tmp_path: Path) -> None:
+    session, task = pupil
+    theirs = workload(tmp_path, Fussy, model="1", care=7)
+    assert theirs != task.workload
+    large = earlier(theirs, {"a": 90.0, "b": 30.0, "c": 60.0, "d": 0.0, "no longer there": 45.0})
+    small = earlier(theirs, {"a": 0.9, "b": 0.8, "j": 0.5, "h": 0.7})
+    session.learn([large, small, earlier("a workload of another task", {"i": 1e-9})], lease("import"))
+    tuner = session.tuner(task, 0)
+    said = [decode_how(one) for one in tuner.select(6, lease("select"))]
+    assert said[:4] == ["b", "j", "h", "a"]  # relative to the best of its job
+    assert len(set(said)) == 6
+    tuner.update([Measured(encode({"how": "b"}), (1.0,))], lease("update"))
+    assert [decode_how(one) for one in tuner.select(2, lease("select"))] == ["j", "h"]
+
+
+def test_a_job_of_another_backend_teaches_nothing(pupil: tuple[Session, TaskInfo]) -> None:
+    with pytest.raises(
+        RequestError, match=f"job 3 was tuned with backend 'other', which teaches '{SPEC.backend}' nothing"
+    ):
+        pupil[0].learn([earlier("w", {}, backend="other")], lease("import"))
 
 
 # Search ---------------------------------------------------------------------------------------------------------------
