@@ -1,5 +1,5 @@
 """What the author of a plugin is helped with: a package that works to begin with, a list, checks, runs in a debugger.
 
-Files: scaffold.py with template/ (`new`), listing.py and probe.py (`list`), trial.py (`run`); for `check` there is
-autosched.testing.
+Files: scaffold.py with template/ (`new`), listing.py and probe.py (`list`), trial.py (`run`), blame.py (whose code
+failed, and where); for `check` there is autosched.testing.
 """

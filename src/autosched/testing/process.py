@@ -236,7 +236,7 @@ def story(bench: Bench, killed: bool) -> None:
 
 def _live(bench: Bench, how: str) -> None:
     """Let a client live in this bench's folder."""
-    words = [sys.executable, "-m", "autosched.testing.runner", "story", how, str(bench.folder)]
+    words = [sys.executable, "-m", "autosched.testing.child", "story", how, str(bench.folder)]
     order = msgspec.json.encode(bench.subject)
     environment = {**os.environ, MARK: str(bench.folder)}
     ended = subprocess.run(words, input=order, env=environment, stdout=2, timeout=STORY_S)

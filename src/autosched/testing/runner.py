@@ -1,6 +1,6 @@
 """Runs checks in a warm process that may crash or hang with what it checks: the next check gets a new one then.
 
-``python -m autosched.testing.runner checks FD FOLDER`` is that process; ``... story HOW FOLDER`` is a client's life.
+That process is autosched.testing.child.
 """
 
 import inspect
@@ -13,13 +13,14 @@ import tempfile
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from autosched.errors import AutoschedError
-from autosched.lines import Lines, line
+from autosched.lines import Lines
+from autosched.plugin.blame import defined, place
 from autosched.testing import process, search, stages, teaching
 from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
@@ -77,32 +78,13 @@ def judge(bench: Bench, name: str) -> Verdict:
     except NotApplicable as error:
         return Verdict(name, "n/a", str(error))
     except Broken as error:
-        return Verdict(name, "broken", str(error), _defined(error.at))
+        return Verdict(name, "broken", str(error), defined(error.at))
     except AutoschedError as error:
-        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", _raised(error))
+        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
     except Exception as error:  # the border to the backend's code
         traceback.print_exc()
-        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", _raised(error))
+        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
     return Verdict(name, "ok")
-
-
-def _defined(at: object) -> str:
-    """Where a method or a class is written."""
-    if at is None:
-        return ""
-    found: Any = getattr(at, "__func__", at)
-    try:
-        file, number = inspect.getsourcefile(found), inspect.getsourcelines(found)[1]
-    except (OSError, TypeError):
-        return getattr(found, "__qualname__", "")
-    return f"{file}:{number}, {getattr(found, '__qualname__', '')}"
-
-
-def _raised(error: BaseException) -> str:
-    """The last line outside of autosched that took part."""
-    others = (str(Path(__file__).parents[1]), sys.base_prefix, "<")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name}" if frames else ""
 
 
 class Runner:
@@ -161,8 +143,8 @@ class Runner:
         """A process with the environment of a client, whose current folder, HOME and TMPDIR are its own."""
         self._count += 1
         places = {name: self._folder / f"{self._count}-{name}" for name in ("HOME", "TMPDIR", "cwd", "bench")}
-        for place in places.values():
-            place.mkdir()
+        for folder in places.values():
+            folder.mkdir()
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
@@ -172,7 +154,7 @@ class Runner:
         self._pipe, outer = os.pipe()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "autosched.testing.runner", "checks", str(outer), str(places["bench"])],
+                [sys.executable, "-m", "autosched.testing.child", "checks", str(outer), str(places["bench"])],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(outer,), env=environment, cwd=places["cwd"],
                 start_new_session=True,
             )  # fmt: skip
@@ -192,26 +174,3 @@ class Runner:
             self._process.stdin.close()
         os.close(self._pipe)
         self._process = None
-
-
-def _serve(out: int, folder: Path) -> None:
-    """Answer check after check, until nobody asks any more."""
-    asked = os.fdopen(os.dup(0), "rb")
-    subject = msgspec.json.decode(asked.readline(), type=Subject)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
-    bench = Bench(subject, folder, alone=True)
-    while name := asked.readline().decode().strip():
-        os.write(out, line(judge(bench, name)))
-    os._exit(0)  # threads may still hang in a stage
-
-
-def _live(how: str, folder: Path) -> None:
-    subject = msgspec.json.decode(sys.stdin.buffer.read(), type=Subject)
-    process.story(Bench(subject, folder, alone=True), how == "killed")
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "checks":
-        _serve(int(sys.argv[2]), Path(sys.argv[3]))
-    else:
-        _live(sys.argv[2], Path(sys.argv[3]))

@@ -534,6 +534,14 @@ class never_ends(Good):
     session = of(T)
 
 
+class tells_its_number(never_ends):
+    """The same, whose process says which one it is."""
+
+    def open(self, job: JobSpec, model: Path, *rest: Any) -> Session:
+        model.with_name("number").write_text(f"{os.getpid()}\n")
+        return super().open(job, model, *rest)
+
+
 class chatters(Good):
     """Prints where it can, and reads its standard input."""
 

@@ -1,9 +1,14 @@
 """Each check finds a backend that is broken in just its way, and lets a healthy one pass."""
 
 import inspect
+import os
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from autosched.testing.bench import Subject
@@ -19,6 +24,13 @@ OTHERS = {
 CASES = [(check, name) for check in CHECKS for name in OTHERS.get(check, (check,))]
 ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behind", "it_begins_again_after_a_crash"}
 """These look at the process they run in, or start others."""
+
+ASKS = """
+import sys, msgspec
+from autosched.testing.bench import Subject
+from autosched.testing.runner import Runner
+Runner(msgspec.json.decode(sys.argv[1], type=Subject)).check("build_answers_each_candidate")
+"""
 
 
 def subject(folder: Path, name: str) -> Subject:
@@ -66,7 +78,7 @@ def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_pa
     with Runner(subject(tmp_path, "segfaults")) as runner:
         verdict = runner.check("build_answers_each_candidate")
         assert verdict.state == "broken"
-        assert "killed by SIGSEGV" in verdict.seen
+        assert verdict.seen == "the process in which it ran was killed by SIGSEGV"  # and no last words but its own
         assert runner.check("select_is_pure").state == "ok"
 
 
@@ -75,6 +87,17 @@ def test_a_stage_that_nobody_can_end_does_not_hold_up_the_suite(tmp_path: Path) 
         assert runner.check("build_answers_each_candidate").seen.startswith("it did not end within 3 s")
         runner._deadline_s = DEADLINE_S
         assert runner.check("select_is_pure").state == "ok"
+
+
+def test_a_check_that_hangs_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "number")
+    words = (sys.executable, "-c", ASKS, msgspec.json.encode(subject(tmp_path, "tells_its_number")).decode())
+    asking = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    number = os.pidfd_open(int((tmp_path / "number").read_text()))
+    asking.kill()
+    asking.wait()
+    assert select.select([number], [], [], DEADLINE_S)[0], "it is still there"
+    os.close(number)
 
 
 def test_what_a_backend_prints_and_reads_hurts_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

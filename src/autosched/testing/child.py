@@ -1,0 +1,45 @@
+"""The process in which checks run: ``python -m autosched.testing.child checks FD FOLDER``.
+
+``... story HOW FOLDER`` is a client's life. No other module imports this one: Python warns of a module that is imported
+before it is run, and those would be the last words of whoever says nothing else.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from autosched.lines import line
+from autosched.testing import process
+from autosched.testing.bench import Bench, Subject
+from autosched.testing.runner import judge
+
+PR_SET_PDEATHSIG = 1
+
+
+def _serve(out: int, folder: Path) -> None:
+    """Answer check after check, until nobody asks any more."""
+    asked = os.fdopen(os.dup(0), "rb")
+    subject = msgspec.json.decode(asked.readline(), type=Subject)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
+    bench = Bench(subject, folder, alone=True)
+    while name := asked.readline().decode().strip():
+        os.write(out, line(judge(bench, name)))
+    os._exit(0)  # threads may still hang in a stage
+
+
+def _live(how: str, folder: Path) -> None:
+    subject = msgspec.json.decode(sys.stdin.buffer.read(), type=Subject)
+    process.story(Bench(subject, folder, alone=True), how == "killed")
+
+
+if __name__ == "__main__":
+    # Who asks may be killed while a check hangs, and nobody reads then that no more is asked.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.argv[1] == "checks":
+        _serve(int(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        _live(sys.argv[2], Path(sys.argv[3]))
