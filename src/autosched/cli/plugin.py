@@ -143,32 +143,37 @@ def run(
     debugged: bool,
 ) -> None:  # fmt: skip
     """Run a small job in this process, or the first step of one stage (and what it needs before)."""
-    from autosched.plugin.trial import Trial
+    from autosched.plugin.trial import Trial, of_use, plainly, tidy
     from autosched.simple.children import DEBUG
 
     if debugged:
         os.environ[DEBUG] = "1"
     loaded = backend.load(name)
-    folder = Path(tempfile.mkdtemp(prefix="autosched-run-"))
-    path = model.absolute() if model else _example(name, folder)
-    spec = JobSpec(
-        name=path.stem[:100], model="0" * 64, file=path.name, backend=name, target=target, trials=trials, seed=seed,
-        options=options,
-    )  # fmt: skip
+    folder, left = Path(tempfile.mkdtemp(prefix="autosched-run-")), None
     try:
+        path = model.absolute() if model else _example(name, folder)
+        spec = JobSpec(
+            name=path.stem[:100], model="0" * 64, file=path.name, backend=name, target=target, trials=trials, seed=seed,
+            options=options,
+        )  # fmt: skip
         trial = Trial(loaded, spec, path, folder / "job", lambda line: say(f" {line}"))
-        trial.run(stage or "", _under_pdb if debugged else lambda work: work())
+        trial.run(stage or "", _under_pdb if debugged else plainly)
+        left = of_use(folder, stage or "")
     except AutoschedError:
-        say(f" Its files are in {folder}")
+        if left := of_use(folder, None):
+            say(f" Its files are in {left}")
         raise
+    finally:
+        tidy(folder, left)
     if trial.evaluation is not None:
         from autosched.cli.outcome import evaluation
 
         for line in evaluation(trial.evaluation):
             data(line)
-    data(
-        f" {units.count(len(trial.records), 'record')}; files in {folder}" if stage else f" results in {folder}/job/out"
-    )
+    if stage:
+        data(f" {units.count(len(trial.records), 'record')}" + (f"; files in {left}" if left else ""))
+    else:
+        data(f" results in {left}" if left else " it published no file")
 
 
 def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
@@ -177,8 +182,9 @@ def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
 
     try:
         load = pdb.runcall(work)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         pdb.post_mortem(error.__traceback__)
         raise
-    assert load is not None
+    if load is None:  # whoever has left the debugger wants no more
+        raise KeyboardInterrupt
     return load

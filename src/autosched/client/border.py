@@ -4,7 +4,7 @@ What concerns one candidate becomes that candidate's failure; what concerns a wh
 was expected. So no backend can make a record that the daemon would refuse.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import TypeVar
 
@@ -65,6 +65,15 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
     if not all(isinstance(one, Built) for one in answers) or [one.candidate for one in answers] != list(wanted):
         raise StepFailed(f"build must answer with one Built for each of the {len(wanted)} candidates, in their order")
     return answers
+
+
+def each(found: object) -> Iterable[object]:
+    """What profile yields, one by one. Raises StepFailed."""
+    if not isinstance(found, Iterable):
+        raise StepFailed(
+            f"profile answered with a {type(found).__name__}; it must yield one Measured for each candidate"
+        )
+    return found
 
 
 def measured(one: object, wanted: list[bytes]) -> Measured:

@@ -62,6 +62,10 @@ class Worker:
             self._tuners[info.task] = self._tuner(info, [record for whole in past.whole for record in whole])
         return network
 
+    def tuner(self, task: TaskIndex) -> Tuner:
+        """The search of a task."""
+        return self._tuners[task]
+
     def comparable(self) -> list[TaskIndex]:
         """The tasks whose candidates can be compared with each other and with the default."""
         return [task for task in self._tuners if self._default(task) is not None]
@@ -120,7 +124,8 @@ class Worker:
             left.remove(candidate)
             keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: border.DETAIL_CHARS_MAX]))
         built = [one for one in current.built if one.candidate not in barred]
-        for one in (tuner.compare(built, lease) if finals else tuner.profile(built, lease)) if built else ():
+        method = tuner.compare if finals else tuner.profile
+        for one in border.each(method(built, lease)) if built else ():
             keep(border.measured(one, left))
         for candidate in left:
             keep(border.unsaid(candidate))

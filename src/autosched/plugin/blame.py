@@ -13,26 +13,28 @@ STDLIB = sysconfig.get_path("stdlib")
 PACKAGES = ("/site-packages/", "/dist-packages/")
 """These may lie below the standard library, and plugins in them."""
 
+OWN_FRAMES = 2
+"""Of our own lines, so many of the last are shown when there are no others: the call, and what was done with it."""
+
 
 class PluginFailed(AutoschedError):
-    """A plugin raised what it should not; names the stage, the place and what to do."""
-
-    code = "plugin_failed"
+    """A plugin raised what it should not; names the method, the place and what to do."""
 
 
-def failed(what: str, error: BaseException, hint: str) -> PluginFailed:
-    """`what` has raised. Told with the traceback, as far as it is the plugin's."""
+def failed(method: str, error: BaseException, to_do: str) -> PluginFailed:
+    """The plugin's `method` has raised. Told with the traceback, but for our own calls that led there."""
     frames = traceback.extract_tb(error.__traceback__)
-    at = max((index for index, frame in enumerate(frames) if _foreign(frame.filename)), default=None)
-    if at is None:
-        where = "no line of the plugin was at work: autosched could not use what a method had answered"
-    else:
-        where = f"at {_said(frames[at])}"
-    # It begins with the last of our own lines before the plugin's: the call. Without any, all may say something.
-    first = next((index for index, frame in enumerate(frames) if _foreign(frame.filename)), 1) - 1
-    shown = "".join(traceback.format_list(frames[max(first, 0) :])).rstrip()
+    where = place(error)
+    first = next((i for i, frame in enumerate(frames) if _foreign(frame.filename)), -OWN_FRAMES)
     said = "".join(traceback.format_exception_only(error)).strip()
-    return PluginFailed(f"{what} failed, {where}\nTraceback:\n{shown}\n{said}\n{hint}")
+    lines = [
+        f"{method} of the plugin failed at {where}" if where else f"{method} of the plugin gave what cannot be used:",
+        "Traceback (most recent call last):",
+        "".join(traceback.format_list(frames[first:])).rstrip(),
+        said if not isinstance(error, SystemExit) else f"{said}, which would have ended the client",
+        to_do,
+    ]
+    return PluginFailed("\n".join(lines))
 
 
 def place(error: BaseException) -> str:
@@ -49,6 +51,11 @@ def _foreign(file: str) -> bool:
     if file.startswith(("<", OURS)):
         return False
     return not file.startswith(STDLIB) or any(part in file for part in PACKAGES)
+
+
+def written(*methods: object) -> str:
+    """Where the first of these is written that is not ours; empty when all are."""
+    return next((where for where in map(defined, methods) if where and _foreign(where)), "")
 
 
 def defined(at: object) -> str:

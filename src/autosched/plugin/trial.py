@@ -1,20 +1,28 @@
 """`autosched plugin run`: a small job, or one stage of one, in this process: no daemon, and a debugger may follow."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from autosched.backend import Backend, Evaluation, Lease
+from autosched.backend import Backend, Evaluation, Lease, Session
 from autosched.client.course import Course
 from autosched.client.worker import Worker
-from autosched.errors import JobFailed, RequestError
+from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
+from autosched.plugin import blame
 from autosched.text import units
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
 Watch = Callable[[Callable[[], JobLoad]], JobLoad]
 """Calls a stage, perhaps under a debugger."""
+METHODS = {"import": "import_network"}
+"""Of the stages whose method has another name."""
+CHOOSING = ("import", "select", "update")
+"""Stages that make nothing to look at."""
+SIMPLE = {"import": "spaces", "select": "suggest", "build": "build", "profile": "measure"}
+"""What a stage calls of a simple backend."""
 
 
 def plainly(work: Callable[[], JobLoad]) -> JobLoad:
@@ -22,20 +30,50 @@ def plainly(work: Callable[[], JobLoad]) -> JobLoad:
     return work()
 
 
+def of_use(folder: Path, stage: str | None) -> Path | None:
+    """Where somebody may look at what a trial has left there, if there is a file.
+
+    `stage`: which one has ended; empty for a whole job, of which only the results matter; None when it has failed.
+    """
+    wanted = folder / ("job/out" if stage == "" else "job")
+    return wanted if stage not in CHOOSING and any(path.is_file() for path in wanted.rglob("*")) else None
+
+
+def tidy(place: Path, left: Path | None) -> None:
+    """Delete all that a trial has left there, but for one folder."""
+    if left is not None and place in left.parents:
+        for other in place.iterdir():
+            tidy(other, left)
+    elif place.is_dir() and place != left:
+        shutil.rmtree(place, ignore_errors=True)
+    elif place != left:
+        place.unlink(missing_ok=True)
+
+
 class Trial:
     """One job, its steps one after the other, as the client's course orders them."""
 
     def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
-        """Raises RequestError for what the backend does not accept."""
+        """Raises RequestError for what the backend does not accept, and PluginFailed for what it does not foresee."""
         outdir = folder / "out"
         outdir.mkdir(parents=True)
         cores = sorted(os.sched_getaffinity(0))
         self._lane, self._device = (cores[0],), (cores[-1],)
         self._told = told
         self._course = Course(spec, lanes=1, devices=1)
-        self._worker = Worker(backend.open(spec, model, folder, outdir, 1), spec, self._keep)
+        self._name, self._backend, self._begun = spec.backend, backend, set[str]()
+        self._session = self._opened(spec, model, folder)
+        self._worker = Worker(self._session, spec, self._keep)
         self.records: list[Record] = []
         self.evaluation: Evaluation | None = None
+
+    def _opened(self, spec: JobSpec, model: Path, folder: Path) -> Session:
+        try:
+            return self._backend.open(spec, model, folder, folder / "out", 1)
+        except AutoschedError:
+            raise
+        except (Exception, SystemExit) as error:  # the border to the plugin's code
+            raise blame.failed("open", error, "No stage has begun: the session of the job was to be opened") from error
 
     def _keep(self, record: Record) -> None:
         self.records.append(record)
@@ -44,7 +82,8 @@ class Trial:
     def run(self, until: str = "", watch: Watch = plainly) -> None:
         """To the end, or to the end of the first step of a stage, which is the one that is watched.
 
-        Raises what the backend raises, and JobFailed when the course ends without a result.
+        Raises PluginFailed when the backend's code fails, what it says in words of its own, and JobFailed when the
+        course ends without a result.
         """
         waiting = {load.task: load for load in self._course.load().tasks}
         try:
@@ -69,9 +108,27 @@ class Trial:
         lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
         self._course.started(task)
         before = len(self.records)
-        load = watch(lambda: self._stage(task, stage, lease))
-        self._told(f"{stage:9}{'the whole' if task == NETWORK_TASK else f'task {task}'}{self._news(before)}")
+        of = "the whole" if task == NETWORK_TASK else f"task {task}"
+        first = stage not in self._begun
+        self._begun.add(stage)
+        try:
+            load = watch(lambda: self._stage(task, stage, lease))
+        except AutoschedError:
+            self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
+            raise
+        except (Exception, SystemExit) as error:  # the border to the plugin's code
+            self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
+            only = f"--stage {stage} " if first else ""
+            to_do = f"Stop there, with its variables at hand:  autosched plugin run {self._name} {only}--pdb"
+            raise blame.failed(METHODS.get(stage, stage), error, to_do) from error
+        self._told(f"{stage:9}{of}{self._news(before)}")
         return load
+
+    def _written(self, task: TaskIndex, stage: str) -> str:
+        """Where the plugin's method for the stage begins, unless it is one of ours."""
+        owner = self._session if task == NETWORK_TASK else self._worker.tuner(task)
+        methods = (getattr(owner, METHODS.get(stage, stage), None), getattr(self._backend, SIMPLE.get(stage, ""), None))
+        return f", its code begins at {where}" if (where := blame.written(*methods)) else ""
 
     def _news(self, before: int) -> str:
         new = self.records[before:]

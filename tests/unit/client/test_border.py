@@ -48,6 +48,12 @@ def test_what_is_no_measurement_of_the_round_fails_the_step(one: Any) -> None:
         border.measured(one, [b"a"])
 
 
+@pytest.mark.parametrize("found", [None, 5])
+def test_what_yields_nothing_at_all_fails_the_step(found: Any) -> None:
+    with pytest.raises(StepFailed, match=f"profile answered with a {type(found).__name__}"):
+        border.each(found)
+
+
 def test_a_candidate_is_measured_once() -> None:
     left = [b"a", b"b"]
     border.measured(Measured(b"a", (1.0,)), left)

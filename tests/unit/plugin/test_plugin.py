@@ -15,12 +15,37 @@ from packages import BROKEN, install
 
 Said = tuple[int, str, str]
 GOOD = (Path(__file__).parents[1] / "testing/broken.py").read_text()
+BUGS = '''
+from their_good import Good, Session, Tuner, of
+
+def wild(method, work):
+    """A backend in which one method of the search does something else."""
+    return lambda: type("Wild", (Good,), {"session": of(type("T", (Tuner,), {method: lambda *_: work()}))})()
+
+def leaves():
+    raise SystemExit(3)
+
+raises = wild("update", lambda: 1 / 0)
+ends = wild("profile", leaves)
+none = wild("profile", lambda: None)
+fickle = wild("default", lambda: object.nothing)
+
+class shut(Good):
+    def open(self, *_):
+        return [][0]
+
+class empty(Good):
+    class session(Session):
+        def import_network(self, lease):
+            return None
+'''
 OLD = "from their_good import Good\nclass Old(Good):\n    api = (1, 99)\nclass Silent(Good):\n    api = None\n"
 MODULES = {
     "their_good": GOOD,
     "their_old": OLD,
     "their_unimportable": BROKEN,
     "their_crash": "import os\nos.kill(os.getpid(), 11)\n",
+    "their_bugs": BUGS,
 }
 
 
@@ -31,10 +56,13 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         tmp_path / "theirs", GROUP, MODULES, good="their_good:Good", old="their_old:Old", silent="their_old:Silent",
         broken="their_unimportable:it", nothing="their_good:nothing", crash="their_crash:it", mock="their_good:Good",
         impure="their_good:select_is_pure", dies="their_good:segfaults",
+        **{name: f"their_bugs:{name}" for name in ("raises", "ends", "none", "fickle", "shut", "empty")},
     )  # fmt: skip
     monkeypatch.syspath_prepend(str(theirs))
     monkeypatch.setenv("PYTHONPATH", str(theirs))
-    (tmp_path / "here").mkdir()
+    for name in ("here", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.chdir(tmp_path / "here")
 
     def call(*words: str) -> Said:
@@ -146,6 +174,67 @@ def test_one_stage_runs_with_what_it_needs_before(command: Callable[..., Said]) 
     assert code == 0
     assert [line.split()[0] for line in err.splitlines()] == ["import", "select", "build"]
     assert "0 records; files in" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "said"),
+    [
+        (
+            "raises",
+            "update",
+            ["update of the plugin failed at ", "/their_bugs.py:11, <lambda>", "ZeroDivisionError: division by zero"],
+        ),
+        (
+            "ends",
+            "profile",
+            ["profile of the plugin failed at ", "/their_bugs.py:9, leaves", "SystemExit: 3, which would have ended"],
+        ),
+        ("none", "profile", ["profile answered with a NoneType; it must yield one Measured for each candidate"]),
+        (
+            "fickle",
+            "import",
+            ["import_network of the plugin failed at ", "/their_bugs.py:14, <lambda>", "no attribute 'nothing'"],
+        ),
+        ("empty", "import", ["/their_bugs.py:22, empty.session.import_network", "it is a NoneType, not a Network"]),
+        (
+            "shut",
+            "",
+            ["open of the plugin failed at ", "/their_bugs.py:18, open", "IndexError: list index out of range"],
+        ),
+    ],
+)
+def test_a_bug_of_a_plugin_is_told_as_one(
+    command: Callable[..., Said], tmp_path: Path, name: str, stage: str, said: list[str]
+) -> None:
+    code, _, err = command("plugin", "run", name)
+    assert code in (1, 2)
+    assert all(words in err for words in said), err
+    assert "bug in autosched" not in err
+    assert "src/autosched/" not in err, "our own lines say nothing"
+    assert not stage or f"{stage:9}" in err
+    if "Traceback" in err and stage:
+        assert err.endswith(f"autosched plugin run {name} --stage {stage} --pdb\n")
+    assert all(str(folder / "job") in err for folder in (tmp_path / "tmp").iterdir())
+
+
+def test_a_trial_leaves_nothing_but_what_is_told(command: Callable[..., Said], tmp_path: Path) -> None:
+    for stage in ("import", "select", "update"):
+        assert "files" not in command("plugin", "run", "good", "--stage", stage)[1]
+    assert not list((tmp_path / "tmp").iterdir())
+    _, out, _ = command("plugin", "run", "good")
+    files = [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
+    assert [path.name for path in files] == ["toy.json"]
+    assert f" results in {files[0].parent}\n" in out
+
+
+def test_who_leaves_the_debugger_is_done(
+    command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEBUG, "")
+    monkeypatch.setattr("sys.stdin", io.StringIO("quit\n"))
+    code, _, err = command("plugin", "run", "good", "--stage", "select", "--pdb")
+    assert (code, err.splitlines()[-1]) == (130, "autosched: interrupted")
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_debugger_stops_in_the_stage(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
