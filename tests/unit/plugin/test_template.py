@@ -2,12 +2,36 @@
 
 import sys
 
+import click
+import pytest
+
+from autosched.cli.app import autosched
 from autosched.plugin import scaffold
 from autosched.testing import BackendContract
 
 sys.path.append(str(scaffold.TEMPLATE))
 
 from autosched_backend_mytuner import MytunerBackend
+
+COMMANDS = [
+    line.partition("#")[0].split()[1:]
+    for line in (scaffold.TEMPLATE / "README.md").read_text().splitlines()
+    if line.startswith("    autosched ")
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_commands_of_its_readme_are_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(scaffold.TEMPLATE)
+    command: click.Command | None = autosched
+    while isinstance(command, click.Group):
+        _, command, words = command.resolve_command(click.Context(command), words)
+    assert command is not None
+    command.make_context(command.name, list(words))  # raises what the user would be told
+
+
+def test_its_readme_has_commands() -> None:
+    assert len(COMMANDS) >= 5
 
 
 class TestTemplate(BackendContract):
