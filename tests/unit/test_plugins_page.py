@@ -82,6 +82,18 @@ def test_every_member_of_the_interface_is_told() -> None:
         assert f"`{kind.__name__}`" in PAGE.read_text()
 
 
+def test_every_default_of_the_checks_is_told() -> None:
+    (counts,) = re.findall(r"^\| `count`, .*$", PAGE.read_text(), re.MULTILINE)
+    (times,) = re.findall(r"^\| `kill_s`, .*$", PAGE.read_text(), re.MULTILINE)
+    kind = BackendContract
+    assert re.findall(r" (\d+)", counts) == [str(n) for n in (kind.count, kind.rounds, kind.growth_bytes // 2**20)]
+    assert re.findall(r" (\d+) s", times) == [f"{seconds:g}" for seconds in (kind.kill_s, kind.deadline_s)]
+
+
+def test_every_field_of_an_earlier_job_is_told() -> None:
+    assert set(backend.Earlier.__struct_fields__) <= quoted()
+
+
 def test_every_option_is_told() -> None:
     text = PAGE.read_text()
     for command in plugin.commands.values():

@@ -7,8 +7,8 @@
 
 These three run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be killed at
 any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its choice as JSON.
-Whoever needs more (a search of his own with a model that learns, warm workers, another encoding) implements the
-protocols of `autosched.backend` himself.
+A search of one's own, also with a model that learns, is a fourth method, `suggest`. Whoever needs more (warm workers,
+tasks that teach each other, another encoding) implements the protocols of `autosched.backend` himself.
 """
 
 import json
@@ -114,7 +114,8 @@ class SimpleBackend:
     def suggest(self, space: Space, seed: int, tried: Sequence[Tried], count: int) -> Sequence[Choice]:
         """Up to `count` choices that were not tried; none: nothing is left. Must depend on its arguments alone.
 
-        Runs in the client's own process. As it is here: half of them at random, half next to the best three.
+        Runs in the client's own process, with no deadline but the step's. As it is here: half of them at random, half
+        next to the best three.
         """
         return search.suggest(space, seed, tried, count)
 
