@@ -142,6 +142,8 @@ class SimpleBackend:
             there, said = self.Options.__struct_encode_fields__, misfit(error)
             if unknown := re.search(r"unknown field `(.*)`", said):
                 said = f"there is none named {unknown[1]!r}{_meant(unknown[1], there)}"
+            elif lacking := re.search(r"missing required field `(.*)`", said):
+                said = f"{lacking[1]!r} must be given: --option {lacking[1]}=..."
             raise RequestError(
                 f"options of backend {backend}: {said}. There are: {', '.join(there) or 'none'}"
             ) from None
@@ -155,7 +157,7 @@ def _meant(word: str, there: Iterable[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(word, list(there), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 __all__ = [

@@ -114,7 +114,7 @@ def _spaces(found: object) -> tuple[Space, ...]:
     given = list(found) if isinstance(found, Iterable) else [None]
     spaces = [one for one in given if isinstance(one, Space)]
     if len(spaces) < len(given):
-        raise CandidateFailed(f"spaces() must return [Space(...), ...], it returned {_called(found)}")
+        raise CandidateFailed(f"spaces() must return [Space(...), ...], it returned {called(found)}")
     return tuple(map(_space, spaces))
 
 
@@ -124,7 +124,7 @@ def _space(found: Space) -> Space:
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise CandidateFailed(
                 f"spaces() must give a knob the values that it may have, (1, 2, 4); {knob!r} of {found.name!r} has"
-                f" {_called(values)}"
+                f" {called(values)}"
             )
         knobs[knob] = tuple(values)
     try:
@@ -137,15 +137,15 @@ def _run(found: object) -> Run:
     """What `measure` returned, in numbers. Raises CandidateFailed for anything else."""
     wanted = "measure() must return Run((seconds, ...), (output, ...))"
     if not isinstance(found, Run):
-        raise CandidateFailed(f"{wanted}, it returned {_called(found)}")
+        raise CandidateFailed(f"{wanted}, it returned {called(found)}")
     try:
         return Run(tuple(map(float, found.latency_s)), tuple(map(float, found.output)))
     except (TypeError, ValueError):
-        told = f"Run({_called(found.latency_s)}, {_called(found.output)})"
+        told = f"Run({called(found.latency_s)}, {called(found.output)})"
         raise CandidateFailed(f"{wanted}, it returned {told}") from None
 
 
-def _called(found: object) -> str:
+def called(found: object) -> str:
     """What somebody has returned, in few words."""
     if found is None:
         return "nothing"

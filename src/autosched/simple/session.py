@@ -5,7 +5,7 @@ import itertools
 import shutil
 import signal
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from math import inf, isfinite
 from pathlib import Path
@@ -19,7 +19,7 @@ from autosched.measured import standing
 from autosched.measured.statistics import summarize
 from autosched.model import Failure, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
-from autosched.simple.child import CRASHED, Answer, Item, Order, code_of, entry_of
+from autosched.simple.child import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.children import TIMED_OUT, Children
 from autosched.simple.search import decode, encode
 
@@ -223,6 +223,8 @@ class SimpleTuner:
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
         """What earlier jobs found best and then the author's suggestions, without what was tried."""
         found = self._session.backend.suggest(self._space, self._seed, tuple(self._tried.values()), count)
+        if not isinstance(found, Iterable):
+            raise StepFailed(f"suggest() must return [choice, ...], it returned {called(found)}")
         fresh = dict.fromkeys([*self._heard, *(encode(choice) for choice in found)])
         return [one for one in fresh if one not in self._tried][:count]
 

@@ -184,7 +184,7 @@ def test_a_misspelt_method_is_named(
     monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
     monkeypatch.setattr(Toy, "mesure", Toy.measure, raising=False)
     monkeypatch.delattr(Toy, "measure")
-    with pytest.raises(ModelRejected, match=r"Toy has no method measure\(\); did you mean 'mesure'\?"):
+    with pytest.raises(ModelRejected, match=r"Toy has no method measure\(\) \(did you mean 'mesure'\?\)"):
         opened("well")
 
 
@@ -226,7 +226,7 @@ def test_options_are_named(tmp_path: Path) -> None:
     spec = JobSpec(name="net", model="0" * 64, backend="toy", options={"colour": "red"})
     with pytest.raises(RequestError, match=r"options of backend toy: there is none named 'colour'. There are: none"):
         Toy().open(spec, tmp_path, tmp_path, tmp_path, 1)
-    for options, said in (({"caer": 1}, "none named 'caer'; did you mean 'care'?. There"), ({"care": "x"}, "care: ")):
+    for options, said in (({"caer": 1}, "none named 'caer' (did you mean 'care'?). There"), ({"care": "x"}, "care: ")):
         with pytest.raises(RequestError) as caught:
             Fussy().open(msgspec.structs.replace(spec, options=options), tmp_path, tmp_path, tmp_path, 1)
         assert said in str(caught.value)
@@ -267,6 +267,21 @@ def test_a_mended_file_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / touched).write_text("class B: 'mended'")
         assert code_of(kind) != before
         del sys.modules[module]
+
+
+def test_an_option_that_must_be_given_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Toy, "Options", msgspec.defstruct("Needy", [("care", int)], frozen=True))
+    with pytest.raises(RequestError, match=r"'care' must be given: --option care=.*There are: care"):
+        Toy().read("toy", {})
+
+
+def test_what_suggest_must_return_is_said(
+    opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    monkeypatch.setattr(Toy, "suggest", lambda *_: None)
+    with pytest.raises(StepFailed, match=r"suggest\(\) must return \[choice, ...\], it returned nothing"):
+        opened("well")[1].select(1, lease("select"))
 
 
 # Learning from earlier jobs -------------------------------------------------------------------------------------------
