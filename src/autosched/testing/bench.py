@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from autosched.model import JobSpec, Record, TaskInfo
 
 Option = bool | int | float | str
 LEASE_S = 300.0
+NOTHING = type("nothing", (), {"__repr__": lambda _: "none at all"})()
+SHOWN = 100
+"""Characters of what is too long to be told: around the place that matters."""
 
 
 class Subject(Struct, frozen=True, kw_only=True):
@@ -192,6 +196,17 @@ def answers_each(kind: str, answered: Sequence[bytes], wanted: Sequence[bytes], 
         raise Broken(
             f"{kind} was given {len(wanted)} candidates and answered for {_few(answered)}, not {_few(wanted)}", at
         )
+
+
+def parting(one: Sequence[object], other: Sequence[object]) -> str:
+    """The first place where two answers that should be equal differ, in words."""
+    pairs = enumerate(zip_longest(one, other, fillvalue=NOTHING), 1)
+    number, (mine, yours) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    texts = [repr(value) for value in (mine, yours)]
+    equal = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    begin = max(0, equal - SHOWN // 2)
+    cut = [f"{'...' if begin else ''}{text[begin : begin + SHOWN]}" for text in texts]
+    return f"number {number} is {cut[0]} and {cut[1]}"
 
 
 def _few(candidates: Sequence[bytes]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from autosched.backend import Built, Measured, Tuner
 from autosched.model import Failure, Record
-from autosched.testing.bench import Bench, Broken, Check
+from autosched.testing.bench import Bench, Broken, Check, parting
 
 CANDIDATE_BYTES_MAX = 200_000
 FOREIGN = b"\x00 a candidate of another backend"
@@ -50,7 +50,7 @@ def select_is_pure(bench: Bench) -> None:
     """
     tuner = bench.tuner()
     if list(first := _select(bench, tuner)) != list(second := _select(bench, tuner)):
-        raise Broken(f"the second select gave {list(second)[:1]!r}, the first {list(first)[:1]!r}", tuner.select)
+        raise Broken(f"of what the first and the second select gave, {parting(first, second)}", tuner.select)
 
 
 def the_same_seed_selects_the_same(bench: Bench) -> None:
@@ -61,7 +61,7 @@ def the_same_seed_selects_the_same(bench: Bench) -> None:
     one, other = (bench.imported(name, seed=5)[1] for name in ("seed", "seed again"))
     for _ in range(2):
         if list(mine := _select(bench, one)) != list(yours := _select(bench, other)):
-            raise Broken(f"{list(mine)[:1]!r} and {list(yours)[:1]!r}", one.select)
+            raise Broken(f"of what the two select, {parting(mine, yours)}", one.select)
         measured = [Measured(candidate, (1e-3 * (1 + index),)) for index, candidate in enumerate(mine)]
         for tuner in (one, other):
             tuner.update(measured, bench.lease("update"))
@@ -118,7 +118,7 @@ def restoring_twice_gives_the_same(bench: Bench) -> None:
         tuner.restore(records)
         found.append(list(_select(bench, tuner)))
     if found[0] != found[1]:
-        raise Broken(f"{found[0][:1]!r} and {found[1][:1]!r}", tuner.restore)
+        raise Broken(f"of what the two select, {parting(*found)}", tuner.restore)
 
 
 def restore_takes_any_record(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from autosched.backend import BACKEND_API, Built, Evaluation, Measured, check_api
 from autosched.errors import RequestError
 from autosched.model import Failure, Record
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable, answers_each, well_formed
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable, answers_each, parting, well_formed
 from autosched.testing.search import FOREIGN
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -83,7 +83,7 @@ def the_network_is_the_same_again(bench: Bench) -> None:
     """
     again = bench.open("again").import_network(bench.lease("import"))
     if again.tasks != bench.network.tasks:
-        raise Broken(f"{again.tasks[:1]} and {bench.network.tasks[:1]}", type(bench.session).import_network)
+        raise Broken(f"of the tasks, {parting(bench.network.tasks, again.tasks)}", type(bench.session).import_network)
 
 
 def build_answers_each_candidate(bench: Bench) -> None:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 from autosched.backend import Earlier, Tuner
 from autosched.model import Failure, Record
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable
+from autosched.plugin.blame import written
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable, parting
 
+SINCE = (1, 4)
+"""The version of the interface that has `Session.learn`."""
 TEACHER = 7
 """Number of the earlier job."""
 
@@ -35,10 +38,13 @@ def learn_takes_what_a_job_measured(bench: Bench) -> None:
     """After learn, the search goes on: it selects candidates, which build, and learns of its own.
 
     What was measured there is not this job's: its candidates are not tried yet, whatever you know of them. There may be
-    failures, whose `latency_s` is empty, and workloads that this network does not have.
+    failures, whose `latency_s` is empty, and workloads that this network does not have. It needs `api = (1, 4)`.
     """
     for name, workload in (("taught", ""), ("taught by a stranger", "a workload of another network")):
         tuner = _taught(bench, name, workload)
+        if tuple(bench.backend.api) < SINCE and written(bench.session.learn):  # that of autosched.simple is ours
+            said = f"there is a learn, which older versions of autosched do not call, and api = {bench.backend.api}"
+            raise Broken(said, type(bench.backend))
         found = bench.measure(tuner)
         if not found.candidates:
             raise Broken("a search that was taught selects nothing", tuner.select)
@@ -54,15 +60,14 @@ def learning_twice_gives_the_same(bench: Bench) -> None:
     the first one left, no `random` module without a seed.
     """
     seen: list[list[list[bytes]]] = []
-    records = _records(bench)
     for name in ("learned", "learned again"):
         tuner = _taught(bench, name)
         at_first = list(tuner.select(bench.subject.count, bench.lease("select")))
-        tuner.restore(records)
+        tuner.restore(_records(bench))
         seen.append([at_first, list(tuner.select(bench.subject.count, bench.lease("select")))])
     for when, one, other in zip(("at first", "after restore"), *seen, strict=True):
         if one != other:
-            raise Broken(f"{when}, {one[:1]!r} and {other[:1]!r}", tuner.select)
+            raise Broken(f"{when}, of what the two select, {parting(one, other)}", tuner.select)
 
 
 CHECKS: tuple[Check, ...] = (learn_takes_what_a_job_measured, learning_twice_gives_the_same)

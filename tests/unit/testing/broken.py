@@ -393,6 +393,29 @@ class learning_twice_gives_the_same(Good):
             self.heard = [b"%d" % next(LEFT)]
 
 
+class learns_too_early(Good):
+    api = (1, 3)
+
+
+class learned_other_last_words(Good):
+    """Two searches that were taught the same differ late, and only in the middle of a candidate."""
+
+    class T(Tuner):
+        def select(self, count: int, lease: Lease) -> Sequence[Any]:
+            first, *others = super().select(count, lease)
+            return [first, *(b"0" * 150 + b"%d" % next(LEFT) + one for one in others)]
+
+    session = of(T)
+
+
+class cannot_learn_nor_build(Good):
+    class T(Tuner):
+        def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+            raise ValueError("no compiler")
+
+    session = type("Of", (Session,), {"tuner_type": T, "learn": property()})  # hasattr finds no learn
+
+
 class kill_ends_a_stage(Good):
     class session(Session):
         def wait(self, lease: Lease) -> None:

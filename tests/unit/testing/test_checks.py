@@ -19,7 +19,7 @@ OTHERS = {
         "measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words",
     ),
     "select_gives_bytes": ("select_gives_bytes", "selects_giants"),
-    "learn_takes_what_a_job_measured": ("learn_takes_what_a_job_measured", "obeys_strangers"),
+    "learn_takes_what_a_job_measured": ("learn_takes_what_a_job_measured", "obeys_strangers", "learns_too_early"),
 }  # fmt: skip
 CASES = [(check, name) for check in CHECKS for name in OTHERS.get(check, (check,))]
 ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behind", "it_begins_again_after_a_crash"}
@@ -72,6 +72,30 @@ def test_every_check_has_a_promise_and_an_advice() -> None:
         assert promise.endswith("."), name
         assert advice, name
     assert 25 <= len(CHECKS) <= 45
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "select_is_pure", "the_same_seed_selects_the_same", "restoring_twice_gives_the_same",
+        "learning_twice_gives_the_same",
+    ],
+)  # fmt: skip
+def test_the_first_place_where_two_answers_differ_is_shown(check: str, tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, "learned_other_last_words"), isolated=False) as runner:
+        seen = runner.check(check).seen
+    _, _, told = seen.partition("number 2 is ")
+    one, _, other = told.partition(" and ")
+    assert one.startswith("...0000"), seen
+    assert one != other
+    assert len(seen) < 400
+
+
+def test_who_has_no_learn_is_told_of_nothing_else(tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, "cannot_learn_nor_build"), isolated=False) as runner:
+        for check in ("learn_takes_what_a_job_measured", "learning_twice_gives_the_same"):
+            assert runner.check(check).state == "n/a"
+        assert runner.check("build_answers_each_candidate").state == "broken"
 
 
 def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_path: Path) -> None:
