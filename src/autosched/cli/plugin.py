@@ -86,8 +86,8 @@ def check(
             near = difflib.get_close_matches(wanted, CHECKS, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(CHECKS)}"
             raise NotFound(f"there is no check {wanted!r}; {hint}")
-    verdicts = []
-    for verdict in _verdicts(name, model, options, target, only or tuple(CHECKS), in_process):
+    verdicts, checks = [], only or tuple(CHECKS)
+    for verdict in _verdicts(name, model, options, target, checks, in_process):
         verdicts.append(verdict)
         if style == "table":
             data("\n".join(f" {line}" for line in verdict.lines()))
@@ -95,7 +95,8 @@ def check(
         document("verdicts", verdicts)
     count = {state: sum(verdict.state == state for verdict in verdicts) for state in ("ok", "broken", "n/a")}
     if style == "table":
-        data(f" {name}: {count['ok']} kept, {count['broken']} broken, {count['n/a']} not applicable")
+        rest = "; the rest was not checked" if len(verdicts) < len(checks) else ""
+        data(f" {name}: {count['ok']} kept, {count['broken']} broken, {count['n/a']} not applicable{rest}")
     return 1 if count["broken"] else 0
 
 
@@ -104,7 +105,7 @@ def _verdicts(
 ) -> "Iterator[Verdict]":
     from autosched.testing.bench import Subject
     from autosched.testing.contract import model_file
-    from autosched.testing.runner import FIRST, Runner
+    from autosched.testing.runner import Runner
 
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
         path = model_file(None, model, Path(folder)) if model else _example(name, Path(folder))
@@ -112,9 +113,8 @@ def _verdicts(
         subject = Subject(entry=entry, model=str(path), options=options, target=target)
         with Runner(subject, isolated=not in_process) as runner:
             for check in wanted:
-                verdict = runner.check(check)
-                yield verdict
-                if check == FIRST and verdict.state == "broken":
+                yield runner.check(check)
+                if runner.stopped_by:
                     return
 
 

@@ -26,11 +26,11 @@ from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for check in (*stages.CHECKS[:7], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[7:], *process.CHECKS)
+    for check in (*stages.CHECKS[:8], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[8:], *process.CHECKS)
 }  # fmt: skip
 """In the order in which their failures are best mended."""
-FIRST = "a_session_opens"
-"""Without it, no other check can say anything."""
+FIRST = ("a_session_opens", "the_model_is_imported")
+"""Without one of these, no other check can say anything."""
 DEADLINE_S = 300.0
 TAIL_LINES = 3
 
@@ -97,6 +97,8 @@ class Runner:
         self._answers: Lines | None = None
         self._pipe = -1
         self._count = 0
+        self.stopped_by = ""
+        """Which of the first checks is broken; no other one is run then."""
         self._bench = Bench(subject, self._folder / "here")
 
     def __enter__(self) -> "Runner":
@@ -111,7 +113,16 @@ class Runner:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def check(self, name: str) -> Verdict:
-        """Run one check; a process that does not survive it is replaced for the next one."""
+        """Run one check, unless one that it needs was broken."""
+        if self.stopped_by and self.stopped_by != name:
+            return Verdict(name, "n/a", f"not checked: {self.stopped_by} must be mended first")
+        verdict = self._verdict(name)
+        if name in FIRST:
+            self.stopped_by = name if verdict.state == "broken" else ""
+        return verdict
+
+    def _verdict(self, name: str) -> Verdict:
+        """A process that does not survive the check is replaced for the next one."""
         if not self._isolated:
             return judge(self._bench, name)
         if self._process is None:

@@ -4,7 +4,7 @@ import re
 from math import isfinite
 from pathlib import Path
 
-from autosched.backend import BACKEND_API, Built, Evaluation, Measured, check_api
+from autosched.backend import BACKEND_API, Built, Evaluation, Measured, Network, check_api
 from autosched.errors import RequestError
 from autosched.model import Failure, Record
 from autosched.testing.bench import Bench, Broken, Check, NotApplicable, answers_each, parting, well_formed
@@ -33,6 +33,21 @@ def a_session_opens(bench: Bench) -> None:
         bench.open("opened")
     except RequestError as error:
         raise Broken(str(error), bench.backend.open) from None
+
+
+def the_model_is_imported(bench: Bench) -> None:
+    """import_network answers with the network of this suite's model.
+
+    No other check says anything before it does. A simple backend is asked for its spaces, and the default of each is
+    built and measured: all of that must work. Look at it alone:  autosched plugin run NAME --stage import --pdb
+    """
+    at = getattr(bench.backend, "spaces", type(bench.session).import_network)  # which of them the author has written
+    try:
+        network = bench.network
+    except RequestError as error:
+        raise Broken(str(error), at) from None
+    if not isinstance(network, Network):
+        raise Broken(f"it gave a {type(network).__name__}", at)
 
 
 def an_unknown_option_is_refused(bench: Bench) -> None:
@@ -235,6 +250,7 @@ def results_have_plain_names(bench: Bench) -> None:
 CHECKS: tuple[Check, ...] = (
     the_interface_version_is_accepted,
     a_session_opens,
+    the_model_is_imported,
     an_unknown_option_is_refused,
     garbage_is_no_model,
     the_network_is_valid,

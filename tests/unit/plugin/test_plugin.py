@@ -157,7 +157,14 @@ def test_a_mistyped_option_is_told_once(command: Callable[..., Said]) -> None:
     code, out, _ = command("plugin", "check", "good", "--option", "colour=red")
     assert code == 1
     assert out.count("there is no option colour") == out.count(" FAIL ") == 1
-    assert out.endswith(" good: 1 kept, 1 broken, 0 not applicable\n")
+    assert out.endswith(" good: 1 kept, 1 broken, 0 not applicable; the rest was not checked\n")
+
+
+def test_a_model_that_is_not_imported_is_told_once(command: Callable[..., Said]) -> None:
+    code, out, _ = command("plugin", "check", "empty")
+    assert (code, out.count(" FAIL ")) == (1, 1)
+    assert " FAIL the_model_is_imported" in out
+    assert out.endswith(" empty: 2 kept, 1 broken, 0 not applicable; the rest was not checked\n")
 
 
 def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:

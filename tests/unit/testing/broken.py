@@ -138,6 +138,24 @@ class a_session_opens(Good):
         raise RequestError("today there is nothing to tune")
 
 
+class the_model_is_imported(Good):
+    class session(Session):
+        def import_network(self, lease: Lease) -> Network:
+            raise RequestError("the default fails: no device")
+
+
+class imports_nothing(Good):
+    class session(Session):
+        def import_network(self, lease: Lease) -> Any:
+            return None
+
+
+class imports_with_a_bug(Good):
+    class session(Session):
+        def import_network(self, lease: Lease) -> Network:
+            return {}["tasks"]  # type: ignore[no-any-return]
+
+
 class an_unknown_option_is_refused(Good):
     def open(self, job: JobSpec, *rest: Any) -> Session:
         return super().open(replace(job, options={}), *rest)

@@ -15,6 +15,7 @@ from autosched.testing.bench import Subject
 from autosched.testing.runner import CHECKS, DEADLINE_S, Runner
 
 OTHERS = {
+    "the_model_is_imported": ("the_model_is_imported", "imports_nothing", "imports_with_a_bug"),
     "latencies_are_latencies": (
         "measures_nan", "measures_less_than_nothing", "measures_for_ever", "measures_in_words",
     ),
@@ -64,6 +65,14 @@ def test_a_broken_backend_is_found_and_explained(check: str, name: str, tmp_path
     assert all(len(text) > 20 for text in (must_be, seen, advice))
     if check != "it_begins_again_after_a_crash":  # which is seen in another process
         assert "broken.py:" in where[0]
+
+
+def test_nothing_else_is_checked_before_the_model_is_imported(tmp_path: Path) -> None:
+    with Runner(subject(tmp_path, "the_model_is_imported"), isolated=False) as runner:
+        verdicts = {check: runner.check(check) for check in CHECKS}
+    assert [check for check, verdict in verdicts.items() if verdict.state == "broken"] == ["the_model_is_imported"]
+    assert list(verdicts)[:3] == ["the_interface_version_is_accepted", "a_session_opens", "the_model_is_imported"]
+    assert verdicts["select_is_pure"].seen == "not checked: the_model_is_imported must be mended first"
 
 
 def test_every_check_has_a_promise_and_an_advice() -> None:
