@@ -21,8 +21,8 @@ METHODS = {"import": "import_network"}
 """Of the stages whose method has another name."""
 CHOOSING = ("import", "select", "update")
 """Stages that make nothing to look at."""
-SIMPLE = {"import": "spaces", "select": "suggest", "build": "build", "profile": "measure"}
-"""What a stage calls of a simple backend."""
+SIMPLE = {"select": "suggest", "build": "build", "profile": "measure"}
+"""What a stage calls of a simple backend; the others call several methods, and say which one failed."""
 
 
 def plainly(work: Callable[[], JobLoad]) -> JobLoad:

@@ -16,6 +16,7 @@ from packages import BROKEN, install
 Said = tuple[int, str, str]
 GOOD = (Path(__file__).parents[1] / "testing/broken.py").read_text()
 BUGS = '''
+from autosched.simple import SimpleBackend, Space
 from their_good import Good, Session, Tuner, of
 
 def wild(method, work):
@@ -29,6 +30,18 @@ raises = wild("update", lambda: 1 / 0)
 ends = wild("profile", leaves)
 none = wild("profile", lambda: None)
 fickle = wild("default", lambda: object.nothing)
+
+class short(SimpleBackend):
+    api = (1, 2)
+
+    def spaces(self, job):
+        return [Space(name="a", knobs={"n": (1, 2)}, default={"n": 1})]
+
+    def build(self, job, space, choice, folder):
+        pass
+
+    def measure(self, job, space, choice, folder):
+        raise KeyError("oops")
 
 class shut(Good):
     def open(self, *_):
@@ -56,7 +69,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         tmp_path / "theirs", GROUP, MODULES, good="their_good:Good", old="their_old:Old", silent="their_old:Silent",
         broken="their_unimportable:it", nothing="their_good:nothing", crash="their_crash:it", mock="their_good:Good",
         impure="their_good:select_is_pure", dies="their_good:segfaults",
-        **{name: f"their_bugs:{name}" for name in ("raises", "ends", "none", "fickle", "shut", "empty")},
+        **{name: f"their_bugs:{name}" for name in ("raises", "ends", "none", "fickle", "shut", "empty", "short")},
     )  # fmt: skip
     monkeypatch.syspath_prepend(str(theirs))
     monkeypatch.setenv("PYTHONPATH", str(theirs))
@@ -167,6 +180,15 @@ def test_a_model_that_is_not_imported_is_told_once(command: Callable[..., Said])
     assert out.endswith(" empty: 2 kept, 1 broken, 0 not applicable; the rest was not checked\n")
 
 
+def test_no_method_is_blamed_for_another(command: Callable[..., Said]) -> None:
+    _, _, err = command("plugin", "run", "short", "--stage", "import")
+    assert "KeyError" in err
+    assert "spaces" not in err
+    _, out, _ = command("plugin", "check", "short", "--only", "the_model_is_imported")
+    assert "where:" in out
+    assert "their_bugs.py:17, short\n" in out
+
+
 def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
     assert command("plugin", "check", "nobody")[0] == 4
     code, _, err = command("plugin", "check", "good", "--only", "typo")
@@ -189,24 +211,24 @@ def test_one_stage_runs_with_what_it_needs_before(command: Callable[..., Said]) 
         (
             "raises",
             "update",
-            ["update of the plugin failed at ", "/their_bugs.py:11, <lambda>", "ZeroDivisionError: division by zero"],
+            ["update of the plugin failed at ", "/their_bugs.py:12, <lambda>", "ZeroDivisionError: division by zero"],
         ),
         (
             "ends",
             "profile",
-            ["profile of the plugin failed at ", "/their_bugs.py:9, leaves", "SystemExit: 3, which would have ended"],
+            ["profile of the plugin failed at ", "/their_bugs.py:10, leaves", "SystemExit: 3, which would have ended"],
         ),
         ("none", "profile", ["profile answered with a NoneType; it must yield one Measured for each candidate"]),
         (
             "fickle",
             "import",
-            ["import_network of the plugin failed at ", "/their_bugs.py:14, <lambda>", "no attribute 'nothing'"],
+            ["import_network of the plugin failed at ", "/their_bugs.py:15, <lambda>", "no attribute 'nothing'"],
         ),
-        ("empty", "import", ["/their_bugs.py:22, empty.session.import_network", "it is a NoneType, not a Network"]),
+        ("empty", "import", ["/their_bugs.py:35, empty.session.import_network", "it is a NoneType, not a Network"]),
         (
             "shut",
             "",
-            ["open of the plugin failed at ", "/their_bugs.py:18, open", "IndexError: list index out of range"],
+            ["open of the plugin failed at ", "/their_bugs.py:31, open", "IndexError: list index out of range"],
         ),
     ],
 )
