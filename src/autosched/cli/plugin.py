@@ -144,10 +144,10 @@ def run(
 ) -> None:  # fmt: skip
     """Run a small job in this process, or the first step of one stage (and what it needs before)."""
     from autosched.plugin.trial import Trial, of_use, plainly, tidy
-    from autosched.simple.children import DEBUG
+    from autosched.simple.child import DEBUG, STOP
 
     if debugged:
-        os.environ[DEBUG] = "1"
+        os.environ[DEBUG] = STOP
     loaded = backend.load(name)
     folder, left = Path(tempfile.mkdtemp(prefix="autosched-run-")), None
     try:

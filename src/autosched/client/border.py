@@ -4,6 +4,8 @@ What concerns one candidate becomes that candidate's failure; what concerns a wh
 was expected. So no backend can make a record that the daemon would refuse.
 """
 
+import os
+import traceback
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import TypeVar
@@ -19,6 +21,8 @@ CANDIDATE_BYTES_MAX = 200_000
 LATENCY_S_MAX = 1e6
 SAMPLES_MAX = 1_000
 DETAIL_CHARS_MAX = 4_000
+OURS, LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/", os.path.dirname(os.__file__) + "/"
+"""Where code lies that is not the backend's."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -136,3 +140,16 @@ def _checked(found: object, kind: type[T]) -> T:
         return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=kind)
     except (msgspec.MsgspecError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def raised_at(error: BaseException) -> traceback.FrameSummary | None:
+    """The last line outside of autosched and of Python's own library that took part; None when there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame for frame in reversed(frames) if is_foreign(frame.filename)), None)
+
+
+def is_foreign(file: str) -> bool:
+    """Whether it belongs neither to autosched nor to Python: packages may lie below Python's library."""
+    if file.startswith(("<", OURS)):
+        return False
+    return not file.startswith(LIBRARY) or "-packages/" in file

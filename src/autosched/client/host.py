@@ -5,7 +5,6 @@ import errno
 import logging
 import os
 import re
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from autosched import backend
 from autosched.backend import EVALUATION, Earlier, Lease
+from autosched.client.border import raised_at
 from autosched.client.course import HOST, Course
 from autosched.client.line import Line
 from autosched.client.quiet import Watch, pace
@@ -375,8 +375,5 @@ def _in_words(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """Where in the backend's own code it was raised, for its author; nothing for what explains itself."""
-    ours, library = str(Path(__file__).parents[1]), os.path.dirname(os.__file__)
-    frames = [] if isinstance(error, AutoschedError) else traceback.extract_tb(error.__traceback__)
-    foreign = [frame for frame in frames if not frame.filename.startswith((ours, "<"))]
-    theirs = [frame for frame in foreign if not frame.filename.startswith(library) or "-packages" in frame.filename]
-    return f" ({os.path.basename(theirs[-1].filename)}:{theirs[-1].lineno}, {theirs[-1].name})" if theirs else ""
+    at = None if isinstance(error, AutoschedError) else raised_at(error)
+    return f" ({os.path.basename(at.filename)}:{at.lineno}, {at.name})" if at is not None else ""

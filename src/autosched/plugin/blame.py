@@ -1,17 +1,11 @@
 """Whose code failed, and where: what the author of a plugin is told of an exception."""
 
 import inspect
-import sysconfig
 import traceback
-from pathlib import Path
 from typing import Any
 
+from autosched.client.border import is_foreign, raised_at
 from autosched.errors import AutoschedError
-
-OURS = str(Path(__file__).parents[1]) + "/"
-STDLIB = sysconfig.get_path("stdlib")
-PACKAGES = ("/site-packages/", "/dist-packages/")
-"""These may lie below the standard library, and plugins in them."""
 
 OWN_FRAMES = 2
 """Of our own lines, so many of the last are shown when there are no others: the call, and what was done with it."""
@@ -25,7 +19,7 @@ def failed(method: str, error: BaseException, to_do: str) -> PluginFailed:
     """The plugin's `method` has raised. Told with the traceback, but for our own calls that led there."""
     frames = traceback.extract_tb(error.__traceback__)
     where = place(error)
-    first = next((i for i, frame in enumerate(frames) if _foreign(frame.filename)), -OWN_FRAMES)
+    first = next((i for i, frame in enumerate(frames) if is_foreign(frame.filename)), -OWN_FRAMES)
     said = "".join(traceback.format_exception_only(error)).strip()
     lines = [
         f"{method} of the plugin failed at {where}" if where else f"{method} of the plugin gave what cannot be used:",
@@ -39,23 +33,12 @@ def failed(method: str, error: BaseException, to_do: str) -> PluginFailed:
 
 def place(error: BaseException) -> str:
     """The last line outside of autosched and Python that took part; empty when there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
-    return _said(frames[-1]) if frames else ""
-
-
-def _said(frame: traceback.FrameSummary) -> str:
-    return f"{frame.filename}:{frame.lineno}, {frame.name}"
-
-
-def _foreign(file: str) -> bool:
-    if file.startswith(("<", OURS)):
-        return False
-    return not file.startswith(STDLIB) or any(part in file for part in PACKAGES)
+    return f"{at.filename}:{at.lineno}, {at.name}" if (at := raised_at(error)) is not None else ""
 
 
 def written(*methods: object) -> str:
     """Where the first of these is written that is not ours; empty when all are."""
-    return next((where for where in map(defined, methods) if where and _foreign(where)), "")
+    return next((where for where in map(defined, methods) if where and is_foreign(where)), "")
 
 
 def defined(at: object) -> str:

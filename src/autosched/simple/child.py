@@ -23,6 +23,9 @@ from autosched.lines import line
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
 
 PR_SET_PDEATHSIG = 1
+DEBUG, STOP = "AUTOSCHED_DEBUG", "stop"
+"""When this is set in the environment, orders are carried out in the client's process, where a debugger can follow; if
+it is set to STOP, what the author's code raises is not caught there, for the debugger to stop at it."""
 CRASHED = "crash"
 """Code of the answer of a child that cannot go on."""
 
@@ -167,6 +170,8 @@ def _tried(work: Callable[[], Answer]) -> Answer:
     except AutoschedError as error:
         return Answer(error=str(error), code=error.code)
     except Exception as error:  # the border to the author's code
+        if os.environ.get(DEBUG) == STOP:
+            raise
         return _raised(error)
 
 

@@ -14,12 +14,10 @@ import msgspec
 from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.lines import Lines
-from autosched.simple.child import CRASHED, Answer, Item, Order, answers
+from autosched.simple.child import CRASHED, DEBUG, Answer, Item, Order, answers
 
 START_S = 30.0
 """For an interpreter to start and to import the author's module, on a busy machine."""
-DEBUG = "AUTOSCHED_DEBUG"
-"""When this is set in the environment, orders are carried out in this process, where a debugger can follow."""
 TIMED_OUT = "timeout"
 """Code of the answer that a child did not give."""
 

@@ -10,7 +10,7 @@ import pytest
 from autosched.backend import GROUP
 from autosched.cli.app import run
 from autosched.plugin import scaffold
-from autosched.simple.children import DEBUG
+from autosched.simple.child import DEBUG
 from packages import BROKEN, install
 
 Said = tuple[int, str, str]

@@ -168,6 +168,18 @@ def test_what_a_method_must_return_is_said(
     assert said in str(caught.value)
 
 
+def test_a_debugger_stops_at_what_the_author_s_code_raises(
+    opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tuner = opened("well build-raises")
+    candidates = tuner.select(2, lease("select"))
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
+    assert {one.failure for one in tuner.build(candidates, lease("build"))} == {None, Failure.BUILD_ERROR}
+    monkeypatch.setenv("AUTOSCHED_DEBUG", "stop")
+    with pytest.raises(KeyError, match="key"):
+        tuner.build(candidates, lease("build"))
+
+
 @pytest.mark.parametrize("values", [range(1, 4), [1, 2, 3]])
 def test_any_sequence_is_the_values_of_a_knob(
     opened: Callable[..., tuple[Session, Tuner]], monkeypatch: pytest.MonkeyPatch, values: Sequence[int]
