@@ -101,8 +101,9 @@ class SimpleSession:
         """What earlier jobs found best for such a task: each knows how far from its own best a candidate was."""
         ratios: dict[bytes, float] = {}
         for worked in self._earlier[_kin(task.workload)]:
+            least_s = min(worked.values(), default=inf)
             for candidate, best_s in worked.items():
-                ratios[candidate] = min(best_s / min(worked.values()), ratios.get(candidate, inf))
+                ratios[candidate] = min(best_s / least_s, ratios.get(candidate, inf))
         valid = [candidate for candidate in ratios if decode(self._spaces[task.task], candidate) is not None]
         return nsmallest(HEARD_MAX, valid, key=lambda candidate: (ratios[candidate], candidate))
 
