@@ -4,10 +4,8 @@ The order comes on standard input; each answer goes to the file descriptor FD, s
 prints goes nowhere but into the client's log.
 """
 
-import ctypes
 import hashlib
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +18,9 @@ from msgspec import Raw, Struct
 
 from autosched.errors import AutoschedError, misfit
 from autosched.lines import line
+from autosched.orphans import end_with_parent
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
 
-PR_SET_PDEATHSIG = 1
 DEBUG, STOP = "AUTOSCHED_DEBUG", "stop"
 """When this is set in the environment, orders are carried out in the client's process, where a debugger can follow; if
 it is set to STOP, what the author's code raises is not caught there, for the debugger to stop at it."""
@@ -192,7 +190,7 @@ def _where(error: BaseException) -> str:
 
 def main() -> None:
     """Obey one order."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
         os.sched_setaffinity(0, cores)

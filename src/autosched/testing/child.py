@@ -4,20 +4,17 @@
 before it is run, and those would be the last words of whoever says nothing else.
 """
 
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 
 import msgspec
 
 from autosched.lines import line
+from autosched.orphans import end_with_parent
 from autosched.testing import process
 from autosched.testing.bench import Bench, Subject
 from autosched.testing.runner import judge
-
-PR_SET_PDEATHSIG = 1
 
 
 def _serve(out: int, folder: Path) -> None:
@@ -38,7 +35,7 @@ def _live(how: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     # Who asks may be killed while a check hangs, and nobody reads then that no more is asked.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if sys.argv[1] == "checks":
         _serve(int(sys.argv[2]), Path(sys.argv[3]))
     else:

@@ -5,7 +5,6 @@ threads with its first parallel kernel, OpenBLAS is told to start none), so fork
 the parent: a worker that is frozen, stuck in a kernel or dead is noticed, killed and replaced.
 """
 
-import ctypes
 import importlib
 import math
 import multiprocessing
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from autosched.errors import StepFailed
+from autosched.orphans import end_with_parent
 
 PRELOAD = "autosched.tvm.preload"
 JOIN_S = 5.0
 LOG_TAIL_BYTES = 4_000
-PR_SET_PDEATHSIG = 1
 MEANINGS: dict[int, str] = {
     signal.SIGKILL: " (what the system sends when memory runs out)",
     signal.SIGILL: " (this CPU lacks an instruction that the target has; try another, for example --target x86-64-v2)",
@@ -280,7 +279,7 @@ def _find(function: str) -> Any:
 
 def _settle(cores: tuple[int, ...], log: str) -> None:
     """Die with the parent, leave its terminal alone, stay on the cores."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # candidates crash; each core file would be half a gigabyte
