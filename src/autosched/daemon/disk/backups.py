@@ -8,7 +8,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from autosched.daemon.disk.journal import UNREADABLE, Journal, commits_of, may_p
 from autosched.errors import ConfigError, Damaged, NotFound
 
 PREFIX = "autosched-"
+MOMENT = "%Y%m%dT%H%M%S.%fZ"
 SIDES = ("", "-wal", "-shm")
 
 
@@ -54,9 +55,21 @@ def there(path: Path) -> Path:
     return path
 
 
-def stamp() -> str:
-    """This moment, as part of a name."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+def stamp(after: datetime | None = None) -> str:
+    """This moment, as part of a name; a later one than that, whatever the clock says."""
+    now = datetime.now(UTC)
+    return (now if after is None or now > after else after + timedelta(microseconds=1)).strftime(MOMENT)
+
+
+def _last_moment(state_dir: Path) -> datetime | None:
+    """Of the newest one's name. The clock may have been set back since; what is made now is newer all the same, and is
+    not the first to go."""
+    if (last := newest(state_dir)) is None:
+        return None
+    try:
+        return datetime.strptime(last.stem, f"{PREFIX}{MOMENT}").replace(tzinfo=UTC)
+    except ValueError:  # somebody put it there
+        return None
 
 
 def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Path:
@@ -65,7 +78,7 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
     path = there(database.database(state_dir))
     if to is None:
         database.backups(state_dir).mkdir(mode=0o700, exist_ok=True)
-        to = database.backups(state_dir) / f"{PREFIX}{stamp()}.db"
+        to = database.backups(state_dir) / f"{PREFIX}{stamp(_last_moment(state_dir))}.db"
     elif to.exists():
         raise ConfigError(f"{to} exists; name a file that does not")
     new = to.with_name(f"{to.name}.new")

@@ -65,7 +65,8 @@ class Keeper:
         if last is None:
             return self._journal.commits >= FIRST_BACKUP or uptime_s >= interval_s
         age_s = datetime.now(UTC).timestamp() - last.stat().st_mtime
-        return age_s >= interval_s and backups.commits(last) != self._journal.commits
+        young = 0 <= age_s < interval_s  # one from the future says that the clock was set back, and not how old it is
+        return not young and backups.commits(last) != self._journal.commits
 
     async def snapshot(self, *, hurried: bool = True) -> bool:
         """Make one now; whether it could be made. `hurried`: somebody waits for it."""

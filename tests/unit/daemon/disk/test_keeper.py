@@ -118,6 +118,20 @@ def test_when_a_backup_is_due(folder: Path) -> None:
     assert not due(folder, hourly, 3_601.0), "nothing was written since"
 
 
+def test_backups_go_on_after_the_clock_was_set_back(folder: Path) -> None:
+    future = backups.make(folder).rename(database.backups(folder) / "autosched-20991231T235959.000000Z.db")
+    os.utime(future, (4_102_444_799, 4_102_444_799))
+    assert due(folder, BackupConfig(), 10.0, written=True)
+    made = backups.make(folder, keep=1)
+    assert backups.all_of(folder) == [made], "it is the newest, and the other one went"
+    assert not due(folder, BackupConfig(), 10.0, written=True), "it is young"
+
+
+def test_a_file_that_somebody_put_beside_the_backups_does_not_stop_them(folder: Path) -> None:
+    backups.make(folder).rename(database.backups(folder) / "autosched-mine.db")
+    assert backups.make(folder).exists()
+
+
 def test_what_goes_wrong_is_said_and_not_tried_again_at_once(folder: Path) -> None:
     database.snapshots(folder).write_text("in its way")
     worry = kept(folder, BackupConfig(interval_s=0), "worry", replayed=keeper.SNAPSHOT_EVERY)
