@@ -24,6 +24,7 @@ from msgspec import Struct
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
 from autosched.wire import address as addresses
+from autosched.wire import awake
 from autosched.wire.address import TCP, TLS, UNIX
 from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
@@ -90,9 +91,10 @@ class Link(asyncio.BufferedProtocol):
         self.hung_up = False
         """Whether the peer ended it, and not this end or a fault in between."""
         self.last_heard_at = 0.0
-        """Loop time at which the peer last sent anything."""
+        """When the peer last sent anything, by `clock`."""
         self._opened = opened
         self._loop = asyncio.get_running_loop()
+        self.clock = awake.clock().time
         self._transport: asyncio.Transport | None = None
         self._arrived = _SHARED.arrived
         self._closed = asyncio.Event()
@@ -174,7 +176,7 @@ class Link(asyncio.BufferedProtocol):
     def _ask(self, method: Method, timeout_s: float, over: Callable[[Answer | AutoschedError], None]) -> None:
         id, frame = self.peer.request(method)
         self._check_open()
-        due_at = self._loop.time() + timeout_s
+        due_at = self.clock() + timeout_s
         self._calls[id] = _Asked(type(method).__name__, timeout_s, due_at, over)
         self._write(frame)
         if due_at < self._due_at:
@@ -184,10 +186,10 @@ class Link(asyncio.BufferedProtocol):
         """A timer that goes off too early is cheaper than one for each call: almost all are answered in time."""
         if self._due is not None:
             self._due.cancel()
-        self._due_at, self._due = due_at, self._loop.call_at(due_at, self._overdue)
+        self._due_at, self._due = due_at, self._loop.call_later(due_at - self.clock(), self._overdue)
 
     def _overdue(self) -> None:
-        now, self._due_at, self._due = self._loop.time() + TIMER_SLACK_S, math.inf, None
+        now, self._due_at, self._due = self.clock() + TIMER_SLACK_S, math.inf, None
         for id, asked in list(self._calls.items()):
             if asked.due_at <= now:
                 del self._calls[id]
@@ -207,12 +209,9 @@ class Link(asyncio.BufferedProtocol):
         It does not matter what the answer is, and answers take their time: nobody waits for one of them.
         """
         while not self.closed:
-            asked_at = self._loop.time()
             self._write(self.peer.request(ask)[1])
             await asyncio.sleep(every_s)
-            now = self._loop.time()
-            stood_still = now - asked_at > 2 * every_s  # this process, so what has arrived is not read yet
-            if now - self.last_heard_at > silence_s and self._reading and not stood_still:
+            if self.clock() - self.last_heard_at > silence_s and self._reading:
                 self.abort(f"it said nothing for {silence_s:g} s")
 
     def close(self, reason: str = "closed by this end") -> None:
@@ -383,7 +382,7 @@ class Link(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has its own, unrelated class
         self._transport = transport
         transport.set_write_buffer_limits(high=UNREAD_BYTES_HIGH)
-        self.last_heard_at = self._loop.time()
+        self.last_heard_at = self.clock()
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             tls = transport.get_extra_info("ssl_object")
@@ -405,7 +404,7 @@ class Link(asyncio.BufferedProtocol):
         self._hear(self._arrived[:nbytes])
 
     def _hear(self, data: memoryview) -> None:
-        self.last_heard_at = self._loop.time()
+        self.last_heard_at = self.clock()
         self.peer.feed(data)
         self._turn()
 

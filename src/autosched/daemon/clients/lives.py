@@ -359,9 +359,8 @@ class Clients:
 
     async def _listen(self, client: Client, link: Link) -> None:
         """Silence counts only while this end listens."""
-        loop = asyncio.get_running_loop()
         while True:
-            left_s = link.last_heard_at + SILENCE_S - loop.time()
+            left_s = link.last_heard_at + SILENCE_S - link.clock()
             if left_s <= 0 and link.reading:
                 break
             await asyncio.sleep(max(left_s, 1.0))

@@ -1,0 +1,93 @@
+"""What a process that stood still makes of the time that passed: nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from autosched.protocol import Done, GetBlob, Method, wire_name
+from autosched.wire import awake
+from autosched.wire.awake import Clock
+from autosched.wire.link import Link
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """One whose time is what the test says."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.due: tuple[float, Callable[[], None]] = (0.0, lambda: None)
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object, **kwargs: object) -> None:  # type: ignore[override]
+        self.due = when, lambda: callback(*args) and None
+
+    def pass_time(self, seconds: float) -> None:
+        """As a loop does that turns: timers are on time."""
+        until = self.now + seconds
+        while self.due[0] <= until:
+            self.now, beat = self.due
+            beat()
+        self.now = until
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def test_it_is_the_loops_clock_while_the_loop_turns(loop: Loop) -> None:
+    clock = Clock(loop)
+    loop.pass_time(1_000.5)
+    assert clock.time() == pytest.approx(1_100.5)
+
+
+@pytest.mark.parametrize("still_s", [30.0, 2.5])
+def test_it_stands_still_with_the_process(loop: Loop, still_s: float) -> None:
+    clock = Clock(loop)
+    loop.pass_time(10.5)
+    before = clock.time()
+    loop.now += still_s
+    after = clock.time()
+    assert before <= after <= before + awake.BEAT_S, "whoever asks first is told, before the beat that is due"
+    loop.due[1]()
+    loop.pass_time(7.0)
+    assert clock.time() == pytest.approx(after + 7.0)
+
+
+def test_a_busy_loop_stands_still_for_nobody(loop: Loop) -> None:
+    clock = Clock(loop)
+    for _ in range(20):
+        loop.now = loop.due[0] + 0.9 * awake.STOOD_STILL_S
+        loop.due[1]()
+    assert clock.time() == pytest.approx(loop.now)
+
+
+def stand_still() -> None:
+    """Nothing of this process does anything."""
+    time.sleep(0.5)
+
+
+def test_a_call_that_was_asked_before_has_its_time_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awake, "BEAT_S", 0.02)
+    monkeypatch.setattr(awake, "STOOD_STILL_S", 0.02)
+
+    async def answer(method: Method) -> Done:
+        stand_still()
+        return Done()
+
+    async def ask(path: str) -> Done:
+        serving = await asyncio.get_running_loop().create_unix_server(
+            lambda: Link({wire_name(GetBlob): GetBlob}, answer), path
+        )
+        async with serving:
+            link = await Link.open(f"unix:{path}")
+            try:
+                return await link.call(GetBlob(sha256="0" * 64, offset=0), Done, timeout_s=0.3)
+            finally:
+                link.close()
+
+    assert asyncio.run(ask("\0autosched-test-awake")) == Done()
