@@ -3,17 +3,23 @@
 import asyncio
 import os
 import random
+import re
 import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any
+
+import psutil
 
 from autosched.daemon.clients.process import resident_bytes
 from autosched.errors import Refused
-from autosched.model import JobId, JobState
+from autosched.model import JobId, JobState, StepId
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans
 from autosched.wire.frames import Peer
+from chaos.clock import WallClock
 from chaos.evidence import Life
 from chaos.lab import POLL_S, Lab, User
 from chaos.proxy import Cable
@@ -26,6 +32,11 @@ EARLY = 0.25
 PROGRAMS = 0.1
 """So many are started as a program; the others are forks, since the imports are not what is tested."""
 FIND_S = 60.0
+CLOCK_HOURS = (1, -1, 9_000, -9_000, 0)
+"""By so much the wall clock is ahead of the true one, one after the other."""
+STEPS_EACH = 20
+NOTICED_LATE_S = 3.0
+"""What was taken for dead by mistake is lost by then."""
 
 
 async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
@@ -170,6 +181,52 @@ async def fill_disk(lab: Lab, user: User, seconds: float, **work: Any) -> int:
                 await asyncio.sleep(POLL_S)
             else:
                 return refused
+
+
+async def set_clock(lab: Lab, user: User, clock: WallClock) -> int:
+    """The wall clock of the daemon and of its clients is set forward and back while steps run; returns how many steps
+    were lost or failed meanwhile."""
+    async with _counted(lab, user) as spoilt:
+        for hours in CLOCK_HOURS:
+            clock.set_ahead(hours * 3_600)
+            await _rows(lab, STEPS_EACH)
+            if hours == max(CLOCK_HOURS):
+                await _dated(lab, datetime.now().astimezone() + timedelta(hours=hours - 1))
+    return len(spoilt)
+
+
+async def _dated(lab: Lab, least: datetime) -> None:
+    """Wait until the log has a line of such a time: the clock is really another one."""
+    async with asyncio.timeout(FIND_S):
+        while True:
+            if max(re.findall(r"^[\d-]{10} [\d:]{8}", lab.last_words(), re.MULTILINE), default="") > str(least):
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def stand_still(lab: Lab, user: User, seconds: float) -> int:
+    """The daemon and all that it has started stand still, as on a virtual machine that is moved; returns how many
+    steps that cost."""
+    async with _counted(lab, user) as spoilt:
+        everybody = [psutil.Process(lab.pid), *psutil.Process(lab.pid).children(recursive=True)]
+        for how in (psutil.Process.suspend, psutil.Process.resume):
+            for process in everybody:
+                with suppress(psutil.NoSuchProcess):
+                    how(process)
+            if how is psutil.Process.suspend:
+                await asyncio.sleep(seconds)
+        await _rows(lab, STEPS_EACH)
+        await asyncio.sleep(NOTICED_LATE_S)
+    return len(spoilt)
+
+
+@asynccontextmanager
+async def _counted(lab: Lab, user: User) -> AsyncIterator[set[tuple[JobId, StepId]]]:
+    """Yields what holds, in the end, the steps that were spoilt in between, but for those of cancelled jobs."""
+    before, spoilt = lab.spoilt(), set[tuple[JobId, StepId]]()
+    yield spoilt
+    (await lab.serving()).close()
+    spoilt |= {(job, step) for job, step in lab.spoilt() - before if job not in user.cancelled}
 
 
 async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> float:

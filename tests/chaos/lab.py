@@ -10,18 +10,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+
+from msgspec.msgpack import decode
 
 from autosched.daemon.clients.process import JOB_DIR, kill_strays
 from autosched.daemon.clients.survivors import clear
 from autosched.daemon.disk.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
-from autosched.model import JobId, JobSpec, JobState
-from autosched.protocol import JobList, ListJobs
+from autosched.model import JobId, JobSpec, JobState, Outcome, StepId
+from autosched.protocol import JobList, ListJobs, Span
 from autosched.remote import Daemon
 from chaos import witness
 from chaos.evidence import LOGS, USER, Life, lines, lives
@@ -48,8 +50,9 @@ def _serve(config: str, log: str, path: list[str]) -> None:
 class Lab:
     """Starts, kills and asks one daemon."""
 
-    def __init__(self, folder: Path, boards: int = BOARDS) -> None:
-        """`boards`: so many devices without cores; without any, devices are what they are by default."""
+    def __init__(self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None) -> None:
+        """`boards`: so many devices without cores; without any, devices are what they are by default. `environment`:
+        of daemons that are started as programs, and of all clients."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
             (folder / name).mkdir(exist_ok=True)
@@ -59,6 +62,7 @@ class Lab:
         self._config.write_text(head + devices)
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
+        self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}
         _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
@@ -74,9 +78,8 @@ class Lab:
         if as_program:
             command = [sys.executable, "-m", "autosched", "serve", "-c", str(self._config)]
             with log.open("ab") as file:
-                environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
                 self._process = subprocess.Popen(
-                    command, stdout=file, stderr=file, env=environment, start_new_session=True
+                    command, stdout=file, stderr=file, env=self._environment, start_new_session=True
                 )
         else:
             self._process = _forks.Process(target=_serve, args=(str(self._config), str(log), self._path))
@@ -125,11 +128,17 @@ class Lab:
 
     def rows(self) -> int:
         """How many events the journal has."""
-        db = sqlite3.connect(f"file:{self.folder / DATABASE}?mode=ro", uri=True, timeout=DEADLINE_S)
-        try:
+        with closing(self._database()) as db:
             return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
-        finally:
-            db.close()
+
+    def spoilt(self) -> set[tuple[JobId, StepId]]:
+        """The steps that are stored as lost or failed."""
+        with closing(self._database()) as db:
+            spans = [decode(body, type=Span) for (body,) in db.execute("SELECT body FROM spans")]
+        return {(span.job, span.step) for span in spans if span.outcome != Outcome.DONE}
+
+    def _database(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{self.folder / DATABASE}?mode=ro", uri=True, timeout=DEADLINE_S)
 
     def last_words(self) -> str:
         """The end of its log."""
@@ -150,11 +159,11 @@ class Lab:
         """Start the client of an external job."""
         folder = self.folder / "jobs" / f"external-{job}"
         folder.mkdir(parents=True)
-        words = {"PYTHONPATH": os.pathsep.join(self._path), "AUTOSCHED_TOKEN": token, JOB_DIR: str(folder)}
+        words = {"AUTOSCHED_TOKEN": token, JOB_DIR: str(folder)}
         command = [sys.executable, "-m", "autosched.client", "--connect", address or self.address, "--job", str(job)]
         with (folder / "client.log").open("ab") as log:
             return subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, **words}, start_new_session=True
+                command, stdout=log, stderr=log, env={**self._environment, **words}, start_new_session=True
             )
 
     def spec(self, name: str, *, model: str, lets: str = "mock", **words: Any) -> JobSpec:
@@ -172,6 +181,7 @@ class User:
         self._names = 0
         self.active: dict[JobId, str] = {}
         """Acknowledged, and not known to have ended."""
+        self.cancelled: set[JobId] = set()
         self.ended = 0
         self._model = ""
 
@@ -209,6 +219,7 @@ class User:
 
     async def cancel(self, daemon: Daemon, job: JobId) -> None:
         """Cancel a job."""
+        self.cancelled.add(job)
         await daemon.cancel(job)
         self.tell(event="cancelled", job=job)
 

@@ -14,6 +14,7 @@ from typing import Any
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.protocol import SILENCE_S
 from chaos import checker, evidence, faults
+from chaos.clock import WallClock
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
 
@@ -23,12 +24,15 @@ BACK_FACTOR = 2.5
 """A client looks for its daemon at growing intervals: so much longer than the daemon it is away at most."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
 STEP_TIMEOUT_S = 20.0
+STILL_BEYOND_S = 10.0
+"""Longer than anybody may be silent."""
 Told = dict[str, Any]
 BARS = {
     "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "frozen_foreign_client_noticed_s": 35.0,
     "frozen_foreign_client_given_up_s": SILENCE_S + STEP_TIMEOUT_S + REVOKE_GRACE_S + 2.0,
     "cut_cable_noticed_s": 35.0, "slow_reader_left_s": 15.0,
-    "slow_reader_mib": 2.0, "sigterm_s": 10.0, "disturbed_over_allowed": 1.0, "serving_again_s": 5.0,
+    "spoilt_when_the_clock_was_set": 0.0, "spoilt_when_all_stood_still": 0.0, "slow_reader_mib": 2.0,
+    "sigterm_s": 10.0, "disturbed_over_allowed": 1.0, "serving_again_s": 5.0,
 }  # fmt: skip
 
 
@@ -109,7 +113,8 @@ async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
     """Every other fault; those that only have to be waited for, at once."""
-    lab = Lab(folder)
+    clock = WallClock(folder)
+    lab = Lab(folder, environment=clock.environment)
     user, words, told = User(lab, rng), plan.work | {"step_timeout_s": STEP_TIMEOUT_S}, Told()
     async with busy(lab, user, plan):
         told["dead_client_noticed_s"] = max([await faults.kill_client(lab, user, rng) for _ in range(5)])
@@ -122,6 +127,8 @@ async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
         told |= dict(zip(waited_for, await asyncio.gather(*waited_for.values()), strict=True))
         told["frozen_foreign_client_noticed_s"], told["frozen_foreign_client_given_up_s"] = await woken
         told["slow_reader_left_s"], told["slow_reader_mib"] = await faults.never_read(lab)
+        told["spoilt_when_the_clock_was_set"] = await faults.set_clock(lab, user, clock)
+        told["spoilt_when_all_stood_still"] = await faults.stand_still(lab, user, SILENCE_S + STILL_BEYOND_S)
         told["submits_refused_on_a_full_disk"] = await faults.fill_disk(lab, user, 5.0, **words)
         told["sigterm_s"] = max([await faults.restart_in_order(lab, user, rng) for _ in range(5)])
     told["serving_again_s"] = max(lab.serving_s)
