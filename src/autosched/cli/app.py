@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from autosched.cli import output
+from autosched.cli.groups import Group
 from autosched.cli.output import INTERRUPTED, complain
 from autosched.errors import AutoschedError
 from autosched.version import __version__
@@ -68,8 +69,10 @@ MEANT = {"list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group whose commands are imported when one is named."""
+
+    meant = MEANT
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
@@ -83,18 +86,6 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"autosched.cli.{module}"), name)
         gc.enable()
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The same with a proposal for what was mistyped."""
-        import difflib
-
-        if args and args[0] not in {**COMMANDS, **ALIASES} and not args[0].startswith("-"):
-            near = [MEANT[args[0]]] if args[0] in MEANT else difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f"Did you mean: autosched {near[0]}" if near else "See what there is: autosched --help"
-            ctx.fail(f"there is no command {args[0]!r}. {hint}")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

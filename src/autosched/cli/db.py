@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from autosched.cli.groups import Group
 from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused
@@ -21,7 +22,7 @@ style_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def db() -> None:
     """Check, back up, restore, upgrade and prune a daemon's database. It need not run; check, backup and prune may be
     used while it does."""

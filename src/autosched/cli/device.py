@@ -2,13 +2,14 @@
 
 import click
 
+from autosched.cli.groups import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, listing_option, say, show
 from autosched.protocol import ListDevices, ListNews, NewsList, UnitList
 from autosched.text import tables
 
 
-@click.group()
+@click.group(cls=Group)
 def device() -> None:
     """Look at one lane or device."""
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from autosched.cli.groups import Group
 from autosched.cli.output import data, listing_option, say, show
 from autosched.text.tables import Column
 
@@ -31,7 +32,7 @@ def folder_of(config: Path | None) -> Path:
     return keyring.folder_of(load(config))
 
 
-@click.group()
+@click.group(cls=Group)
 def key() -> None:
     """Make, list and withdraw the keys with which users come in over TCP.
 
@@ -91,7 +92,7 @@ def revoke(id: str, config: Path | None) -> None:
     say(f"The {gone.role} key {gone.id} is not valid any more.")
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """The same as `key`, as some type it."""
 

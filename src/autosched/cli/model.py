@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from autosched import api, children
+from autosched.cli.groups import Group
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
 from autosched.text import units
@@ -17,7 +18,7 @@ CHECK_S = 600.0
 TASKS_SHOWN = 8
 
 
-@click.group()
+@click.group(cls=Group)
 def model() -> None:
     """Look at ONNX files."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import backend
+from autosched.cli.groups import Group
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound
@@ -31,7 +32,7 @@ model_option = click.option(
 target_option = click.option("-t", "--target", default="auto", show_default=True, help="TVM target, for those on TVM.")
 
 
-@click.group()
+@click.group(cls=Group)
 def plugin() -> None:
     """Write a backend of your own; list, check and debug those that are installed."""
 

@@ -2,6 +2,7 @@
 
 import click
 
+from autosched.cli.groups import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
@@ -10,7 +11,7 @@ from autosched.text import units
 SHA256_SHOWN = 12
 
 
-@click.group()
+@click.group(cls=Group)
 def poison() -> None:
     """See which candidates nobody runs any more, and let one be run again.
 

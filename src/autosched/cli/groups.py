@@ -1,0 +1,27 @@
+"""A group of commands that has a proposal for one that was mistyped."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import click
+
+
+class Group(click.Group):
+    """Of `autosched` itself, and of each command that has commands."""
+
+    meant: ClassVar[Mapping[str, str]] = {}
+    """What people type who come from elsewhere."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names."""
+        import difflib
+
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], names, 1) or [f"{names[0]} {args[0]}"] * (len(names) == 1)
+            meant = self.meant.get(args[0]) or next(iter(near), "")
+            hint = f"Did you mean: {ctx.command_path} {meant}" if meant else f"See what there is: {ctx.command_path} -h"
+            ctx.fail(f"there is no command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
