@@ -223,14 +223,16 @@ class User:
         await daemon.cancel(job)
         self.tell(event="cancelled", job=job)
 
-    async def look(self, daemon: Daemon) -> None:
-        """See which jobs have ended."""
+    async def look(self, daemon: Daemon) -> bool:
+        """See which jobs have ended; returns whether all have, those included of which a daemon died before it could
+        say that it has them."""
         views = (await daemon.link.call(ListJobs(limit=500), JobList)).jobs
         for view in views:
             if view.job in self.active and JobState(view.state).ended:
                 self.tell(event="ended", job=view.job, state=view.state)
                 del self.active[view.job]
                 self.ended += 1
+        return all(JobState(view.state).ended for view in views)
 
     async def keep_busy(self, jobs: int, cancel_ratio: float, **words: Any) -> None:
         """For ever: so many jobs are active; now and then one of those submitted here is cancelled."""
@@ -249,8 +251,9 @@ class User:
     async def rest(self, timeout_s: float) -> None:
         """Wait until all jobs have ended. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            while self.active:
+            while True:
                 async with self.connected() as daemon:
                     with suppress(DaemonUnreachable):
-                        await self.look(daemon)
+                        if await self.look(daemon) and not self.active:
+                            return
                 await asyncio.sleep(0.1)
