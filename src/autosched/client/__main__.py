@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from autosched.client.backstop import Backstop
 from autosched.client.host import Host
 from autosched.client.line import Line
 from autosched.errors import AutoschedError
@@ -14,10 +15,10 @@ from autosched.errors import AutoschedError
 log = logging.getLogger(__name__)
 
 
-async def serve(address: str, job: int, token: str, workdir: Path) -> None:
+async def serve(address: str, job: int, token: str, workdir: Path, backstop: Backstop | None) -> None:
     """Host the job until the daemon says stop, or is gone for good."""
     line = Line(address, job, token)
-    host = Host(workdir, line)
+    host = Host(workdir, line, backstop)
     await line.open(host.handle)
     loop = asyncio.get_running_loop()
     beat, keep, begin = (loop.create_task(work) for work in (line.beat(), line.keep(host.standing), host.begin()))
@@ -32,10 +33,10 @@ async def serve(address: str, job: int, token: str, workdir: Path) -> None:
             task.cancel()
 
 
-async def serve_and_exit(address: str, job: int, token: str, workdir: Path) -> None:
+async def serve_and_exit(address: str, job: int, token: str, workdir: Path, backstop: Backstop | None) -> None:
     """The same; this process is gone at once then, although threads may still run a stage of killed processes."""
     try:
-        await serve(address, job, token, workdir)
+        await serve(address, job, token, workdir, backstop)
     except AutoschedError as error:
         log.error("%s", error)
     except Exception:
@@ -49,9 +50,12 @@ def main() -> None:
     parser.add_argument("--connect", required=True, metavar="ADDRESS", help="tcp://host:port or unix:/path")
     parser.add_argument("--job", required=True, type=int)
     parser.add_argument("--workdir", type=Path, default=os.environ.get("AUTOSCHED_JOB_DIR", "."))
+    parser.add_argument("--watched", action="store_true", help="whoever started this ends it should it freeze")
     args = parser.parse_args()
+    backstop = None if args.watched else Backstop()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve_and_exit(args.connect, args.job, os.environ.get("AUTOSCHED_TOKEN", ""), args.workdir))
+    token = os.environ.get("AUTOSCHED_TOKEN", "")
+    asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop))
 
 
 if __name__ == "__main__":

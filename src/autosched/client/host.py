@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from autosched import backend
 from autosched.backend import EVALUATION, Earlier, Lease
+from autosched.client.backstop import Backstop
 from autosched.client.border import raised_at
 from autosched.client.course import HOST, Course
 from autosched.client.line import Line
@@ -65,6 +66,8 @@ KILL_GRACE_S = 5.0
 WATCHDOG_S = 1.0
 """So long after its time is over, a step is killed though nobody has asked for it: the daemon may be gone. With the
 grace before, that is sooner than the daemon takes it for dead."""
+BACKSTOP_S = 1.0
+"""So much later still this process is killed from outside: it is frozen."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 LIMITS = {
@@ -79,9 +82,10 @@ T = TypeVar("T")
 class Host:
     """One job's state in this process, and its line to the daemon."""
 
-    def __init__(self, workdir: Path, line: Line) -> None:
+    def __init__(self, workdir: Path, line: Line, backstop: Backstop | None = None) -> None:
         self._workdir = workdir
         self._line = line
+        self._backstop = backstop
         self._outdir = workdir / "out"
         self._course: asyncio.Future[Course] = asyncio.get_running_loop().create_future()
         self._worker: Worker | None = None
@@ -192,6 +196,8 @@ class Host:
         self._leases[step.id], self._held[step.id] = lease, None
         overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and nobody has revoked it")
         watchdog = asyncio.get_running_loop().call_later(order.timeout_s + WATCHDOG_S, self._revoke, overdue)
+        if self._backstop is not None:
+            self._backstop.expect(step.id, order.timeout_s + WATCHDOG_S + KILL_GRACE_S + BACKSTOP_S)
         task = asyncio.get_running_loop().create_task(self._run(order, lease))
         self._running.add(task)
         task.add_done_callback(lambda task: self._finished(task, watchdog))
@@ -239,6 +245,8 @@ class Host:
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
             load = self._after_failure(course, step.task, step.stage, exc)
         del self._leases[step.id]
+        if self._backstop is not None:
+            self._backstop.ended(step.id)
         worked_s = asyncio.get_running_loop().time() - started_at
         course.durations_s[kind].append(worked_s)
         end = EndStep(

@@ -95,7 +95,7 @@ class Clients:
         """Where clients connect to; set before the first one is started."""
         self.bytes_max = 0
         """A client that holds more memory is replaced; 0: no limit."""
-        self.command: Sequence[str] = (sys.executable, "-m", "autosched.client")
+        self.command: Sequence[str] = (sys.executable, "-m", "autosched.client", "--watched")
 
     @property
     def hosted(self) -> tuple[JobId, ...]:
