@@ -13,7 +13,6 @@ from contextlib import suppress
 import psutil
 
 from autosched.model import StepId
-from autosched.orphans import end_with_parent
 
 MOMENT = struct.Struct("=d")
 NEVER = float("inf")
@@ -30,7 +29,6 @@ class Backstop:
         if os.fork() == 0:
             try:
                 os.close(self._told)
-                end_with_parent()
                 _stand_by(client, read)
             finally:
                 os._exit(0)
@@ -53,7 +51,7 @@ class Backstop:
 
 
 def _stand_by(client: int, told: int) -> None:
-    """In the process beside: until the client ends, or has to."""
+    """In the process beside: until the client has ended, whose end of the pipe closes then, or has to."""
     last_at = NEVER
     while True:
         left_s = None if last_at == NEVER else max(0.0, last_at - time.monotonic())
