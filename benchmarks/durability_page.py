@@ -85,6 +85,8 @@ def chaos(told: dict[str, Any]) -> list[str]:
         f" {matrix['endless_stage_killed_s']:.0f} s |",
         f"| a user who does not read has to leave; memory it cost | 15 s; 2 MiB | {matrix['slow_reader_left_s']:.0f} s;"
         f" {matrix['slow_reader_mib']:.1f} MiB |",
+        "| steps spoilt when the wall clock is set, by up to a year; when all stand still for 30 s | 0; 0 |"
+        f" {matrix['spoilt_when_the_clock_was_set']}; {matrix['spoilt_when_all_stood_still']} |",
         "| time of jobs whose clients and daemons die, over that undisturbed + noticing + what is made again | 1 |"
         f" {makespan['disturbed_over_allowed']:.2f} |",
         f"| SIGTERM with running steps: gone | 10 s | {matrix['sigterm_s']:.1f} s |",
