@@ -17,6 +17,8 @@ from functools import partial
 from itertools import product
 from statistics import fmean
 
+from scheduling import of_kinds
+
 from autosched.core.estimates import SURE_COUNT, Estimates
 from autosched.core.lookahead import Forecast, Search
 from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
@@ -116,26 +118,24 @@ def true_means(scenario: Scenario) -> dict[tuple[JobId, str], float]:
 
 def summary(loads: Sequence[Instance], found: Sequence[Outcome], base: Sequence[Outcome]) -> dict[str, list[float]]:
     """The figures of a row, in the order of this file's first words."""
-    each: list[tuple[float, float, float]] = []
-    kinds: dict[str, list[tuple[float, float, float]]] = {}
-    for load, (makespan_s, completion_s), (other_s, other_completion_s) in zip(loads, found, base, strict=True):
-        assert load.best_known_s is not None, f"nobody knows how short {load.name} can be"
-        each.append((makespan_s / load.best_known_s, completion_s / other_completion_s, makespan_s / other_s))
-        if len(load.jobs) <= SMALL:
-            kinds.setdefault(load.name.rpartition("-s")[0], []).append(each[-1])
-    small = [row for rows in kinds.values() for row in rows]
+    makespan = [one[0] / _best_known_s(load) for load, one in zip(loads, found, strict=True)]
+    over = [one[0] / other[0] for one, other in zip(found, base, strict=True)]
+    completion = [one[1] / other[1] for one, other in zip(found, base, strict=True)]
+    small = [number for number, load in enumerate(loads) if len(load.jobs) <= SMALL]
+    few = [loads[number] for number in small]
     return {
-        "all": [round(figure, 4) for figure in (*_means(each), max(row[2] for row in each))],
+        "all": [round(figure, 4) for figure in (fmean(makespan), fmean(completion), max(over))],
         "by_kind": [
-            round(fmean(_means(rows)[0] for rows in kinds.values()), 4),
-            round(fmean(_means(rows)[1] for rows in kinds.values()), 4),
-            round(max(row[2] for row in small), 4),
+            of_kinds(few, [makespan[number] for number in small]),
+            of_kinds(few, [completion[number] for number in small]),
+            round(max(over[number] for number in small), 4),
         ],
     }
 
 
-def _means(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    return fmean(row[0] for row in rows), fmean(row[1] for row in rows)
+def _best_known_s(load: Instance) -> float:
+    assert load.best_known_s is not None, f"nobody knows how short {load.name} can be"
+    return load.best_known_s
 
 
 if __name__ == "__main__":

@@ -142,14 +142,15 @@ def summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str)
         "ratio_mean": _mean(row.ratio for row in rows),
         "ratio_worst": round(max(row.ratio for row in rows), 4),
         "completion": _completion(rows, base),
-        "of_kinds": [_of_kinds(rows, [row.ratio for row in rows]), _of_kinds(rows, _completions(rows, base))],
+        "of_kinds": [of_kinds(rows, [row.ratio for row in rows]), of_kinds(rows, _completions(rows, base))],
         "completion_worst": completion_worst,
         "over_interleaved_worst": makespan_worst,
         "own_worst": completion_worst if goal == Goal.LATENCY else makespan_worst,
     }
 
 
-def _of_kinds(rows: Sequence[Row], values: Sequence[float]) -> float:
+def of_kinds(rows: Sequence[Row | Instance], values: Sequence[float]) -> float:
+    """Their mean in which each kind of load counts once, however many seeds of it there are."""
     kinds: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         kinds.setdefault(row.name.rpartition("-s")[0], []).append(value)
