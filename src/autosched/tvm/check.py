@@ -30,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[str, Any]:
     """Opset, inputs, fixes, tasks and what is skipped. Raises ModelRejected or RequestError."""
-    from autosched.tvm import graph, importer, intrinsics, network, targets, tasks
+    from autosched.tvm import importer, intrinsics, network, targets, tasks
     from autosched.tvm.building import load_target
+    from autosched.tvm.frontend import graph
 
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))

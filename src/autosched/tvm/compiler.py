@@ -13,7 +13,8 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, concats, graph, importer, lowering, ranges, tasks, toolchain
+from autosched.tvm import building, concats, importer, lowering, tasks, toolchain
+from autosched.tvm.frontend import graph, ranges
 from autosched.tvm.layouts import variants
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
 from autosched.tvm.module import SideFile, Tensor

@@ -11,9 +11,10 @@ import tvm
 from tvm import relax
 
 from autosched.errors import ModelRejected
-from autosched.tvm import converters, graph
+from autosched.tvm import converters
 from autosched.tvm.failures import gist
-from autosched.tvm.graph import Prepared, Shapes
+from autosched.tvm.frontend import graph
+from autosched.tvm.frontend.graph import Prepared, Shapes
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}

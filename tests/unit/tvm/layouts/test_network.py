@@ -15,8 +15,9 @@ import tvm  # noqa: E402
 from tvm import relax  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
-from autosched.tvm import compiler, importer, rewrites  # noqa: E402
+from autosched.tvm import compiler, importer  # noqa: E402
 from autosched.tvm.building import load_target  # noqa: E402
+from autosched.tvm.frontend import rewrites  # noqa: E402
 from autosched.tvm.layouts import network  # noqa: E402
 from autosched.tvm.layouts.network import Converted, Survey  # noqa: E402
 from autosched.tvm.layouts.operators import Way  # noqa: E402

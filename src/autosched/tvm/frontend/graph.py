@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected, RequestError
-from autosched.tvm import rewrites
-from autosched.tvm.model_file import FileKind, kind_of
+from autosched.tvm.frontend import rewrites
+from autosched.tvm.frontend.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
 """Older operators broadcast in another way."""

@@ -1,7 +1,7 @@
 import onnx
 import pytest
 
-from autosched.tvm.model_file import FileKind, kind_of
+from autosched.tvm.frontend.model_file import FileKind, kind_of
 from nets import small_net
 
 

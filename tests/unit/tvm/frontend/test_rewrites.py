@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from autosched.tvm import rewrites
+from autosched.tvm.frontend import rewrites
 from nets import model, small_net
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autosched.tvm import ranges
+from autosched.tvm.frontend import ranges
 from nets import model
 
 

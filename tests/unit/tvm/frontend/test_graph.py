@@ -7,7 +7,7 @@ import pytest
 from onnx import helper, version_converter
 
 from autosched.errors import ModelRejected, RequestError
-from autosched.tvm import graph
+from autosched.tvm.frontend import graph
 from nets import model, small_net
 
 
