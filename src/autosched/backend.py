@@ -19,7 +19,7 @@ from autosched.offers import offered
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 4)
+BACKEND_API = (1, 5)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
 
 docs/plugins.md tells what each minor brought.
@@ -115,6 +115,10 @@ class Evaluation(Struct, frozen=True):
     published: str
     """Which build `module` is: "tuned", or "default" when tuning did not make it faster."""
     notes: tuple[str, ...] = ()
+    form: str = ""
+    """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`. Since 1.5."""
+    forms: tuple[Timing, ...] = ()
+    """Latencies of ONNX Runtime with each form of the model, from a short race, by the form's name. Since 1.5."""
 
 
 class Tuner(Protocol):

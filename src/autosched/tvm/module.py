@@ -68,7 +68,7 @@ class Module:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order. Raises RequestError for inputs that do not fit."""
-        return self._arrays(self._call(self._tensors(inputs)))
+        return self._arrays(self.call(self._tensors(inputs)))
 
     def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
         """Latency of one inference, repeated for about `budget_s` seconds."""
@@ -90,10 +90,11 @@ class Module:
         """Mean latency of `number` calls in a row, in seconds."""
         started = time.perf_counter()
         for _ in range(number):
-            self._call(tensors)
+            self.call(tensors)
         return (time.perf_counter() - started) / number
 
-    def _call(self, tensors: list[Any]) -> Any:
+    def call(self, tensors: list[Any]) -> Any:
+        """One inference, with the inputs as `bind` gives them."""
         return self._main(*tensors)
 
     def _arrays(self, result: Any) -> list[Array]:
@@ -170,6 +171,11 @@ def _is_cut_off(library: Path) -> bool:
         offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
         end: int = offset + entry_bytes * entries
         return file.seek(0, os.SEEK_END) < end
+
+
+def side_of(path: Path) -> SideFile:
+    """What a module's side file says, without loading the module. Raises NotFound, RequestError."""
+    return _read_side(_files(path)[1])
 
 
 def _read_side(path: Path) -> SideFile:

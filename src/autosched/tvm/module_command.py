@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from autosched.backend import Evaluation
 from autosched.errors import AutoschedError, RequestError
+from autosched.tvm import orders
+from autosched.tvm.contest import Contest
 from autosched.tvm.evaluate import check
-from autosched.tvm.module import Array, Module, Tensor, describe, random_inputs
+from autosched.tvm.failures import gist
+from autosched.tvm.module import Array, Module, Tensor, describe, random_inputs, side_of
+from autosched.tvm.workers import Raised, WorkerError, Workers, prepare
+
+CHECK_EXTRA_S = 50.0
+"""Seconds to simplify the model and load all engines, beside the measurement; the asking process has a deadline too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +55,10 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
         os.sched_setaffinity(0, cores)
     os.environ["TVM_NUM_THREADS"] = str(len(cores) or len(os.sched_getaffinity(0)))
     os.environ["TVM_BIND_THREADS"] = "0"
+    if args.action == "check":
+        side = side_of(args.module)
+        found = checked(args.module, args.model, read_inputs(args.input, side.inputs, args.seed), cores, args.budget_s)
+        return {"module": msgspec.to_builtins(side), "evaluation": msgspec.to_builtins(found)}
     module = Module(args.module)
     info = msgspec.to_builtins(module.info)
     if args.action == "info":
@@ -53,12 +66,30 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
     inputs = read_inputs(args.input, module.info.inputs, args.seed)
     if args.action == "evaluate":
         return {"module": info, "timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=args.budget_s))}
-    if args.action == "check":
-        found = check(module, args.model, inputs, cores, args.budget_s)
-        return {"module": info, "evaluation": msgspec.to_builtins(found)}
     started = time.perf_counter()
     outputs = module.run(inputs)
     return {"module": info, "seconds": time.perf_counter() - started, "outputs": _saved(module, outputs, args.output)}
+
+
+def checked(
+    module: Path, model: Path, inputs: Mapping[str, Array], cores: tuple[int, ...], budget_s: float
+) -> Evaluation:
+    """A module against its model in ONNX Runtime, each in a process of its own. Raises RequestError."""
+    prepare()
+    timeout_s = budget_s + CHECK_EXTRA_S
+    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+    with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
+        workers = Workers(Path(folder), recycle_after=1)
+        try:
+            forms = workers.once(cores, orders.FORMS, str(model), shapes, folder, timeout_s=timeout_s)
+            with Contest(workers, cores, timeout_s) as contest:
+                return check(contest, module, forms, inputs, budget_s)
+        except Raised as error:
+            raise RequestError(
+                str(error) if error.kind == "RequestError" else f"{error.kind}: {gist(error)}"
+            ) from error
+        except WorkerError as error:
+            raise RequestError(f"{module.name} crashed: {error}") from error
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Mapping[str, Array]:

@@ -51,6 +51,16 @@ class Plan(Struct, frozen=True):
     """The best latency known for the task."""
 
 
+AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
+
+
+class Form(Struct, frozen=True):
+    """A model as ONNX Runtime may be given it."""
+
+    name: str
+    path: str
+
+
 # The functions that workers run, by name: the job's process need not load them.
 TAKE_IN = "autosched.tvm.network:take_in"
 BUILD = "autosched.tvm.building:build"
@@ -58,4 +68,10 @@ READY = "autosched.tvm.profiling:ready"
 PROFILE = "autosched.tvm.profiling:profile"
 COMPARE = "autosched.tvm.profiling:compare"
 COMPILE = "autosched.tvm.compiler:compile_network"
-EVALUATE = "autosched.tvm.evaluate:evaluate"
+FORMS = "autosched.tvm.frontend.forms:write"
+FORMS_LIKE = "autosched.tvm.frontend.forms:write_like"
+LOAD_MODULE = "autosched.tvm.engines:load_module"
+LOAD_ONNXRUNTIME = "autosched.tvm.engines:load_onnxruntime"
+BIND = "autosched.tvm.engines:bind"
+RUN = "autosched.tvm.engines:run"
+SAMPLE = "autosched.tvm.engines:sample"

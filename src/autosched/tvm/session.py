@@ -6,7 +6,8 @@ import re
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from autosched.tvm.kernels import Kernels, task_file
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
-from autosched.tvm.workers import Died, Raised, TimedOut, WorkerError, Workers, prepare
+from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 
 log = logging.getLogger(__name__)
 
 TAKEN = ("evaluation.json", "report.json")
 """Files that lie beside the network's own in the user's folder."""
+FORMS_TIMEOUT_S = 300.0
+"""Seconds that making the forms of a model for ONNX Runtime may take; a large one is simplified for a minute."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
@@ -69,12 +72,14 @@ class TvmSession:
         self._method: Method | None = None
         self._notes: tuple[str, ...] = ()
         self._lessons: tuple[str, ...] = ()
+        self._forms: Sequence[orders.Form] = (orders.Form(orders.AS_IT_IS, str(model)),)
 
     # The network's stages -----------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options.layout.value, self._tasks_dir, lease)
+        self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
             for group in info.groups:
@@ -84,6 +89,18 @@ class TvmSession:
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
             default_trials=self.options.trials_per_task * len(wanted),
         )  # fmt: skip
+
+    def _write_forms(self, lease: Lease) -> None:
+        """Leave the forms of the model that ONNX Runtime is given; only the model itself where that fails."""
+        arguments = (str(self._model), str(_prepared(self._tasks_dir)), str(self._workdir / "forms"))
+        try:
+            self._forms = self._workers.once(
+                lease.cores, orders.FORMS_LIKE, *arguments, timeout_s=min(FORMS_TIMEOUT_S, lease.timeout_s)
+            )
+        except Killed:
+            raise
+        except WorkerError as error:
+            log.warning("ONNX Runtime is given the model as it is: its other forms cannot be made", exc_info=error)
 
     def _take_in(self, job: JobSpec, model: Path, layout: str, folder: Path, lease: Lease) -> orders.Extracted:
         """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
@@ -146,10 +163,11 @@ class TvmSession:
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure; leaves NAME.so and NAME.json in the output folder."""
-        evaluation: Evaluation = self._child(
-            "evaluate", lease, orders.EVALUATE, str(self._builds), str(self._model), lease.cores, lease.timeout_s,
-            timeout_s=lease.timeout_s,
-        )  # fmt: skip
+        from autosched.tvm.contest import Contest  # these load NumPy, which the search may not need
+        from autosched.tvm.evaluate import evaluate
+
+        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease.cores, lease.timeout_s) as contest:
+            evaluation = evaluate(contest, self._builds, self._forms)
         methods = self._method.notes if self._method is not None else ()
         evaluation = msgspec.structs.replace(
             evaluation, notes=(*self._lessons, *self._notes, *methods, *evaluation.notes)
@@ -219,14 +237,21 @@ class TvmSession:
         return choices
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
-        try:
+        with _told(what, timeout_s):
             return self._workers.once(lease.cores, function, *arguments, timeout_s=timeout_s)
-        except TimedOut as error:
-            raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
-        except Raised as error:
-            raise StepFailed(f"{what} failed: {gist(error)}") from error
-        except Died as error:
-            raise StepFailed(f"{what} crashed: {error}") from error
+
+
+@contextmanager
+def _told(what: str, timeout_s: float) -> Iterator[None]:
+    """Raise what goes wrong with a worker as StepFailed, in words."""
+    try:
+        yield
+    except TimedOut as error:
+        raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
+    except Raised as error:
+        raise StepFailed(f"{what} failed: {gist(error)}") from error
+    except Died as error:
+        raise StepFailed(f"{what} crashed: {error}") from error
 
 
 def _prepared(folder: Path) -> Path:

@@ -108,6 +108,19 @@ class Worker:
             raise Raised(*answer)
         return answer
 
+    def freeze(self) -> None:
+        """Stop all threads of the process until it is thawed, so that it uses no processor time between two calls."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with self._dying, suppress(ProcessLookupError):
+            if self._watched >= 0:
+                signal.pidfd_send_signal(self._watched, number)
+
     def kill(self) -> None:
         """End the process and what it started, at once. One that has ended long ago is left alone: it is not our child,
         and its number may be another's."""
@@ -192,13 +205,21 @@ class Workers:
 
     def once(self, cores: tuple[int, ...], function: str, *args: Any, timeout_s: float) -> Any:
         """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
-        worker = self._register(Worker(cores, self._log_path("once")))
+        worker = self.start("once", cores)
         try:
             return worker.call(function, *args, timeout_s=timeout_s)
         finally:
-            with self._lock:
-                self._busy.discard(worker)
-            worker.close()
+            self.end(worker)
+
+    def start(self, role: str, cores: tuple[int, ...]) -> Worker:
+        """A worker of the caller's own, until it is given back to `end`."""
+        return self._register(Worker(cores, self._log_path(role)))
+
+    def end(self, worker: Worker) -> None:
+        """End a worker that `start` gave."""
+        with self._lock:
+            self._busy.discard(worker)
+        worker.close()
 
     def kill(self, cores: Iterable[int] | None = None) -> None:
         """End the workers on these cores, or all of them."""

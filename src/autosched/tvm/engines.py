@@ -1,0 +1,119 @@
+"""Engines that run a whole network: a compiled module, ONNX Runtime. These functions run in an engine's own process.
+
+Each process holds one engine (see `autosched.tvm.contest` for the other end of the pipe). In one process the engines
+would disturb each other: ONNX Runtime's idle threads spin for some 50 ms after each inference.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from autosched.tvm.module import Array, Module
+
+
+class Engine(Protocol):
+    """One network, loaded."""
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order."""
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+
+
+class ModuleEngine:
+    """A module that TVM compiled."""
+
+    def __init__(self, path: Path) -> None:
+        self._module = Module(path)
+        self._tensors: list[Any] = []
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order. Raises RequestError for inputs that do not fit."""
+        return self._module.run(inputs)
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+        self._tensors = self._module.bind(inputs)
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+        return self._module.call(self._tensors)
+
+
+class OnnxRuntimeEngine:
+    """An ONNX file in ONNX Runtime, with its own defaults but for the number of threads."""
+
+    def __init__(self, model: Path, threads: int, *, optimised: bool = True) -> None:
+        """`optimised=False` turns the graph optimisations off, which gives a second opinion on the outputs."""
+        import onnxruntime
+
+        self.version = str(onnxruntime.__version__)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._binding: Any = None
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order."""
+        return [np.asarray(value) for value in self._session.run(self._names, dict(inputs))]
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+        self._binding = self._session.io_binding()
+        for name, array in inputs.items():
+            self._binding.bind_cpu_input(name, array)
+        for name in self._names:
+            self._binding.bind_output(name)
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+        return self._session.run_with_iobinding(self._binding)
+
+
+_loaded: list[Engine] = []
+"""The engine of this process, once it is loaded."""
+
+
+def load_module(path: str) -> None:
+    """Load a compiled module. Raises RequestError."""
+    _loaded[:] = [ModuleEngine(Path(path))]
+
+
+def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
+    """Load an ONNX file; returns the version of ONNX Runtime. Raises what ONNX Runtime raises, and ImportError."""
+    engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
+    _loaded[:] = [engine]
+    return engine.version
+
+
+def bind(inputs: Mapping[str, Array]) -> None:
+    """Use these inputs for the calls that are measured."""
+    _loaded[0].bind(inputs)
+
+
+def run(inputs: Mapping[str, Array]) -> list[Array]:
+    """The outputs in order."""
+    return _loaded[0].run(inputs)
+
+
+def sample(number: int, warm: int) -> float:
+    """Mean latency of `number` calls in a row, in seconds, after `warm` calls that are not counted."""
+    call = _loaded[0].call
+    for _ in range(warm):
+        call()
+    started = time.perf_counter()
+    for _ in range(number):
+        call()
+    return (time.perf_counter() - started) / number
