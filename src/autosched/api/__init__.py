@@ -27,6 +27,7 @@ from autosched.errors import RequestError
 from autosched.model import Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon, connected
+from autosched.report import Verdict, verdict
 from autosched.wire import blobs
 
 __all__ = [
@@ -194,8 +195,13 @@ class TunedModel(Ordered):
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """Default, tuned and reference latency side by side, and whether the outputs are equal."""
+        """Tuned, untuned and ONNX Runtime's latency side by side, and whether the outputs are equal."""
         return self.result.report.evaluation
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it compares with what would be run otherwise: ONNX Runtime with the form of the model that suits it."""
+        return None if self.evaluation is None else verdict(self.evaluation)
 
     @property
     def records(self) -> list[Record]:

@@ -171,12 +171,10 @@ def _tell_one(result: Result) -> None:
     job, measured = result.report.job, result.report.evaluation
     if measured is None:
         return
-    by_name = {timing.name: timing.median_s for timing in measured.timings}
     found = verdict(measured)
-    before, after = units.latency(by_name["default"]), units.latency(by_name["tuned"])
-    reference = f"   ONNX Runtime {units.latency(by_name['onnxruntime'])}" if "onnxruntime" in by_name else ""
-    gained = f"   {units.ratio(found.speedup)}" if found.speedup is not None else ""
-    data(f"      {job.name:<12} {before:>8} -> {after:>8}{gained}{reference}")
+    data(f"      {job.name:<12} {found.headline}")
+    if found.speedup is not None:
+        data(f"      {'':<12} {units.ratio(found.speedup)} faster than the untuned build")
     data(f"      {'':<12} {found.outputs}")
     data(f"      {'':<12} {Path(result.folder).relative_to(Path.cwd())}/report.html")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autosched.backend import Evaluation
 from autosched.report import verdict
-from autosched.report.verdict import interval, label
+from autosched.report.verdict import advice, interval, label
 from autosched.results import PAGE, Result
 from autosched.text import units
 
@@ -20,6 +20,9 @@ def outcome(result: Result) -> Iterator[str]:
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
     if result.report.evaluation is not None:
         yield from evaluation(result.report.evaluation)
+        found = verdict(result.report.evaluation)
+        if told := advice(found, result.report.expected_gain, trials=job.trials, job=job.job):
+            yield f" ! {told}"
     elif job.estimate_s is not None:
         yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
     if job.failed:
@@ -49,8 +52,9 @@ def outcome(result: Result) -> Iterator[str]:
 
 
 def evaluation(measured: Evaluation) -> Iterator[str]:
-    """Latencies side by side, and whether the outputs are equal."""
+    """How it compares with ONNX Runtime, latencies side by side, and whether the outputs are equal."""
     found = verdict(measured)
+    yield f" {found.headline}"
     cores = ", ".join(map(str, measured.cores))
     where = f" on core{'s' if len(measured.cores) > 1 else ''} {cores}" if cores else ""
     yield f" latency of one inference{where}, median and 95 % confidence interval:"

@@ -83,6 +83,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """Of each device when the report was made."""
     spans: tuple[Span, ...]
     """Steps of this job, and those of other jobs in its time."""
+    expected_gain: float | None = None
+    """Expected latency now over that after twice the trials, taken to be what the second half of the trials gained."""
 
     @property
     def tasks_by_share(self) -> list[tuple[TaskView, float | None]]:
@@ -115,6 +117,7 @@ def gather(
         finals=_finals(job, records),
         health=dict(health or {}),
         spans=tuple(near),
+        expected_gain=_expected_gain(job, records),
     )
 
 
@@ -175,6 +178,22 @@ def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Poi
         if (whole_s := network_s(job.tasks, best)) is not None:
             estimates.append(Point(at_s, whole_s))
     return tuple(estimates)
+
+
+def _expected_gain(job: JobView, records: Sequence[Record]) -> float | None:
+    """Estimate after half of the trials over that after all of them; None without an estimate at half.
+
+    Latencies fall about as a power of the number of trials, so the next doubling gains no more than the last one did.
+    """
+    trials = [record for record in records if record.purpose is Purpose.TRIAL]
+    half, whole = (_estimate_s(job, trials[:count]) for count in (len(trials) // 2, len(trials)))
+    return half / whole if half is not None and whole else None
+
+
+def _estimate_s(job: JobView, records: Sequence[Record]) -> float | None:
+    best = {task: standing.best(own) for task, own in standing.by_task(records).items()}
+    known = {task: record.best_s for task, record in best.items() if record is not None and record.best_s is not None}
+    return network_s(job.tasks, known)
 
 
 def _finals(job: JobView, records: Sequence[Record]) -> tuple[Final, ...]:

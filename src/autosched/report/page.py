@@ -5,11 +5,11 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from autosched.backend import Timing
+from autosched.backend import Evaluation, Timing
 from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
-from autosched.report.verdict import label, verdict
+from autosched.report.verdict import Standing, advice, label, verdict
 from autosched.text.units import (
     SHARED_UNITS,
     count,
@@ -77,13 +77,12 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
     job, evaluation = report.job, report.evaluation
     if evaluation is not None:
         found = verdict(evaluation)
+        if (against := found.onnxruntime_ratio) is not None:
+            word = "within the noise" if found.standing is Standing.EQUAL else found.standing.value
+            yield "against ONNX Runtime", ratio(max(against, 1 / against)), word
         for timing in evaluation.timings:
             if timing.name == evaluation.published:
                 yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
-        if found.speedup is not None:
-            yield "against the default build", ratio(found.speedup), "faster" if found.speedup >= 1 else "slower"
-        if (against := found.onnxruntime_ratio) is not None:
-            yield "against ONNX Runtime", ratio(max(against, 1 / against)), "slower" if against >= 1 else "faster"
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
         yield "outputs", word, f"to {evaluation.reference}, largest difference {tiny(evaluation.max_abs_error)}"
     elif job.estimate_s is not None:
@@ -106,14 +105,28 @@ def _latencies(report: Report) -> str:
     samples = len(evaluation.timings[0].samples_s)
     word = "good" if evaluation.outputs_equal else "bad"
     notes = "".join(f"<p>{escape(note)}</p>" for note in evaluation.notes)
+    told = advice(found, report.expected_gain, trials=report.job.trials, job=report.job.job)
+    kind = "bad" if found.standing is Standing.SLOWER else "good" if found.standing is Standing.FASTER else ""
+    head = f'<p class="{kind}"><strong>{escape(found.headline)}</strong></p>' + (
+        f"<p>{escape(told)}</p>" if told else ""
+    )
     return (
         '<section aria-labelledby="latency"><h2 id="latency">Latency of the whole network</h2>'
-        f'<table class="bars"><caption>Median of {samples} with its 95 % confidence interval, side by side on'
+        f'{head}<table class="bars"><caption>Median of {samples} with its 95 % confidence interval, side by side on'
         f" {count(len(evaluation.cores), 'core').split()[1]} {cores}</caption>"
         '<thead><tr><th scope="col">Build</th><th scope="col" class="n">Median</th>'
         '<th scope="col" class="n optional">95 % interval</th><th scope="col"></th></tr></thead>'
-        f'<tbody>{rows}</tbody></table><p class="{word}">{escape(found.outputs)}</p>{notes}</section>'
+        f"<tbody>{rows}</tbody></table>{_forms(evaluation)}"
+        f'<p class="{word}">{escape(found.outputs)}</p>{notes}</section>'
     )
+
+
+def _forms(evaluation: Evaluation) -> str:
+    """The forms of the model that ONNX Runtime was given, where there was a choice."""
+    if len(evaluation.forms) < 2:
+        return ""
+    said = ", ".join(f"{timing.name} {latency(timing.median_s)}" for timing in evaluation.forms)
+    return f"<p>ONNX Runtime ran the model in the form that suits it best: {escape(said)}.</p>"
 
 
 def _latency_row(timing: Timing, part: float, remark: str) -> str:

@@ -1,19 +1,36 @@
 """What an evaluation means: the numbers people ask for first, once for the terminal and the page."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from autosched.backend import Evaluation, Timing
+from autosched.measured.statistics import clearly_faster
 from autosched.text import units
 from autosched.text.units import latency, ratio
 
-LABELS = {"default": "default", "tuned": "tuned", "onnxruntime": "ONNX Runtime"}
+LABELS = {"default": "untuned", "tuned": "tuned", "onnxruntime": "ONNX Runtime"}
+NOTABLE_GAIN = 1.01
+"""Minimum speedup by twice the trials that is worth advising."""
+
+
+class Standing(StrEnum):
+    """How the published build compares with what its user would run otherwise."""
+
+    FASTER = "faster"
+    EQUAL = "equal"  # within the noise of the two
+    SLOWER = "slower"
+    UNKNOWN = "unknown"  # ONNX Runtime was not measured
 
 
 class Verdict(Struct, frozen=True):
     """The evaluation in words and ratios. `None` where the build was not measured."""
 
+    standing: Standing
+    headline: str
+    """The published build against ONNX Runtime, or against the untuned build where that was not measured."""
     speedup: float | None
-    """Default latency over that of the published build."""
+    """Latency of the untuned build over that of the published build."""
     onnxruntime_ratio: float | None
     """Latency of the published build over that of ONNX Runtime: above 1, ONNX Runtime is faster."""
     outputs: str
@@ -33,26 +50,63 @@ def verdict(evaluation: Evaluation) -> Verdict:
     published = by_name.get(evaluation.published, tuned)
     remarks: dict[str, str] = {}
     if default is not None and tuned is not None:
-        remarks["tuned"] = _against_default(default, tuned, published=evaluation.published == "tuned")
-    onnxruntime_ratio = None
-    if reference is not None and published is not None:
-        onnxruntime_ratio = published.median_s / reference.median_s
-        faster = onnxruntime_ratio > 1
-        times = ratio(onnxruntime_ratio if faster else 1 / onnxruntime_ratio)
-        remarks["onnxruntime"] = f"{times} faster than ours" if faster else f"ours is {times} faster"
+        if evaluation.published == "tuned":
+            noise = ", within the noise" if tuned.high_s >= default.low_s else ""
+            remarks["default"] = f"{ratio(default.median_s / tuned.median_s)} slower than tuned{noise}"
+        else:
+            remarks["tuned"] = "not used: the untuned build is handed over"
+    if reference is not None and evaluation.form:
+        best = f", the fastest of {len(evaluation.forms)} forms" if len(evaluation.forms) > 1 else ""
+        remarks["onnxruntime"] = f"the model {evaluation.form}{best}"
+    standing, headline = _headline(evaluation, published, reference, default)
     return Verdict(
+        standing=standing,
+        headline=headline,
         speedup=default.median_s / published.median_s if default is not None and published is not None else None,
-        onnxruntime_ratio=onnxruntime_ratio,
+        onnxruntime_ratio=published.median_s / reference.median_s
+        if reference is not None and published is not None
+        else None,
         outputs=_outputs(evaluation),
         remarks=remarks,
     )
 
 
-def _against_default(default: Timing, tuned: Timing, *, published: bool) -> str:
-    if not published:
-        return "not used: the default build is handed over"
-    noise = ", within the noise" if tuned.high_s >= default.low_s else ""
-    return f"{ratio(default.median_s / tuned.median_s)} faster than default{noise}"
+def _headline(
+    evaluation: Evaluation, ours: Timing | None, rival: Timing | None, untuned: Timing | None
+) -> tuple[Standing, str]:
+    if ours is None:
+        return Standing.UNKNOWN, "the network was not measured"
+    if rival is None:
+        against = ""
+        if untuned is not None and untuned.name != ours.name:
+            against = f", {ratio(untuned.median_s / ours.median_s)} faster than the untuned build"
+        return Standing.UNKNOWN, f"{latency(ours.median_s)}{against}; ONNX Runtime was not measured"
+    form = f", {evaluation.form}" if evaluation.form else ""
+    both = f"{latency(ours.median_s)} against {latency(rival.median_s)}{form}"
+    if clearly_faster(ours, rival):
+        return Standing.FASTER, f"{ratio(rival.median_s / ours.median_s)} faster than ONNX Runtime: {both}"
+    if clearly_faster(rival, ours):
+        return Standing.SLOWER, f"{ratio(ours.median_s / rival.median_s)} SLOWER than ONNX Runtime: {both}"
+    return Standing.EQUAL, f"as fast as ONNX Runtime, within the noise: {both}"
+
+
+def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
+    """What to do about a module that is not faster than ONNX Runtime; empty where there is nothing to do.
+
+    `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: nobody knows.
+    """
+    if found.standing not in (Standing.SLOWER, Standing.EQUAL) or found.onnxruntime_ratio is None:
+        return ""
+    stay = "Stay with ONNX Runtime for now. " if found.standing is Standing.SLOWER else ""
+    if gain is None or trials == 0:
+        return f"{stay}More trials may make it faster"
+    if gain < NOTABLE_GAIN:
+        return f"{stay}More trials would hardly help: the second half of them gained {units.share(gain - 1.0, 1.0)}"
+    enough = "enough to pass it" if gain > found.onnxruntime_ratio else "not enough to pass it"
+    return (
+        f"{stay}Twice the trials may make it {ratio(gain)} faster, {enough}:"
+        f"  autosched tune MODEL --trials {2 * trials} --learn-from {job}"
+    )
 
 
 def _outputs(evaluation: Evaluation) -> str:

@@ -69,4 +69,4 @@ def test_a_result_says_how_much_faster_it_is_and_than_what(capsys: pytest.Captur
     report = SimpleNamespace(job=SimpleNamespace(name="net"), evaluation=measured)
     demo._tell_one(cast(Result, SimpleNamespace(report=report, folder=Path.cwd() / "out")))
     words = capsys.readouterr().out.split("\n")[0].split()
-    assert " ".join(words) == "net 4.00 ms -> 1.00 ms x4.00 ONNX Runtime 2.00 ms"
+    assert " ".join(words) == "net x2.00 faster than ONNX Runtime: 1.00 ms against 2.00 ms"

@@ -76,3 +76,12 @@ def test_finals_say_what_they_changed() -> None:
     faster = replace(held[2], latency_s=(0.1e-3,))
     (final,) = report.gather(job_view(), None, [*search, *held[:2], faster], spans()).finals
     assert final.winner == "default"
+
+
+def test_twice_the_trials_are_expected_to_gain_what_the_second_half_did() -> None:
+    """Estimates of 4 calls of task 2 and 2 of task 1: 6.4 ms at half, 5.6 ms in the end."""
+    measured = [(1, 1.2e-3), (2, 1.0e-3), (1, 0.8e-3), (2, 2.0e-3)]
+    made = [Record(task=t, trial=i, candidate=bytes([i]), latency_s=(s,)) for i, (t, s) in enumerate(measured)]
+    gathered = report.gather(job_view(), None, made, spans())
+    assert gathered.expected_gain == pytest.approx(6.4 / 5.6)
+    assert report.gather(job_view(), None, made[:2], spans()).expected_gain is None, "no estimate at half"

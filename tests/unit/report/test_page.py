@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from autosched import report
 from autosched.model import JobFailure, Purpose, Record
-from samples import evaluation, job_view, records, spans
+from samples import evaluation, job_view, records, spans, timing
 
 
 class Checker(HTMLParser):
@@ -62,6 +62,15 @@ def test_the_page_says_what_came_of_it(page: str) -> None:
         "killed &lt;after&gt;",
     ):
         assert wanted in page
+
+
+def test_the_page_begins_with_onnx_runtime_and_names_its_forms() -> None:
+    forms = (timing("as it is", 0.009), timing("with <fixed> shapes", 0.0046))
+    measured = replace(evaluation(), form="with <fixed> shapes", forms=forms)
+    page = report.page(report.gather(job_view(), measured, records(), spans()))
+    assert page.index("against ONNX Runtime") < page.index("latency</dt>")
+    assert "as it is 9.00 ms, with &lt;fixed&gt; shapes 4.60 ms" in page
+    assert "SLOWER than ONNX Runtime" in page
 
 
 def test_the_gantt_shows_units_stages_and_the_steps_of_others(page: str) -> None:

@@ -1,29 +1,71 @@
+import re
+
 import pytest
 from msgspec.structs import replace
 
 from autosched.report import verdict
-from samples import evaluation
+from autosched.report.verdict import Standing, advice
+from samples import evaluation, timing
 
 
 def test_ratios_are_those_of_the_medians() -> None:
     found = verdict(evaluation())
     assert found.speedup == pytest.approx(25.0)
     assert found.onnxruntime_ratio == pytest.approx(0.016 / 0.0046)
-    assert found.remarks == {"tuned": "x25.0 faster than default", "onnxruntime": "x3.48 faster than ours"}
+    assert found.remarks == {"default": "x25.0 slower than tuned"}
 
 
-def test_a_tuned_build_that_beats_onnx_runtime() -> None:
-    assert verdict(evaluation(tuned_s=0.0023)).remarks["onnxruntime"] == "ours is x2.00 faster"
+@pytest.mark.parametrize(
+    ("tuned_s", "standing", "headline"),
+    [
+        (0.0023, Standing.FASTER, "x2.00 faster than ONNX Runtime: 2.30 ms against 4.60 ms"),
+        (0.016, Standing.SLOWER, "x3.48 SLOWER than ONNX Runtime: 16.0 ms against 4.60 ms"),
+        (0.00465, Standing.EQUAL, "as fast as ONNX Runtime, within the noise: 4.65 ms against 4.60 ms"),
+    ],
+)
+def test_the_headline_compares_with_onnx_runtime(tuned_s: float, standing: Standing, headline: str) -> None:
+    found = verdict(evaluation(tuned_s=tuned_s))
+    assert (found.standing, found.headline) == (standing, headline)
+
+
+def test_the_form_of_the_model_is_told() -> None:
+    forms = (timing("as it is", 0.009), timing("with fixed shapes", 0.0046))
+    found = verdict(replace(evaluation(), form="with fixed shapes", forms=forms))
+    assert found.headline.endswith("16.0 ms against 4.60 ms, with fixed shapes")
+    assert found.remarks["onnxruntime"] == "the model with fixed shapes, the fastest of 2 forms"
+
+
+def test_without_onnx_runtime_the_headline_says_so() -> None:
+    found = verdict(replace(evaluation(), timings=evaluation().timings[:2]))
+    assert found.standing is Standing.UNKNOWN
+    assert found.headline == "16.0 ms, x25.0 faster than the untuned build; ONNX Runtime was not measured"
+
+
+@pytest.mark.parametrize(
+    ("tuned_s", "gain", "words"),
+    [
+        (0.0023, 1.5, ""),
+        (0.005, 1.2, "Stay with ONNX Runtime .* x1.20 faster, enough to pass it: .*--trials 200 --learn-from 7"),
+        (0.016, 1.2, "not enough to pass it"),
+        (0.016, 1.0, "would hardly help"),
+        (0.016, None, "More trials may"),
+    ],
+)
+def test_what_to_do_about_a_slow_module(tuned_s: float, gain: float | None, words: str) -> None:
+    said = advice(verdict(evaluation(tuned_s=tuned_s)), gain, trials=100, job=7)
+    assert re.search(words, said)
+    assert bool(said) == bool(words)
 
 
 def test_a_build_that_is_not_published_is_not_boasted_of() -> None:
     found = verdict(evaluation(tuned_s=0.5, published="default"))
     assert found.speedup == 1.0
     assert "not used" in found.remarks["tuned"]
+    assert "400 ms against 4.60 ms" in found.headline
 
 
 def test_a_gain_within_the_noise_is_called_so() -> None:
-    assert "within the noise" in verdict(evaluation(tuned_s=0.39995)).remarks["tuned"]
+    assert "within the noise" in verdict(evaluation(tuned_s=0.39995)).remarks["default"]
 
 
 def test_outputs() -> None:
