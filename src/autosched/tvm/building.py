@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched.tvm import lowering, toolchain
+from autosched.tvm import lowering, rules, toolchain
 
 
 @lru_cache(maxsize=256)
@@ -40,6 +40,16 @@ def build(task: str, target: str, candidate: bytes, output: str) -> None:
     """Leave a shared library at `output`."""
     workload = load_task(task)
     module = scheduled(workload, candidate) if candidate else workload
+    _link(module, target, output)
+
+
+def build_by_rule(task: str, target: str, output: str) -> None:
+    """Leave a shared library with the schedule of the rules at `output`: what the tuned build uses without a record."""
+    workload = load_task(task)
+    _link(tvm.IRModule({"main": rules.by_rule(workload["main"], load_target(target))}), target, output)
+
+
+def _link(module: Any, target: str, output: str) -> None:
     library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
     object_file = f"{output}.o"
     library.write_to_file(object_file)

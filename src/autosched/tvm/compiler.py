@@ -13,7 +13,7 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, concats, importer, lowering, tasks, toolchain
+from autosched.tvm import building, concats, importer, lowering, rules, tasks, toolchain
 from autosched.tvm.frontend import graph, ranges
 from autosched.tvm.layouts import variants
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
@@ -33,7 +33,11 @@ class SideName(Struct, frozen=True):
 def compile_network(
     model: str, target: str, choices: Sequence[Choice], folder: str, name: str, layout: str = Wanted.KEEP
 ) -> Compiled:
-    """Leave default.so (no schedules, the model's own layouts) and tuned.so in the folder, each with its side file."""
+    """Leave default.so and tuned.so in the folder, each with its side file.
+
+    The default build is TVM's own: no schedules, the model's own layouts. In the tuned build each kernel without a
+    measured schedule has one by rule.
+    """
     tvm_target = tvm.target.Target(json.loads(target))
     onnx_model = onnx.load(model)
     cleaned = importer.cleaned(onnx_model)
@@ -42,7 +46,7 @@ def compile_network(
     default = fused if Wanted(layout) in UNTOUCHED else importer.fused(cleaned, tvm_target)
     tuned, used = with_schedules(fused, functions)
     for build, module in (("default", default), ("tuned", tuned)):
-        who = SideName(name, build if used else "default")
+        who = SideName(name, build)
         write_build(Path(folder) / build, module, onnx_model, target, ms.database.MemoryDatabase(), who)
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
@@ -55,7 +59,8 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
         if isinstance(function, tvm.tirx.PrimFunc):
             workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
             if (scheduled := functions.get(key := tasks.hash_of(workload))) is not None:
-                module.update_func(variable, scheduled.without_attr("global_symbol"))
+                ready = scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULED, True)
+                module.update_func(variable, ready)
                 used.add(key)
     return module, len(used)
 
@@ -72,10 +77,14 @@ def _laid_out(cleaned: Any, target: Any, choices: Sequence[Choice], layout: Want
 
 
 def write_build(path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName) -> None:
-    """Compile a fused network with the schedules of a database into `path`.so, and its side file."""
+    """Compile a fused network with the schedules of a database into `path`.so, and its side file.
+
+    Kernels without a schedule get one by rule, except in a build of the name "default".
+    """
     tvm_target = tvm.target.Target(json.loads(target))
     with tvm_target, database, tvm.transform.PassContext(opt_level=3):
-        executable = relax.build(fused, target=tvm_target, relax_pipeline=_pipeline(), tir_pipeline=lowering.install())
+        pipeline = _pipeline(None if who.build == "default" else tvm_target)
+        executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     executable.export_library(f"{path}.so", fcompile=toolchain.link)
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=_inputs(onnx_model), outputs=_outputs(fused, onnx_model),
@@ -115,16 +124,21 @@ def _schedules(choices: Sequence[Choice]) -> tuple[dict[str, Any], list[str]]:
     return functions, notes
 
 
-def _pipeline() -> Any:
-    """Schedules by the database, then what each Relax program goes through; fusion is done already."""
+def _pipeline(by_rule: Any | None = None) -> Any:
+    """Schedules by the database, then what each Relax program goes through; fusion is done already.
+
+    `by_rule`: the target for which kernels without a schedule get one by rule; None: they are left as they are.
+    """
     passes = relax.transform
     steps = [
         passes.MetaScheduleApplyDatabase(),
+        *([rules.with_views()] if by_rule is not None else []),
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
         concats.in_place(),
+        *([rules.with_rules(by_rule)] if by_rule is not None else []),
         passes.StaticPlanBlockMemory(),
         passes.LowerAllocTensor(),
         passes.KillAfterLastUse(),

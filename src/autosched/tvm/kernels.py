@@ -1,6 +1,5 @@
 """The kernels of one job's tasks: built, measured and compared in its warm workers."""
 
-import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,18 +53,21 @@ class Kernels:
                 raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
             part.rename(path)
 
-    def untuned(self, task: TaskInfo, artifact: Path) -> None:
-        """Leave the kernel that is built without a schedule at `artifact`."""
-        shutil.copyfile(self.reference_file(task), artifact)
+    def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> None:
+        """Leave the kernel under the schedule of the rules at `artifact`. Raises a WorkerError."""
+        arguments = (self.task_file(task), self._target, str(artifact))
+        self._call_build(orders.BUILD_BY_RULE, arguments, lease, self.options.build_timeout_s)
 
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
         """Leave a shared library at `artifact`. Raises a WorkerError."""
         self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
 
     def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
-        arguments = (self.task_file(task), self._target, candidate, str(artifact))
+        self._call_build(orders.BUILD, (self.task_file(task), self._target, candidate, str(artifact)), lease, timeout_s)
+
+    def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> None:
         wall_s = LOADED_RATIO * timeout_s
-        self._workers.call("build", lease.cores[:1], orders.BUILD, *arguments, timeout_s=wall_s, processor_s=timeout_s)
+        self._workers.call("build", lease.cores[:1], function, *arguments, timeout_s=wall_s, processor_s=timeout_s)
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""

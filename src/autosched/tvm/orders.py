@@ -6,7 +6,7 @@ from autosched.backend import Skipped
 from autosched.model import TaskInfo
 
 UNTUNED = b""
-"""The candidate that is the workload as it is, without any schedule."""
+"""The candidate that no search has found: the workload under the schedule of the rules."""
 
 
 class Extracted(Struct, frozen=True):
@@ -64,6 +64,7 @@ class Form(Struct, frozen=True):
 # The functions that workers run, by name: the job's process need not load them.
 TAKE_IN = "autosched.tvm.network:take_in"
 BUILD = "autosched.tvm.building:build"
+BUILD_BY_RULE = "autosched.tvm.building:build_by_rule"
 READY = "autosched.tvm.profiling:ready"
 PROFILE = "autosched.tvm.profiling:profile"
 COMPARE = "autosched.tvm.profiling:compare"

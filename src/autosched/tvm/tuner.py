@@ -84,7 +84,7 @@ class TvmTuner:
             self._discard([*built, *kept])
 
     def default(self) -> bytes | None:
-        """The workload as it is."""
+        """The workload under the schedule of the rules."""
         return orders.UNTUNED
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
@@ -165,7 +165,7 @@ class TvmTuner:
         failure, detail = None, ""
         try:
             if candidate == orders.UNTUNED:
-                self._kernels.untuned(self._task, artifact)
+                self._kernels.untuned(self._task, artifact, lease)
             else:
                 self._kernels.build(self._task, candidate, artifact, lease)
         except WorkerError as error:

@@ -1,0 +1,10 @@
+"""Schedules by rule: for every kernel that no search has found a schedule for.
+
+A kernel is read as stages (`stage`), which are joined where that saves time (`inline`), cut into boxes without
+conditions (`boxes`), and written down again as loop nests with vectors (`elementwise`, `reduction`).
+"""
+
+from autosched.tvm.rules.kernel import scheduled
+from autosched.tvm.rules.passes import SCHEDULED, by_rule, with_rules, with_views
+
+__all__ = ["SCHEDULED", "by_rule", "scheduled", "with_rules", "with_views"]

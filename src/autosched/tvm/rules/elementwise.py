@@ -1,0 +1,206 @@
+"""Schedules of stages without a reduction: vectors along the loop that is cheapest to read and to write.
+
+    for the other loops
+        for parts of a register's length: one vector
+
+A transposition reads along one loop and writes along another: then the loop that is read in order is cut into parts of
+a cache line, which stand outside the vectors, so that each line is used up while it is in the nearest cache.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from autosched.tvm.rules import access, boxes, nest, threads
+from autosched.tvm.rules.stage import Loop, Stage, bytes_of, nodes, substitute
+
+LINE_BYTES = 64
+SPLITS_MAX = 8
+"""Maximum loops that are cut in two to take divisions out of indices."""
+UNROLLED_MAX = 4
+"""Loops with no more values are unrolled inside of others."""
+
+
+def statements(stage: Stage, vector_bytes: int, cores: int) -> list[Any]:
+    """The loop nests that compute a stage."""
+    found = boxes.boxes(stage)
+    return [_nest(merged(undivided(box.stage), vector_bytes), vector_bytes, cores) for box in found]
+
+
+def undivided(stage: Stage) -> Stage:
+    """A stage whose loops are cut where an index is divided by a number: what a reshape leaves, above all."""
+    for _ in range(SPLITS_MAX):
+        if (found := _division(stage)) is None:
+            return stage
+        stage = _cut(stage, *found)
+    return stage
+
+
+def merged(stage: Stage, vector_bytes: int) -> Stage:
+    """A stage whose neighbouring loops are one where all its accesses go through both as through one."""
+    loops = list(stage.loops)
+    values: dict[Any, Any] = {}
+    number = len(loops) - 1
+    while number > 0:
+        before, after = loops[number - 1], loops[number]
+        shown = replace(
+            stage, loops=tuple(loops), value=substitute(stage.value, values),
+            indices=tuple(substitute(index, values) for index in stage.indices),
+        )  # fmt: skip
+        if _contiguous(shown, number):
+            joint = Loop(
+                tirx.Var(f"{before.variable.name}_{after.variable.name}", str(before.variable.ty)),
+                before.extent * after.extent,
+            )
+            length = nest.number(joint.variable, after.extent)
+            own = {
+                before.variable: tirx.floordiv(joint.variable, length),
+                after.variable: tirx.floormod(joint.variable, length),
+            }
+            if before.extent == 1:
+                own = {before.variable: nest.number(joint.variable, 0), after.variable: joint.variable}
+            elif after.extent == 1:
+                own = {before.variable: joint.variable, after.variable: nest.number(joint.variable, 0)}
+            values = {variable: substitute(value, own) for variable, value in values.items()} | own
+            loops[number - 1 : number + 1] = [joint]
+        number -= 1
+    return replace(
+        stage, loops=tuple(loops), value=substitute(stage.value, values),
+        indices=tuple(substitute(index, values) for index in stage.indices),
+    )  # fmt: skip
+
+
+def _contiguous(stage: Stage, number: int) -> bool:
+    """Whether the loop before the one of a number goes on, in every access, where that one ends."""
+    before, after = stage.loops[number - 1], stage.loops[number]
+    if 1 in (before.extent, after.extent):
+        return True
+    if access.conditional(stage, before) or access.conditional(stage, after):
+        return False
+    if _outside(stage, before) or _outside(stage, after):
+        return False
+    for one in (access.store_of(stage), *access.loads_of(stage)):
+        outer, inner = one.steps[number - 1], one.steps[number]
+        if outer is None or inner is None or outer != inner * after.extent:
+            return False
+    return True
+
+
+def _outside(stage: Stage, loop: Loop) -> bool:
+    """Whether a loop's variable is used other than in an index of a load."""
+    inside = sum(
+        variable.same_as(loop.variable)
+        for load in nodes(stage.value, tvm.ir.TensorLoad)
+        for index in load.indices
+        for variable in nodes(index, tirx.Var)
+    )
+    every = sum(variable.same_as(loop.variable) for variable in nodes(stage.value, tirx.Var))
+    return bool(every > inside)
+
+
+def _division(stage: Stage) -> tuple[Loop, int] | None:
+    """A loop whose variable is divided in an index, and the divisor."""
+    by_variable = {loop.variable: loop for loop in stage.loops}
+    for expression in (stage.value, *stage.indices):
+        for division in nodes(expression, (tirx.FloorDiv, tirx.FloorMod)):
+            loop = by_variable.get(division.a) if isinstance(division.a, tirx.Var) else None
+            if loop is None or not isinstance(division.b, tirx.IntImm):
+                continue
+            divisor = int(division.b)
+            if 1 < divisor < loop.extent and loop.extent % divisor == 0:
+                return loop, divisor
+    return None
+
+
+def _cut(stage: Stage, loop: Loop, length: int) -> Stage:
+    """A stage with a loop cut into parts of a length."""
+    dtype = str(loop.variable.ty)
+    outer = Loop(tirx.Var(f"{loop.variable.name}_o", dtype), loop.extent // length)
+    inner = Loop(tirx.Var(f"{loop.variable.name}_i", dtype), length)
+    value = {loop.variable: outer.variable * nest.number(outer.variable, length) + inner.variable}
+    place = next(number for number, one in enumerate(stage.loops) if one is loop)
+    loops = (*stage.loops[:place], outer, inner, *stage.loops[place + 1 :])
+    spans = {one.variable: (0, one.extent) for one in loops}
+
+    def shown(expression: Any) -> Any:
+        return boxes.simplified(substitute(expression, value), spans)
+
+    return replace(stage, loops=loops, value=shown(stage.value), indices=tuple(shown(index) for index in stage.indices))
+
+
+def _nest(stage: Stage, vector_bytes: int, cores: int) -> Any:
+    lanes = lanes_of(stage, vector_bytes)
+    if not stage.loops:
+        return tirx.BufferStore(stage.buffer, stage.value, list(stage.indices))
+    costs = [access.cost(stage, number, lanes) for number in range(len(stage.loops))]
+    best = min(range(len(costs)), key=lambda number: (costs[number], -number))
+    vector = stage.loops[best]
+    others = [loop for loop in stage.loops if loop is not vector]
+    line = _line(stage, best)
+    others.sort(key=lambda loop: loop is line)
+    parallel = threads.worthwhile(stage, cores) and threads.outermost(others, cores)
+
+    def store(values: dict[Any, Any]) -> Any:
+        indices = [substitute(index, values) for index in stage.indices]
+        return tirx.BufferStore(stage.buffer, substitute(stage.value, values), indices)
+
+    def vectors(values: dict[Any, Any]) -> Any:
+        def one(value: Any) -> Any:
+            return store({**values, vector.variable: value})
+
+        return nest.sequence([nest.vectors(vector, piece, one) for piece in nest.pieces(vector.extent, [lanes])])
+
+    if line is None:
+        return nest.around(others, vectors, parallel=parallel)
+    return _transposed(stage, vector, line, others, store, lanes, parallel=parallel)
+
+
+def _line(stage: Stage, vector: int) -> Loop | None:
+    """The loop along which a read goes in order that the vectors' loop goes through in steps."""
+    for one in access.loads_of(stage):
+        if one.steps[vector] not in (0, 1):
+            for number, loop in enumerate(stage.loops):
+                if one.steps[number] == 1 and loop.extent > 1:
+                    return loop
+    return None
+
+
+def _transposed(
+    stage: Stage, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, *, parallel: bool
+) -> Any:
+    """Tiles of a cache line times a vector."""
+    length = LINE_BYTES // bytes_of(stage.buffer.ty.dtype)
+
+    def tiles(values: dict[Any, Any]) -> Any:
+        def tile(rows: nest.Piece, columns: nest.Piece, row: Any, column: Any) -> Any:
+            def one(inside: Any, lane: Any) -> Any:
+                return store({
+                    **values, line.variable: row * rows.length + inside + rows.start,
+                    vector.variable: column * columns.length + lane + columns.start,
+                })  # fmt: skip
+
+            return nest.loop(
+                line, "_i", rows.length, nest.SERIAL,
+                lambda inside: nest.vector(vector, columns.length, lambda lane: one(inside, lane)),
+            )  # fmt: skip
+
+        def across(rows: nest.Piece, columns: nest.Piece, row: Any) -> Any:
+            return nest.loop(vector, "_o", columns.count, nest.SERIAL, lambda column: tile(rows, columns, row, column))
+
+        return nest.sequence([
+            nest.loop(line, "_o", rows.count, nest.SERIAL, partial(across, rows, columns))
+            for rows in nest.pieces(line.extent, [length])
+            for columns in nest.pieces(vector.extent, [lanes])
+        ])  # fmt: skip
+
+    return nest.around([loop for loop in others if loop is not line], tiles, parallel=parallel)
+
+
+def lanes_of(stage: Stage, vector_bytes: int) -> int:
+    """Elements in a vector, for the widest type that a stage computes with."""
+    types = [stage.buffer.ty.dtype, *(load.ty for load in nodes(stage.value, tvm.ir.TensorLoad))]
+    widest = max(bytes_of(dtype) for dtype in types)
+    return max(1, vector_bytes // max(4, widest))

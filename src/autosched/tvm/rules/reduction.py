@@ -1,0 +1,291 @@
+"""Schedules of reductions: several accumulators in vector registers, along elements or along terms.
+
+Along elements, where neighbouring elements read neighbouring terms:
+
+    for the other loops
+        for tiles of rows times vectors of elements
+            accumulators = start
+            for all terms: accumulators = combine(accumulators, terms)
+            result = what follows(accumulators)
+
+Along terms, where one element's terms are neighbours: the lanes of the accumulators are combined at the end.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from autosched.tvm.rules import access, nest, threads
+from autosched.tvm.rules.elementwise import lanes_of
+from autosched.tvm.rules.stage import Loop, Stage, nodes, substitute
+
+VECTORS_MAX = 4
+"""Vectors of one row in a tile."""
+ROWS_MAX = 6
+"""Rows of a tile, at most."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rule needs to know of its surroundings."""
+
+    vector_bytes: int
+    registers: int
+    cores: int
+
+
+def statement(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
+    """The loop nest of a reduction. `after`: the stage that computes each element's final value from it, in the same
+    order, if there is one. What the nest allocates is appended to `buffers`.
+    """
+    lanes = lanes_of(stage, place.vector_bytes)
+    loops = stage.every_loop
+    costs = [access.cost(stage, number, lanes) for number in range(len(loops))]
+    usable = [number for number, loop in enumerate(loops) if loop.extent > 1] or [0]
+    best = min(usable, key=lambda number: (round(costs[number], 6), number >= len(stage.loops), -number))
+    work = _Work(stage, after, place, buffers, lanes)
+    return work.along_elements(best) if best < len(stage.loops) else work.along_terms(best - len(stage.loops))
+
+
+class _Work:
+    def __init__(self, stage: Stage, after: Stage | None, place: Place, buffers: list[Any], lanes: int) -> None:
+        assert stage.reduction is not None
+        self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
+        self.reduction = stage.reduction
+        self.dtype = str(stage.buffer.ty.dtype)
+        self.parallel = threads.worthwhile(stage, place.cores)
+
+    # Along elements ---------------------------------------------------------------------------------------------
+
+    def along_elements(self, number: int) -> Any:
+        """Vectors of neighbouring elements."""
+        vector = self.stage.loops[number]
+        rows = self._rows(number)
+        most = self._vectors(vector, rows)
+        wide = [most * self.lanes, self.lanes]
+        high = [self._height(rows, most)] if rows is not None else [1]
+        others = [loop for loop in self.stage.loops if loop is not vector and loop is not rows]
+
+        def tiles(values: dict[Any, Any]) -> Any:
+            return nest.sequence([
+                self._tile_loops(values, rows, row, vector, column)
+                for row in nest.pieces(rows.extent if rows is not None else 1, high)
+                for column in nest.pieces(vector.extent, wide)
+            ])  # fmt: skip
+
+        return nest.around(others, tiles, parallel=self.parallel and threads.outermost(others, self.place.cores))
+
+    def _tile_loops(
+        self, values: dict[Any, Any], rows: Loop | None, row: nest.Piece, vector: Loop, column: nest.Piece
+    ) -> Any:
+        def tile(y: Any, x: Any) -> Any:
+            first = {} if rows is None else {rows.variable: (y * row.length + row.start)}
+            return self._tile(values, rows, first, row.length, vector, x * column.length + column.start, column.length)
+
+        def across(y: Any) -> Any:
+            return nest.loop(vector, "_o", column.count, nest.SERIAL, lambda x: tile(y, x))
+
+        if rows is None:
+            return across(None)
+        return nest.loop(rows, "_o", row.count, nest.SERIAL, across)
+
+    def _tile(
+        self, values: dict[Any, Any], rows: Loop | None, first: dict[Any, Any], height: int, vector: Loop, start: Any,
+        width: int,
+    ) -> Any:  # fmt: skip
+        """Compute `height` times `width` elements in registers."""
+        lanes = self.lanes if width % self.lanes == 0 else width
+        count = width // lanes
+        sums = self._accumulators(height * width)
+
+        def each(body: Any) -> Any:
+            """`body` for each vector of the tile, unrolled: values of the variables, place of the accumulator."""
+            inside = []
+            for y in range(height):
+                for x in range(count):
+
+                    def one(lane: Any, y: int = y, x: int = x) -> Any:
+                        own = {**values, vector.variable: start + (x * lanes) + lane}
+                        if rows is not None:
+                            own[rows.variable] = first[rows.variable] + y
+                        return body(own, lane + (y * width + x * lanes))
+
+                    inside.append(nest.vector(vector, lanes, one))
+            return nest.sequence(inside)
+
+        def begin(_own: dict[Any, Any], place: Any) -> Any:
+            return tirx.BufferStore(sums, self.reduction.start, [place])
+
+        def add(terms: dict[Any, Any]) -> Any:
+            def one(own: dict[Any, Any], place: Any) -> Any:
+                value = substitute(self.stage.value, {**own, **terms})
+                return tirx.BufferStore(sums, self.reduction.combine(sums[place], value), [place])
+
+            return each(one)
+
+        def end(own: dict[Any, Any], place: Any) -> Any:
+            return self._finish(own, sums[place])
+
+        return nest.sequence([each(begin), nest.around(self._terms(), add), each(end)])
+
+    def _rows(self, number: int) -> Loop | None:
+        """The loop whose values share what is read along the vectors, if there is one: it is tiled too."""
+        loads = access.loads_of(self.stage)
+        best, found = 0, None
+        for other, loop in enumerate(self.stage.loops):
+            if other == number or loop.extent == 1:
+                continue
+            shared = sum(load.steps[other] == 0 and load.steps[number] == 1 for load in loads)
+            if shared > best or (shared == best and found is not None and loop.extent > found.extent and shared):
+                best, found = shared, loop
+        if found is None and not any(load.steps[number] == 0 for load in loads):
+            near = [loop for other, loop in enumerate(self.stage.loops) if other != number and loop.extent > 1]
+            return near[-1] if near and self.stage.loops[number].extent <= self.lanes else None
+        return found
+
+    def _vectors(self, vector: Loop, rows: Loop | None) -> int:
+        """Vectors of a row in a tile: two where rows share them, else as many as hide the latency of an addition."""
+        whole = max(1, vector.extent // self.lanes)
+        most = VECTORS_MAX if rows is None else 2 if self.place.registers <= 16 else VECTORS_MAX
+        return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
+
+    def _height(self, rows: Loop, across: int) -> int:
+        """Rows of a tile: as many as fill the registers, and divide the loop if some number near that does."""
+        most = max(1, min(ROWS_MAX if across > 1 else 2 * ROWS_MAX, (self.place.registers - across - 1) // across))
+        if rows.extent <= most:
+            return rows.extent
+        dividing = [n for n in range(most, most // 2, -1) if rows.extent % n == 0]
+        return dividing[0] if dividing else most
+
+    # Along terms ------------------------------------------------------------------------------------------------
+
+    def along_terms(self, number: int) -> Any:
+        """Vectors of neighbouring terms of one element."""
+        vector = self.reduction.loops[number]
+        lanes = min(self.lanes, vector.extent)
+        count = min(VECTORS_MAX, vector.extent // lanes)
+        width = count * lanes
+        terms = [loop for loop in self._terms() if loop is not vector]
+        others = list(self.stage.loops)
+
+        def element(values: dict[Any, Any]) -> Any:
+            sums, total = self._accumulators(width), self._accumulators(1)
+            zero = nest.number(vector.variable, 0)
+
+            def combine(into: Any, place: Any, value: Any) -> Any:
+                return tirx.BufferStore(into, self.reduction.combine(into[place], value), [place])
+
+            def add(own: dict[Any, Any]) -> Any:
+                """Combine the terms of all values of the vector's loop."""
+
+                def term(value: Any) -> Any:
+                    return substitute(self.stage.value, {**values, **own, vector.variable: value})
+
+                def step(piece: nest.Piece, outer: Any) -> Any:
+                    start = outer * piece.length + piece.start
+                    if piece.length < lanes:
+                        return nest.loop(
+                            vector, "_t", piece.length, nest.SERIAL, lambda t: combine(total, zero, term(start + t))
+                        )
+                    return nest.sequence([
+                        nest.vector(vector, lanes, partial(lane_of, start, first))
+                        for first in range(0, piece.length, lanes)
+                    ])  # fmt: skip
+
+                def lane_of(start: Any, first: int, lane: Any) -> Any:
+                    return combine(sums, lane + first, term(start + first + lane))
+
+                return nest.sequence([
+                    nest.loop(vector, "_o", piece.count, nest.SERIAL, partial(step, piece))
+                    for piece in nest.pieces(vector.extent, [width, lanes])
+                ])  # fmt: skip
+
+            def begin(first: int, lane: Any) -> Any:
+                return tirx.BufferStore(sums, self.reduction.start, [lane + first])
+
+            def fold(first: int, lane: Any) -> Any:
+                return combine(sums, lane, sums[lane + first])
+
+            firsts = range(0, width, lanes)
+            return nest.sequence([
+                *(nest.vector(vector, lanes, partial(begin, first)) for first in firsts),
+                tirx.BufferStore(total, self.reduction.start, [zero]),
+                nest.around(terms, add),
+                *(nest.vector(vector, lanes, partial(fold, first)) for first in firsts[1:]),
+                *(combine(total, zero, sums[nest.number(vector.variable, n)]) for n in range(lanes)),
+                self._finish(values, total[zero]),
+            ])  # fmt: skip
+
+        return nest.around(others, element, parallel=self.parallel and threads.outermost(others, self.place.cores))
+
+    # Both -------------------------------------------------------------------------------------------------------
+
+    def _terms(self) -> Sequence[Loop]:
+        """The loops over terms, in the order of the kernel."""
+        return self.reduction.loops
+
+    def _accumulators(self, size: int) -> Any:
+        buffer = tirx.decl_buffer([size], self.dtype, f"{self.stage.buffer.name}_acc{len(self.buffers)}", scope="local")
+        self.buffers.append(buffer)
+        return buffer
+
+    def _finish(self, values: dict[Any, Any], result: Any) -> Any:
+        """Write an element's final value."""
+        indices = [substitute(index, values) for index in self.stage.indices]
+        if self.after is None:
+            return tirx.BufferStore(self.stage.buffer, result, indices)
+        pairs = zip(own_variables(self.after, self.stage), indices, strict=True)
+        names = {variable: index for variable, index in pairs if variable is not None}
+        after = self.after
+        for loop in after.loops:
+            names.setdefault(loop.variable, nest.number(loop.variable, 0))  # all others are mapped: its extent is 1
+
+        def load(node: Any) -> Any:
+            return result if node.source.same_as(self.stage.buffer) else substitute(node, names)
+
+        value = _mapped(after.value, load, names)
+        return tirx.BufferStore(after.buffer, value, [substitute(index, names) for index in after.indices])
+
+
+def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
+    """A value with its loads replaced, and its variables elsewhere too."""
+    hidden: dict[Any, Any] = {}
+
+    def hide(node: Any) -> Any:
+        stand_in = tirx.Var("load", str(node.ty))
+        hidden[stand_in] = load(node)
+        return stand_in
+
+    shown = tvm_ffi.structural.structural_map(value, (tvm.ir.TensorLoad, hide))
+    return substitute(substitute(shown, names), hidden)
+
+
+def own_variables(after: Stage, stage: Stage) -> list[Any | None]:
+    """The variables of `after`, by the dimension of `stage.buffer` that each one goes through; None: of size 1."""
+    load = next(one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer))
+    return [index if isinstance(index, tirx.Var) else None for index in load.indices]
+
+
+def follows(after: Stage, stage: Stage) -> bool:
+    """Whether a stage computes each of its elements from the one of `stage` at the same place, and from no other."""
+    loads = [one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer)]
+    if not loads or after.reduction or not stage.plain:
+        return False
+    sizes = {loop.variable: loop.extent for loop in after.loops}
+    wanted = math.prod(loop.extent for loop in stage.loops)
+    for load in loads:
+        used = [index for index in load.indices if isinstance(index, tirx.Var)]
+        if not all(isinstance(index, tirx.Var | tirx.IntImm) for index in load.indices):
+            return False
+        if len(set(used)) != len(used) or math.prod(sizes.get(v, 0) for v in used) != wanted:
+            return False
+        if not all(tvm_ffi.structural_equal(a, b) for a, b in zip(load.indices, loads[0].indices, strict=True)):
+            return False
+    covered = set(used)
+    return all(loop.extent == 1 or loop.variable in covered for loop in after.loops)
