@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search clean help
+.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
+	@echo 'make bench-networks   trained networks against ONNX Runtime, OpenVINO, ncnn and MNN (hours)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
@@ -70,6 +71,9 @@ bench: $(VENV)/.development
 bench-thesis: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py thesis
 
+bench-networks: $(VENV)/.rivals
+	$(BIN)/python benchmarks/run.py trained_networks
+
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)
 
@@ -87,6 +91,13 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/constraints.txt
 $(VENV)/.development: $(VENV)/.runtime
 	@echo '== installing what the tests need'
 	@$(PIP) install -e '.[tvm,onnxruntime,tui,dev]'
+	@touch $@
+
+# pnnx without its dependencies: only its converter is used, which needs no PyTorch.
+$(VENV)/.rivals: $(VENV)/.development
+	@echo '== installing OpenVINO, ncnn and MNN'
+	@$(PIP) install -e '.[tvm,onnxruntime,tui,dev,rivals]'
+	@$(PIP) install --no-deps pnnx
 	@touch $@
 
 clean:

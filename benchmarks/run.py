@@ -22,6 +22,7 @@ import durability_page
 import early_stopping
 import search_page
 import thesis_page
+import trained_networks_page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "centerface": ["whole_network.py", "centerface", "--trials", "500"],
+    "trained_networks": ["trained_networks.py"],
     "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "3"],
     "earlier": ["earlier.py", "--pairs", "rnet:onet", "--seeds", "3"],
     "early_stopping": ["early_stopping.py"],
@@ -53,7 +55,7 @@ BENCHMARKS = {
     "thesis_distortion": ["thesis.py", "--only-distortion", "--policies", "predictive", "--trials", "120"],
     "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
 }
-TIMEOUT_S = 2 * 3600
+TIMEOUT_S = 8 * 3600
 
 
 def main() -> None:
@@ -409,6 +411,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "resnet18": _network,
     "resnet50": _network,
     "centerface": _network,
+    "trained_networks": trained_networks_page.section,
     "layouts": _layouts,
     "earlier": _earlier,
     "daemon_costs": _costs,

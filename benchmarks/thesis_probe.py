@@ -203,22 +203,29 @@ def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count
     (folder / FIXED).write_bytes(msgspec.json.encode(fixed))
 
 
+class Loaded:
+    """A module that takes turns in this process: no engine with threads of its own is beside it."""
+
+    def __init__(self, path: Path) -> None:
+        from autosched.tvm.module import Module, random_inputs
+
+        self.name = str(path)
+        self._module = Module(path)
+        self._tensors = self._module.bind(random_inputs(self._module.info.inputs))
+
+    def sample(self, number: int, warm: int) -> float:
+        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted."""
+        if warm:
+            self._module.sample(self._tensors, warm)
+        return self._module.sample(self._tensors, number)
+
+
 def race(modules: Sequence[Path], budget_s: float) -> list[float]:
     """Median latency of each of some modules of one network, measured in turns, in seconds."""
-    from autosched.tvm import evaluate
-    from autosched.tvm.module import Module, random_inputs
+    from autosched.tvm import contest
 
-    loaded = [Module(path) for path in modules]
-    inputs = random_inputs(loaded[0].info.inputs)
-    contestants = []
-    for module in loaded:
-        tensors = module.bind(inputs)
-
-        def sample(number: int, module: Module = module, tensors: list[Any] = tensors) -> float:
-            return module.sample(tensors, number)
-
-        contestants.append(evaluate.Contestant(str(module), sample, once_s=sample(1)))
-    return [timing.median_s for timing in evaluate.race(contestants, budget_s)]
+    found = contest.race([Loaded(path) for path in modules], budget_s)
+    return [timing.median_s for timing in found.timings]
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ class Contest:
     def module(self, name: str, path: Path) -> tuple[Contestant, SideFile]:
         """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
         side = side_of(path)
-        return self._enter(name, orders.LOAD_MODULE, str(path))[0], side
+        return self.enter(name, orders.LOAD_MODULE, str(path))[0], side
 
     def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
         """An ONNX file in ONNX Runtime, with one thread for each core, and the version of ONNX Runtime.
@@ -130,10 +130,14 @@ class Contest:
         Raises WorkerError. `optimised=False` turns the graph optimisations off.
         """
         threads = max(1, len(self.cores))
-        contestant, version = self._enter(name, orders.LOAD_ONNXRUNTIME, model, threads, optimised)
+        contestant, version = self.enter(name, orders.LOAD_ONNXRUNTIME, model, threads, optimised)
         return contestant, str(version)
 
-    def _enter(self, name: str, function: str, *arguments: Any) -> tuple[Contestant, Any]:
+    def enter(self, name: str, function: str, *arguments: Any) -> tuple[Contestant, Any]:
+        """An engine that "module:function" loads into a process of its own, and what the function returned.
+
+        Raises WorkerError.
+        """
         worker = self._workers.start("engine", self.cores)
         contestant = Contestant(name, worker, lambda: self.left_s)
         self._running[contestant] = worker

@@ -86,15 +86,20 @@ _loaded: list[Engine] = []
 """The engine of this process, once it is loaded."""
 
 
+def hold(engine: Engine) -> None:
+    """Make an engine the one of this process."""
+    _loaded[:] = [engine]
+
+
 def load_module(path: str) -> None:
     """Load a compiled module. Raises RequestError."""
-    _loaded[:] = [ModuleEngine(Path(path))]
+    hold(ModuleEngine(Path(path)))
 
 
 def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
     """Load an ONNX file; returns the version of ONNX Runtime. Raises what ONNX Runtime raises, and ImportError."""
     engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
-    _loaded[:] = [engine]
+    hold(engine)
     return engine.version
 
 
