@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected, RequestError
-from autosched.tvm.frontend import rewrites
+from autosched.tvm.frontend import rewrites, standard
 from autosched.tvm.frontend.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
@@ -50,6 +50,7 @@ def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], l
     _own_inputs(model)
     fix_shapes(model, shapes)
     _modernise(prepared)
+    prepared.fixes += standard.rewrite(prepared.model)
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
         raise ModelRejected(_unsupported_message(nodes))

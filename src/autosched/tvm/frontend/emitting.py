@@ -1,0 +1,280 @@
+"""Builds the new nodes of an ONNX graph that is being rewritten: constants, unused names, operators by opset."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Node = Any
+Array = Any
+
+_FOLDED = frozenset({
+    "Cast", "Concat", "DequantizeLinear", "Expand", "Gather", "Identity", "Mul", "QuantizeLinear", "Reshape", "Slice",
+    "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators that are computed at once where all their inputs are constants, as quantised weights need it."""
+
+
+class Unknown(Exception):
+    """Something that a rewrite needs is not known of this node; the node stays as it is."""
+
+
+class Emitter:
+    """The nodes of one graph in order, old and new; a subgraph looks names up in the graph around it."""
+
+    def __init__(self, graph: Any, opset: int, outer: "Emitter | None" = None) -> None:
+        self.graph, self.opset, self._outer = graph, opset, outer
+        self.nodes: list[Node] = []
+        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.ranks: dict[str, int] = dict(outer.ranks) if outer else {}
+        """Number of dimensions of the tensors whose shape is known."""
+        self.last_sizes: dict[str, int] = dict(outer.last_sizes) if outer else {}
+        """Size of the last dimension, where it is known."""
+        self._aliases: dict[str, str] = {}
+        self.types: dict[str, int] = dict(outer.types) if outer else {}
+        for value in (*graph.value_info, *graph.input, *graph.output):
+            tensor = value.type.tensor_type
+            self.types[value.name] = tensor.elem_type
+            if tensor.HasField("shape"):
+                self.ranks[value.name] = len(tensor.shape.dim)
+                if tensor.shape.dim and tensor.shape.dim[-1].dim_value > 0:
+                    self.last_sizes[value.name] = tensor.shape.dim[-1].dim_value
+        self.taken: set[str] = outer.taken if outer else set()
+        self.taken |= set(self.constants) | {v.name for v in graph.input}
+        self.taken |= {name for node in graph.node for name in (*node.input, *node.output)}
+        self._prefix = "value"
+        self._number_type = "float32"
+
+    def about(self, node: Node) -> None:
+        """Name what is made from now on after this node."""
+        self._prefix = node.name or next((name for name in node.output if name), node.op_type)
+        half = any(self.element_type(name) == TensorProto.FLOAT16 for name in node.input if name)
+        self._number_type = "float16" if half else "float32"
+
+    def compute_in_float32(self) -> None:
+        """Make numbers of the node in hand float32, whatever type it reads."""
+        self._number_type = "float32"
+
+    def array(self, name: str) -> Array | None:
+        """A constant's value; None for what is computed, and for an input that is left out."""
+        tensor = self.constants.get(name)
+        if tensor is not None:
+            return np.asarray(numpy_helper.to_array(tensor))
+        return self._outer.array(name) if self._outer else None
+
+    def element_type(self, name: str) -> int:
+        """ONNX's number of a tensor's element type; 0 where it is not known."""
+        tensor = self.constants.get(name)
+        if tensor is not None:
+            return int(tensor.data_type)
+        found = int(self.types.get(name, 0))
+        return self._outer.element_type(name) if not found and self._outer else found
+
+    def rank(self, name: str) -> int:
+        """Number of dimensions. Raises Unknown."""
+        array = self.array(name)
+        rank = array.ndim if array is not None else self.ranks.get(name)
+        if rank is None:
+            raise Unknown(f"the rank of {name!r} is not known")
+        return rank
+
+    def constant(self, value: Array, name: str = "") -> str:
+        """Add a constant; returns its name."""
+        name = name or self.fresh("constant")
+        self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+        return name
+
+    def floats(self, *values: float) -> str:
+        """A float32 constant: a scalar of one value, else a vector."""
+        return self.constant(np.asarray(values[0] if len(values) == 1 else values, "float32"))
+
+    def number(self, value: float) -> str:
+        """A scalar of the floating-point type that the node in hand computes with."""
+        return self.constant(np.asarray(value, self._number_type))
+
+    def integers(self, *values: int) -> str:
+        """An int64 vector."""
+        return self.constant(np.asarray(values, "int64"))
+
+    def fresh(self, word: str) -> str:
+        """An unused name."""
+        number = 0
+        while (name := f"{self._prefix}__{word}{number or ''}") in self.taken:
+            number += 1
+        self.taken.add(name)
+        return name
+
+    def keep(self, node: Node) -> None:
+        """Take over a node as it is; compute it where all its inputs are constants."""
+        if node.op_type in _FOLDED and node.domain in ("", "ai.onnx") and self._fold(node):
+            return
+        if node.op_type == "Constant" and self._known(node):
+            return
+        self.nodes.append(node)
+
+    def make(self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
+        """Add a standard operator of one output; returns the output's name."""
+        output = output or self.fresh(operator.lower())
+        name = self.fresh(f"{operator.lower()}_node")
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], name=name, **attributes))
+        return output
+
+    def alias(self, value: str, name: str) -> None:
+        """Give a tensor a second name, which other nodes read."""
+        array = self.array(value)
+        if array is not None and name not in {output.name for output in self.graph.output}:
+            self.constant(array, name)
+            return
+        self._aliases[name] = self.resolve(value)
+        self.make("Identity", [value], name)
+
+    def resolve(self, name: str) -> str:
+        """The first name of a tensor."""
+        return self._aliases.get(name, name)
+
+    def several(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        """Add a standard operator of several outputs."""
+        name = self.fresh(f"{operator.lower()}_node")
+        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes))
+
+    # Operators whose form depends on the opset --------------------------------------------------------------
+
+    def clip(self, value: str, low: float, high: float, output: str = "") -> str:
+        """Bound each element."""
+        if self.opset < 11:
+            return self.make("Clip", [value], output, min=float(low), max=float(high))
+        return self.make("Clip", [value, self.number(low), self.number(high)], output)
+
+    def round(self, value: str) -> str:
+        """The nearest whole number; of two the even one, where the opset has Round."""
+        if self.opset >= 11:
+            return self.make("Round", [value])
+        return self.make("Floor", [self.make("Add", [value, self.floats(0.5)])])
+
+    def reduce(self, operator: str, value: str, axes: Sequence[int] | None, *, keep: bool = True) -> str:
+        """ReduceMean, ReduceMax or ReduceMin over these axes; None: over all."""
+        if axes is None:
+            return self.make(operator, [value], keepdims=int(keep))
+        if self.opset >= 18:
+            return self.make(operator, [value, self.integers(*axes)], keepdims=int(keep))
+        return self.make(operator, [value], axes=list(axes), keepdims=int(keep))
+
+    def unsqueeze(self, value: str, *axes: int) -> str:
+        """Insert dimensions of size 1."""
+        if self.opset >= 13:
+            return self.make("Unsqueeze", [value, self.integers(*axes)])
+        return self.make("Unsqueeze", [value], axes=list(axes))
+
+    def split(self, value: str, axis: int, sizes: Sequence[int]) -> list[str]:
+        """Cut along an axis into parts of these sizes."""
+        outputs = [self.fresh("part") for _ in sizes]
+        sized = [self.integers(*sizes)] if self.opset >= 13 else []
+        attributes = {"axis": axis} if sized else {"axis": axis, "split": list(sizes)}
+        self.several("Split", [value, *sized], outputs, **attributes)
+        return outputs
+
+    def softmax(self, value: str) -> str:
+        """Softmax along the last axis. Before opset 13 the operator flattens, which is the same for the last axis."""
+        return self.make("Softmax", [value], axis=-1)
+
+    def to_float(self, value: str) -> str:
+        """The tensor as float32; a constant at once."""
+        array = self.array(value)
+        if array is not None:
+            return self.constant(array.astype("float32"))
+        if self.element_type(value) == TensorProto.FLOAT:
+            return value
+        return self.make("Cast", [value], to=TensorProto.FLOAT)
+
+    # Finishing ----------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Write the nodes back, without those that no output needs."""
+        needed = {value.name for value in self.graph.output}
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if needed.intersection(name for name in node.output if name):
+                kept.append(node)
+                needed.update(name for name in node.input if name)
+                needed.update(read_inside(node))
+        copies = []
+        for node in reversed(kept):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copies.append(copy)
+        del self.graph.node[:]
+        self.graph.node.extend(copies)
+        tensors = [tensor for name, tensor in self.constants.items() if name in needed]
+        kept_tensors = []
+        for tensor in tensors:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(tensor)
+            kept_tensors.append(copy)
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(kept_tensors)
+
+    def _known(self, node: Node) -> bool:
+        """Make an initializer of a Constant node; subgraphs keep theirs, since a branch may consist of it."""
+        if self._outer is not None or node.output[0] in {value.name for value in self.graph.output}:
+            return False
+        attributes = {a.name: a for a in node.attribute}
+        if "value" not in attributes:
+            return False
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(attributes["value"].t)
+        tensor.name = node.output[0]
+        self.constants[tensor.name] = tensor
+        return True
+
+    def _fold(self, node: Node) -> bool:
+        """Compute a node of constants."""
+        arrays = {name: self.array(name) for name in node.input if name}
+        if any(array is None for array in arrays.values()) or len(node.output) != 1:
+            return False
+        if node.output[0] in {value.name for value in self.graph.output}:
+            return False
+        from onnx.reference import ReferenceEvaluator
+
+        graph = helper.make_graph(
+            [node],
+            "fold",
+            [],
+            [helper.make_value_info(node.output[0], onnx.TypeProto())],
+            [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        try:
+            (value,) = ReferenceEvaluator(made).run(None, {})
+        except Exception:  # the reference lacks some types: the node stays, and later passes see it
+            return False
+        self.constant(np.asarray(value), node.output[0])
+        return True
+
+
+def attributes(node: Node) -> dict[str, Any]:
+    """A node's attributes, as Python values."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def text(value: Any) -> str:
+    """A text attribute."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def optional(node: Node, index: int) -> str:
+    """The name of an input; empty where it is left out."""
+    return node.input[index] if index < len(node.input) else ""
+
+
+def read_inside(node: Node) -> set[str]:
+    """All names that a node's subgraphs read, their own included."""
+    names: set[str] = set()
+    for attribute in node.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            for inner in graph.node:
+                names.update(inner.input)
+                names |= read_inside(inner)
+            names.update(value.name for value in graph.output)
+    return names

@@ -1,0 +1,73 @@
+"""Compares a model with its rewritten forms in ONNX Runtime."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from autosched.tvm.frontend import standard
+
+STEP = 0.05
+"""Scale of every quantised result in these tests."""
+
+
+def network(
+    nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, int], constants: dict[str, Any], opset: int = 13
+) -> Any:
+    """A model; inputs are examples, whose shapes and types it has; outputs are ONNX's element types."""
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in inputs.items()
+        ],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+
+def run(model: Any, inputs: dict[str, Any]) -> list[Any]:
+    """The outputs in ONNX Runtime, operator by operator, without the saturating products of CPUs that lack VNNI."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, inputs))
+
+
+def rewritten(model: Any, *, rounded: bool = False) -> Any:
+    """A copy in standard float operators; fails where an operator is left that is none."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    assert standard.rewrite(copy, rounded=rounded)
+    assert not standard.is_quantised(copy), [node.op_type for node in copy.graph.node]
+    assert {node.domain for node in copy.graph.node} <= {"", "ai.onnx"}
+    return copy
+
+
+def operators(model: Any) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -> None:
+    """The rounded form gives ONNX Runtime's result, save for a share of ties; the other form stays within a step."""
+    expected = run(model, inputs)
+    exact, real = (run(rewritten(model, rounded=rounded), inputs) for rounded in (True, False))
+    for want, tie, near in zip(expected, exact, real, strict=True):
+        assert want.dtype == tie.dtype == near.dtype
+        assert want.shape == tie.shape == near.shape
+        size = 1.0 if want.dtype.kind in "iu" else step
+        off = np.abs(want.astype("float64") - tie.astype("float64"))
+        assert off.max(initial=0) <= size * 1.001
+        assert (off > size / 100).mean() <= ties
+        assert np.abs(want.astype("float64") - near.astype("float64")).max(initial=0) <= size * 1.001
+        assert want.size <= 4 or want.std() > 0  # else the comparison proves nothing
+
+
+FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
