@@ -51,10 +51,11 @@ class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which cores the host's lanes own."""
+    """Which cores the host's lanes own, and the device that there is by default."""
 
     host_cores: Cores | Literal["auto"] = "auto"
     lanes: Annotated[int, Meta(ge=1, le=1_000)] | Literal["auto"] = "auto"
+    device_cores: Annotated[int, Meta(ge=1, le=65_536)] | Literal["auto"] = "auto"
 
 
 class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -279,6 +280,18 @@ def with_policy(config: Config, policy: str | None, goal: Goal | None) -> Config
     return msgspec.structs.replace(config, scheduler=scheduler)
 
 
+def with_device_cores(config: Config, cores: int | None) -> Config:
+    """The same with a default device of this number of cores. Raises ConfigError where the settings list devices."""
+    if cores is None:
+        return config
+    if config.device:
+        raise ConfigError(
+            "the number of cores is for the device that there is by default, and these settings list devices of their"
+            " own: give one of them this number of `cores`, or leave the option out"
+        )
+    return msgspec.structs.replace(config, resources=msgspec.structs.replace(config.resources, device_cores=cores))
+
+
 # Resources --------------------------------------------------------------------------------------------------------
 
 
@@ -292,13 +305,14 @@ class Resources(Struct, frozen=True):
 def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
     """Host lanes and devices on the usable cores (default: those this process may use). Raises ConfigError.
 
-    By default half of the cores, at least one, are the device "cpu0", and each other core is a host lane.
+    By default half of the cores, at least one, are the device "cpu0", and each other core is a host lane. A device of
+    all cores is the only host lane, too.
     """
     cores = usable_cores() if usable is None else list(usable)
     devices = [Unit(device.name, device.cores) for device in config.device]
     kinds = [device.kind for device in config.device]
     if not devices:
-        devices, kinds = [Unit("cpu0", tuple(sorted(cores[-max(1, len(cores) // 2) :])))], ["cpu"]
+        devices, kinds = [Unit("cpu0", _default_device(config.resources.device_cores, cores))], ["cpu"]
     taken = {core for unit in devices for core in unit.cores}
     host = config.resources.host_cores
     if host == "auto":
@@ -314,12 +328,25 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
         lanes = [shared]
         _check(devices, cores)
         warnings = (
-            f"no core is left for a host lane, so {shared.name} is lane and device at once: nothing runs in parallel",
+            f"no core is left for a host lane, so {shared.name} is lane and device at once: builds and measurements"
+            " take turns",
         )
     pools: dict[str, list[Unit]] = {HOST_POOL: lanes}
     for unit, kind in zip(devices, kinds, strict=True):
         pools.setdefault(DEVICE_POOL + kind, []).append(unit)
     return Resources(tuple(Pool(name, tuple(units)) for name, units in pools.items()), warnings)
+
+
+def _default_device(count: int | str, cores: list[int]) -> tuple[int, ...]:
+    """The cores of the device that there is by default: the last ones, so that core 0 stays with the host."""
+    if isinstance(count, str):
+        count = max(1, len(cores) // 2)
+    if count > len(cores):
+        raise ConfigError(
+            f"resources.device_cores is {count}, but this process may use {len(cores)} cores: {sorted(cores)}. Give"
+            f" {len(cores)} or fewer"
+        )
+    return tuple(sorted(cores[-count:]))
 
 
 def _lanes(cores: tuple[int, ...], lanes: int | str) -> list[Unit]:

@@ -3,14 +3,15 @@
 import asyncio
 import os
 import random
+import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from autosched.config import DEVICE_POOL, Config
-from autosched.errors import Busy, DaemonUnreachable
+from autosched.config import DEVICE_POOL, Config, usable_cores
+from autosched.errors import Busy, DaemonUnreachable, Refused, RequestError
 from autosched.model import Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
     PROTOCOL,
@@ -32,6 +33,7 @@ from autosched.protocol import (
     ListDevices,
     PolicyView,
     RecordPage,
+    Shutdown,
     Span,
     SpanList,
     Submit,
@@ -53,6 +55,8 @@ BEAT_S = 15.0
 """So often a user's connection is looked at: a daemon that is silent is noticed after so long and SILENCE_S at most."""
 ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
+STOP_TIMEOUT_S = 15.0
+"""Seconds that an idle daemon may take to end."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
 COMMAND = (sys.executable, "-m", "autosched", "serve", "--on-demand")
@@ -194,25 +198,98 @@ def _move_to(cores: set[int]) -> None:
 
 @asynccontextmanager
 async def connected(
-    daemon: str | None = None, *, start: bool = True, told: Told | None = None, serve: Sequence[str] = ()
-) -> AsyncIterator[Daemon]:
+    daemon: str | None = None, *, start: bool = True, told: Told | None = None, serve: Sequence[str] = (),
+    cores: int | None = None,
+) -> AsyncIterator[Daemon]:  # fmt: skip
     """A connection to the daemon that is meant; this user's own is started if it does not run and `start` is true.
 
-    `serve`: options of `autosched serve` for the one that is started.
+    `serve`: options of `autosched serve` for the one that is started. `cores`: number of cores that its device is to
+    have; a private daemon that has no such device and nothing to do is replaced by one that has.
     """
     chosen = named(daemon)
+    words = [*serve, *(["--cores", str(cores)] if cores is not None else [])]
     try:
         connection = await Daemon.connect(chosen or default())
+        if cores is not None and chosen is None and await _replaceable(connection, cores):
+            _check_cores(cores)
+            if told is not None:
+                told(f"The private daemon has nothing to do, and no device of {_cores(cores)}: starting another one.")
+            await _stopped(connection)
+            connection = await start_on_demand(own(), Config().state_dir, words)
     except DaemonUnreachable:
         if chosen is not None or not start:
             raise
+        _check_cores(cores)
         if told is not None:
             told(f"No daemon at {own()}: starting a private one; it ends when it has nothing to do.")
-        connection = await start_on_demand(own(), Config().state_dir, serve)
+        connection = await start_on_demand(own(), Config().state_dir, words)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def kind_of_cores(units: Sequence[UnitView], kind: str, cores: int | None) -> str:
+    """The kind of device to use for a number of cores: `kind` where its devices have so many, else one that has.
+
+    Raises RequestError when there is none.
+    """
+    counts = _cores_of_kinds(units)
+    if cores is None or counts.get(kind) == {cores}:
+        return kind
+    if fitting := sorted(name for name, found in counts.items() if found == {cores}):
+        return fitting[0]
+    there = ", ".join(f"{name} ({', '.join(map(_cores, sorted(found)))})" for name, found in sorted(counts.items()))
+    raise RequestError(
+        f"no device of the daemon that runs has {_cores(cores)}; there are: {there or 'none'}. Stop the daemon when its"
+        " jobs are done (autosched stop) and try again, or list such a device in its settings: [[device]]"
+    )
+
+
+def _check_cores(cores: int | None) -> None:
+    """Raise RequestError unless a daemon on this machine can have a device of this number of cores."""
+    if cores is not None and cores > (usable := len(usable_cores())):
+        raise RequestError(f"{_cores(cores)} are asked for, and this process may use {usable}. Give --cores {usable}")
+
+
+def _cores(count: int) -> str:
+    return f"{count} core{'' if count == 1 else 's'}"
+
+
+def _cores_of_kinds(units: Sequence[UnitView]) -> dict[str, set[int]]:
+    """Numbers of cores that the devices of each kind have."""
+    counts: dict[str, set[int]] = {}
+    for unit in units:
+        for pool in unit.pools:
+            if pool.startswith(DEVICE_POOL):
+                counts.setdefault(pool.removeprefix(DEVICE_POOL), set()).add(len(unit.cores))
+    return counts
+
+
+async def _replaceable(daemon: Daemon, cores: int) -> bool:
+    """Whether a daemon that was started for one command is idle and has no device of this number of cores."""
+    if any(found == {cores} for found in _cores_of_kinds(await daemon.units()).values()):
+        return False
+    info = await daemon.info()
+    return info.on_demand and info.jobs_active == 0
+
+
+async def _stopped(daemon: Daemon) -> None:
+    """Stop a daemon on this machine, and wait until its process has ended. Raises DaemonUnreachable."""
+    pid = (await daemon.info()).pid
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            await daemon.link.call(Shutdown(), Done)
+            daemon.close()
+            ended: list[int] = (await asyncio.to_thread(select.select, [process], [], [], STOP_TIMEOUT_S))[0]
+        finally:
+            os.close(process)
+        if not ended:
+            raise Refused(
+                f"the private daemon (process {pid}) does not end within {STOP_TIMEOUT_S:.0f} s, so no other one can be"
+                " started. See what is wrong with it: autosched doctor"
+            )
 
 
 async def start_on_demand(

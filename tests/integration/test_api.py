@@ -1,6 +1,7 @@
 """The Python API against a real daemon with the backend that needs no compiler."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import autosched
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Purpose
-from autosched.protocol import DaemonInfo, Done, Info, Shutdown
+from autosched.protocol import DaemonInfo, Done, Info, ListDevices, Shutdown, UnitList
 from autosched.wire import address
 from autosched.wire.blocking import Caller
 from integration.lab import MODEL, Lab, lab
@@ -69,6 +70,24 @@ def test_without_a_daemon_a_private_one_is_started(
     assert tuned.job.state == "done"
     with Caller(address.default()) as daemon:
         assert daemon.call(Info(), DaemonInfo).on_demand
+        daemon.call(Shutdown(), Done)
+
+
+def test_idle_private_daemon_makes_way_for_one_with_the_cores_that_are_asked_for(
+    model: autosched.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path / "state"))
+    every = len(os.sched_getaffinity(0))
+    pids = []
+    for cores in (1, every, None):
+        assert model.tune(backend="mock", trials=8, cores=cores).job.state == "done"
+        with Caller(address.default()) as daemon:
+            pids.append(daemon.call(Info(), DaemonInfo).pid)
+            (device,) = (u for u in daemon.call(ListDevices(), UnitList).units if "device:cpu" in u.pools)
+        assert len(device.cores) == (cores or every)
+    assert len(set(pids)) == (2 if every > 1 else 1)
+    with Caller(address.default()) as daemon:
         daemon.call(Shutdown(), Done)
 
 

@@ -190,8 +190,28 @@ def test_half_of_the_cores_are_the_device_and_each_other_is_a_lane(
 def test_a_single_core_is_one_unit_in_both_pools_and_that_is_said() -> None:
     made = config.resources(Config(), [3])
     assert [pool.units for pool in made.pools] == [(Unit("cpu0", (3,)),)] * 2
-    assert "nothing runs in parallel" in made.warnings[0]
+    assert "builds and measurements take turns" in made.warnings[0]
     assert config.resources(Config(), [3, 4]).warnings == ()
+
+
+def test_default_device_takes_the_number_of_cores_that_is_asked_for() -> None:
+    assert cores(config.with_device_cores(Config(), 3), 4) == {
+        "host": [("host/0", (0,))],
+        "device:cpu": [("cpu0", (1, 2, 3))],
+    }
+    assert config.with_device_cores(Config(), None) == Config()
+
+
+def test_device_of_all_cores_is_the_only_host_lane() -> None:
+    whole = config.resources(config.with_device_cores(Config(), 2), range(2))
+    assert [pool.units for pool in whole.pools] == [(Unit("cpu0", (0, 1)),)] * 2
+
+
+def test_impossible_numbers_of_device_cores_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"device_cores is 3, but this process may use 2 cores"):
+        cores(config.with_device_cores(Config(), 3), 2)
+    with pytest.raises(ConfigError, match="list devices of their own"):
+        config.with_device_cores(Config(device=(DeviceConfig("a", "cpu", (0,)),)), 2)
 
 
 def test_cores_and_devices_can_be_chosen() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from autosched import remote
-from autosched.errors import DaemonUnreachable
-from autosched.remote import start_on_demand, tail
+from autosched.errors import DaemonUnreachable, RequestError
+from autosched.protocol import UnitView
+from autosched.remote import connected, kind_of_cores, start_on_demand, tail
 
 
 def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -41,6 +42,31 @@ def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DaemonUnreachable, match=r"none can be started.*XDG_STATE_HOME"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "file" / "state"))
+
+
+def unit(name: str, kind: str, cores: int) -> UnitView:
+    return UnitView(unit=name, pools=("host", f"device:{kind}"), cores=tuple(range(cores)), state="free")
+
+
+def test_kind_of_device_follows_the_number_of_cores() -> None:
+    units = [unit("a", "cpu", 1), unit("b", "big", 4), unit("c", "mixed", 4), unit("d", "mixed", 2)]
+    assert kind_of_cores(units, "cpu", None) == "cpu"
+    assert kind_of_cores(units, "cpu", 1) == "cpu"
+    assert kind_of_cores(units, "cpu", 4) == "big"
+    with pytest.raises(RequestError, match=r"no device .* has 2 cores; there are: big \(4 cores\), cpu \(1 core\)"):
+        kind_of_cores(units, "cpu", 2)
+
+
+def test_more_cores_than_there_are_start_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
+
+    async def connect() -> None:
+        async with connected(cores=10_000):
+            pass
+
+    with pytest.raises(RequestError, match=r"10000 cores are asked for, and this process may use \d+"):
+        asyncio.run(connect())
 
 
 def test_the_end_of_a_log_is_short(tmp_path: Path) -> None:

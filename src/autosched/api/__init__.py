@@ -12,7 +12,7 @@ runs.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -26,7 +26,7 @@ from autosched.backend import Evaluation
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
-from autosched.remote import Daemon, connected
+from autosched.remote import Daemon, connected, kind_of_cores
 from autosched.report import Verdict, verdict
 from autosched.wire import blobs
 
@@ -128,7 +128,9 @@ class Model(Ordered):
         """The same for coroutines."""
         wanted = chosen(settings)
         output = results.prepare(Path(wanted.output)) if wanted.output is not None else None
-        async with connected(daemon) as connection:
+        async with connected(daemon, cores=wanted.cores) as connection:
+            if wanted.cores is not None:
+                wanted = replace(wanted, device=kind_of_cores(await connection.units(), wanted.device, wanted.cores))
             return Job(await submit(connection, self, wanted), daemon, output)
 
 
@@ -213,7 +215,7 @@ class TunedModel(Ordered):
         """The network compiled with the best schedules. Raises RequestError when the backend compiles nothing."""
         if (path := self.result.module) is None:
             raise RequestError(f"the backend {self.job.backend!r} makes no module; tune with backend 'ansor'")
-        return Module(path, self.holder)
+        return Module(path, holder=self.holder)
 
     async def compile_async(self) -> "Module":
         """The same for coroutines."""

@@ -31,8 +31,14 @@ MEASURE_EXTRA_S = 60.0
 """To start the process, load the module and finish the inference under way."""
 
 
-def load_module(path: str | Path) -> "Module":
-    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError."""
+def load_module(path: str | Path, *, threads: int | None = None) -> "Module":
+    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError.
+
+    `threads` is the number of threads of `Module.run`; None: as many as the cores that it was tuned for, and no more
+    than this process may use.
+    """
+    if threads is not None and threads < 1:
+        raise RequestError(f"threads is {threads}: at least 1 is needed, or None for as many as it was tuned for")
     path = Path(path)
     if path.is_dir():
         found = sorted(path.glob("*.so"))
@@ -47,7 +53,7 @@ def load_module(path: str | Path) -> "Module":
         raise RequestError(
             f"{path.with_suffix('.json')} is missing: it belongs to {path.name}. Copy both files together"
         )
-    return Module(path.absolute())
+    return Module(path.absolute(), threads)
 
 
 class TemporaryFolder:
@@ -63,9 +69,16 @@ class Module(Ordered):
     """A compiled network: a shared library, and a JSON file that says what goes in and comes out."""
 
     path: Path
+    threads: int | None = None
+    """Number of threads of `run`; None: as many as the cores that it was tuned for."""
     holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)
 
     _instead = dict.fromkeys(("tune", "compile"), "it is compiled already; tune the Model again to get another")
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that it was tuned for. Raises RequestError when the file beside it cannot be read."""
+        return _origin(self.path).cores
 
     def save(self, folder: str | Path) -> "Module":
         """Copy it, and the report that lies beside it, into a folder; returns the copy. Raises RequestError."""
@@ -78,7 +91,7 @@ class Module(Ordered):
         except OSError as error:
             why = "the disk is full" if blobs.is_full_disk(error) else error.strerror
             raise RequestError(f"the module could not be saved to {target}: {why}. Choose another folder") from None
-        return Module(target / self.path.name)
+        return Module(target / self.path.name, self.threads)
 
     def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
         """One inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
@@ -86,7 +99,7 @@ class Module(Ordered):
         Raises RequestError for inputs that do not fit, and when TVM is not installed.
         """
         one = hasattr(inputs, "dtype")  # asked so because importing NumPy is left to those who have it
-        outputs: list[Any] = _loaded(self.path).run([inputs] if one else inputs)
+        outputs: list[Any] = _loaded(self.path, self.threads).run([inputs] if one else inputs)
         return outputs
 
     async def run_async(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
@@ -161,7 +174,13 @@ class Module(Ordered):
                 raise
         if told is not None:
             told("No daemon runs: measuring without a lease; other programs on this machine may disturb it.")
-        return await measure(_cores(f"{config.DEVICE_POOL}{device}"))
+        return await measure(await asyncio.to_thread(self._usual_cores, device))
+
+    def _usual_cores(self, device: str) -> tuple[int, ...]:
+        """The cores of a device with as many cores as it was tuned for, or as there are; none when unknown."""
+        count = min(self.cores, len(config.usable_cores()))
+        pools = config.resources(config.with_device_cores(Config(), count)).pools
+        return next((found.units[0].cores for found in pools if found.name == f"{config.DEVICE_POOL}{device}"), ())
 
     async def _leased(
         self, daemon: Daemon, device: str, budget_s: float, work: visitor.Work[dict[str, Any]], told: Told | None
@@ -193,6 +212,14 @@ class Origin(Struct, frozen=True):
     """Content hash of the model's file."""
     file: str = ""
     """The file's name."""
+    target: dict[str, Any] = {}
+    """What it was compiled for, as TVM says it."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that it was tuned for."""
+        found = self.target.get("num-cores", 1)
+        return found if isinstance(found, int) and found > 0 else 1
 
 
 def _origin(module: Path) -> Origin:
@@ -201,7 +228,7 @@ def _origin(module: Path) -> Origin:
         found = msgspec.json.decode(side.read_bytes(), type=Origin)
     except (OSError, msgspec.MsgspecError) as error:
         raise RequestError(f"{side} does not describe a compiled module: {error}. Compile the network again") from None
-    return Origin(found.model, Path(found.file).name)
+    return msgspec.structs.replace(found, file=Path(found.file).name)
 
 
 def _here(module: Path, origin: Origin, given: Path | None) -> Path | None:
@@ -224,20 +251,14 @@ def _given(inputs: Sequence[str]) -> list[str]:
     return [word for text in inputs for word in ("--input", text)]
 
 
-def _cores(pool: str) -> tuple[int, ...]:
-    """The cores that a daemon with default settings would give to the first unit of a pool; none when unknown."""
-    pools = config.resources(Config()).pools
-    return next((found.units[0].cores for found in pools if found.name == pool), ())
-
-
 Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[Any, Any]] | np.ndarray[Any, Any]"
 
 
 @cache
-def _loaded(path: Path) -> Any:
+def _loaded(path: Path, threads: int | None) -> Any:
     """The module in this process; loaded once."""
     try:
         from autosched.tvm.module import Module as LoadedModule
     except ImportError as error:
         raise RequestError(children.INSTALL) from error
-    return LoadedModule(path)
+    return LoadedModule(path, threads=threads)

@@ -20,6 +20,8 @@ class Settings:
     """Candidates to measure; None: as many as the backend thinks right."""
     target: str = "auto"
     device: str = "cpu"
+    cores: int | None = None
+    """Number of cores to tune for; None: those of the device, by default half of the machine's."""
     backend: str = DEFAULT_BACKEND
     seed: int = 0
     options: Mapping[str, Option] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Words(TypedDict, total=False):
     trials: int | None
     target: str
     device: str
+    cores: int | None
     backend: str
     seed: int
     options: Mapping[str, Option]
@@ -62,6 +65,8 @@ def chosen(words: Mapping[str, Any]) -> Settings:
     settings = Settings(**words)
     if settings.trials is not None and settings.trials < 1:
         raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
+    if settings.cores is not None and settings.cores < 1:
+        raise RequestError(f"cores is {settings.cores}: at least 1 is needed, or None for those of the device")
     if not -100 <= settings.priority <= 100:
         raise RequestError(f"priority is {settings.priority}: it goes from -100 to 100")
     if not isinstance(settings.learn_from, Sequence) or not all(isinstance(job, int) for job in settings.learn_from):

@@ -49,7 +49,9 @@ def run(
     host: str | None, module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, check: bool,
     model: Path | None, device: str, style: str,
 ) -> int:  # fmt: skip
-    """Run a compiled network once, in a process of its own that stays off the devices' cores.
+    """Run a compiled network once, in a process of its own, on as many threads as the cores that it was tuned for.
+
+    It stays off the devices' cores, where enough others are left.
 
     With --check it runs on a device, waits for that when a daemon is using it, and exits with 1 if outputs differ.
     """
@@ -81,7 +83,8 @@ def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int,
     cores = sorted(
         {core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores}
     )
-    words += ["--cores", ",".join(map(str, cores))]
+    if len(cores) >= found.cores:  # else it needs the cores of the devices, too
+        words += ["--cores", ",".join(map(str, cores))]
     answer = asyncio.run(children.ask(MODULE_CHILD, words, timeout_s=RUN_S))
     if style == "json":
         return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})

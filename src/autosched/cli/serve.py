@@ -18,19 +18,26 @@ from autosched.model import Goal
     is_flag=True,
     help="Start on a damaged database with what is sound in it; the damaged one is kept. See: autosched db check",
 )
+@click.option(
+    "--cores", type=click.IntRange(1), metavar="N",
+    help="Number of cores of the device, where the settings list none. Default: half of them.",
+)  # fmt: skip
 @policy_options("instead of what the settings say")
-def serve(config: Path | None, on_demand: bool, accept_data_loss: bool, policy: str | None, goal: Goal | None) -> int:
+def serve(
+    config: Path | None, on_demand: bool, accept_data_loss: bool, cores: int | None, policy: str | None,
+    goal: Goal | None,
+) -> int:  # fmt: skip
     """Run the daemon until it is stopped.
 
     SIGTERM: it is started again, an upgrade perhaps; clients go on with their steps and find the next one. SIGINT and
     `autosched stop`: clients end with it; their jobs go on from their records some day. Once more: at once.
     """
-    from autosched.config import Config, load, with_policy
+    from autosched.config import Config, load, with_device_cores, with_policy
     from autosched.daemon import main
     from autosched.daemon.reload import Settings
 
     def read() -> Config:
-        return with_policy(load(config), policy, goal)
+        return with_device_cores(with_policy(load(config), policy, goal), cores)
 
     settings = Settings(read(), read if config is not None else None, config)
     return main.run(settings, on_demand, accept_data_loss)

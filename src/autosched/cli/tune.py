@@ -19,7 +19,7 @@ from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pages import answered_async
-from autosched.remote import Daemon, connected
+from autosched.remote import Daemon, connected, kind_of_cores
 from autosched.text import units
 from autosched.text.selectors import labels, select, select_one
 
@@ -132,6 +132,10 @@ _SETTINGS = (
     shape_option,
     click.option("--device", default=DEVICE, show_default=True, help="Kind of device to tune on: autosched devices"),
     click.option(
+        "--cores", type=click.IntRange(1), metavar="N",
+        help="Number of cores to tune for. Default: those of the device, half of the machine's.",
+    ),
+    click.option(
         "--trials", type=int, callback=trials_of, metavar="N", help="For the whole network. Default: the backend's."
     ),
     click.option(
@@ -206,11 +210,14 @@ def tune(
     net = api.load_model(model, words.pop("shapes"))
     folder = results.prepare(output or Path(f"{net.name}-tuned"))
     options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
+    cores = words["cores"]
 
     async def begin() -> JobId:
-        async with connected(host, told=say, serve=serve_words(policy, goal)) as daemon:
+        async with connected(host, told=say, serve=serve_words(policy, goal), cores=cores) as daemon:
             await _check_policy(daemon, policy, goal)
-            wanted, kind = placed(target, device, await daemon.units())
+            lab = await daemon.units()
+            wanted, kind = placed(target, device, lab)
+            kind = kind_of_cores(lab, kind, cores)
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
             return await api.submit(daemon, net, settings, _uploading())
@@ -270,6 +277,7 @@ def submit(
                 for target in targets:
                     folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
+                    kind = kind_of_cores(lab, kind, words["cores"])
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
                     spec = net.spec(settings, sha256)
                     accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))

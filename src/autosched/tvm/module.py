@@ -15,6 +15,8 @@ from msgspec import Struct
 from autosched.backend import Timing
 from autosched.errors import NotFound, RequestError
 from autosched.measured.statistics import summarize
+from autosched.tvm.threads import default as default_threads
+from autosched.tvm.threads import use as use_threads
 
 Array = np.ndarray[Any, Any]
 _ELF_HEADER = struct.Struct("<40xQ10xHH2x")
@@ -47,13 +49,26 @@ class SideFile(Struct, frozen=True, kw_only=True):
     file: str = ""
     """The name of that file."""
 
+    @property
+    def cores(self) -> int:
+        """Number of cores that it was tuned for."""
+        found = self.target.get("num-cores", 1)
+        return found if isinstance(found, int) and found > 0 else 1
+
 
 class Module:
-    """A loaded network. Runs on the threads that TVM_NUM_THREADS allows when the process runs its first kernel."""
+    """A loaded network. May be called from several threads; each of them gets a pool of `threads` threads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, threads: int | None = None) -> None:
+        """`threads` is the number of threads; None: as many as the cores that it was tuned for, if there are so many.
+
+        Raises NotFound or RequestError.
+        """
         library, side = _files(path)
         self.info = _read_side(side)
+        if threads is not None and threads < 1:
+            raise RequestError(f"threads is {threads}: at least 1 is needed, or None for what {library.name} asks for")
+        self.threads = threads or default_threads(self.info.cores)
         import tvm
         from tvm import relax
 
@@ -95,6 +110,7 @@ class Module:
 
     def call(self, tensors: list[Any]) -> Any:
         """One inference, with the inputs as `bind` gives them."""
+        use_threads(self.threads)
         return self._main(*tensors)
 
     def _arrays(self, result: Any) -> list[Array]:

@@ -1,6 +1,6 @@
 """``python -m autosched.tvm.module_command run|evaluate|check|info MODULE``: use a compiled network, print JSON.
 
-In a process of its own, since TVM reads its number of threads once, and may crash.
+In a process of its own, since TVM may crash.
 """
 
 import argparse
@@ -53,13 +53,11 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
     cores = tuple(int(core) for core in args.cores.split(",") if core)
     if cores:
         os.sched_setaffinity(0, cores)
-    os.environ["TVM_NUM_THREADS"] = str(len(cores) or len(os.sched_getaffinity(0)))
-    os.environ["TVM_BIND_THREADS"] = "0"
     if args.action == "check":
         side = side_of(args.module)
         found = checked(args.module, args.model, read_inputs(args.input, side.inputs, args.seed), cores, args.budget_s)
         return {"module": msgspec.to_builtins(side), "evaluation": msgspec.to_builtins(found)}
-    module = Module(args.module)
+    module = Module(args.module, threads=len(cores) or None if args.action == "evaluate" else None)
     info = msgspec.to_builtins(module.info)
     if args.action == "info":
         return {"module": info}

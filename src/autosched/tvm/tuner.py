@@ -4,7 +4,11 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
+
+import msgspec
 
 from autosched.backend import Built, Lease, Measured
 from autosched.errors import StepFailed
@@ -59,15 +63,30 @@ class TvmTuner:
             return [*heard, *(candidate for candidate in own if candidate not in heard)]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Build each candidate in the warm worker of the lane."""
+        """Build each candidate in the warm workers of the lane, one on each of its cores, in the order given."""
         self._kernels.reference(self._task, lease)
-        built: list[Built] = []
+        free: Queue[Lease] = Queue()
+        for core in lease.cores:
+            free.put(msgspec.structs.replace(lease, cores=(core,)))
+        if not lease.cores:
+            free.put(lease)
+        finished: list[Built] = []
+
+        def build_one(candidate: bytes) -> Built:
+            own = free.get()
+            try:
+                built = self._build_one(candidate, own)
+            finally:
+                free.put(own)
+            finished.append(built)
+            return built
+
         try:
-            built.extend(self._build_one(candidate, lease) for candidate in candidates)
+            with ThreadPoolExecutor(free.qsize(), "build") as pool:
+                return list(pool.map(build_one, candidates))  # the first error cancels what has not begun
         except StepFailed:
-            self._discard(built)
+            self._discard(finished)
             raise
-        return built
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each in the warm worker of the device."""

@@ -2,6 +2,7 @@
 no TVM: the kernels are made up.
 """
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,22 @@ def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
     built = made(tmp_path, b=TimedOut("late")).build([b"a", b"b"], LEASE)
     assert [one.failure for one in built] == [None, Failure.BUILD_TIMEOUT]
     assert list(tmp_path.iterdir()) == [built[0].artifact]
+
+
+def test_lane_of_several_cores_builds_on_all_of_them_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(3, timeout=60.0)
+    cores: list[tuple[int, ...]] = []
+
+    class Meets(FakeKernels):
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+            together.wait()
+            cores.append(lease.cores)
+            artifact.touch()
+
+    names = [b"a", b"b", b"c", b"d", b"e", b"f"]
+    built = tuner_of(Meets(tmp_path)).build(names, Lease("any", ("cpu0",), (4, 5, 6), 60.0))
+    assert [one.candidate for one in built] == names
+    assert sorted(cores) == [(4,), (4,), (5,), (5,), (6,), (6,)]
 
 
 @pytest.mark.parametrize("error", [Killed("killed"), Raised("OSError", "No space left on device")])

@@ -1,0 +1,71 @@
+"""Number of threads on which TVM's kernels run in this process.
+
+TVM has a pool of threads for each thread that calls kernels. By itself a pool has a thread for every second core, and
+binds the caller to cores of its choice. A pool that is made cannot grow.
+"""
+
+import logging
+import os
+import threading
+from functools import cache
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+VARIABLE, BIND_VARIABLE = "TVM_NUM_THREADS", "TVM_BIND_THREADS"
+SHARE_ALL_CORES = -3
+"""TVM's affinity mode in which each thread of a pool may run on all cores of the pool."""
+
+
+class _Pool(threading.local):
+    """The pool of the calling thread."""
+
+    wanted = 0
+    """Number of threads that it was last configured for; 0 before the first time."""
+
+
+_pool = _Pool()
+
+
+def default(tuned_for: int) -> int:
+    """Number of threads for a network that was tuned for this number of cores.
+
+    The variable TVM_NUM_THREADS decides where it is set, else no more threads than cores that this process may use.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen.isdecimal() and int(chosen) > 0:
+        return int(chosen)
+    return max(1, min(tuned_for, len(os.sched_getaffinity(0))))
+
+
+def use(count: int) -> None:
+    """Run the kernels that the calling thread starts from now on with `count` threads. Cheap when nothing changes."""
+    if count == _pool.wanted:
+        return
+    os.environ.setdefault(BIND_VARIABLE, "0")  # else TVM moves this thread to other cores than it may run on
+    configure, number = _functions()
+    # TVM takes the number of threads from the length of the list; which cores it names counts only for binding.
+    configure(SHARE_ALL_CORES, count, _cores(count))
+    _pool.wanted = count
+    if (have := number()) < count:
+        log.warning(
+            "this thread runs kernels on %d of %d threads: its pool was made for %d, and cannot grow. Run the largest"
+            " network first, or in a thread of its own", have, count, have,
+        )  # fmt: skip
+
+
+def in_use() -> int:
+    """Number of threads on which the kernels of the calling thread run. Makes its pool, if it has none."""
+    return int(_functions()[1]())
+
+
+def _cores(count: int) -> list[str]:
+    usable = sorted(os.sched_getaffinity(0))
+    return [str(usable[number % len(usable)]) for number in range(count)]
+
+
+@cache
+def _functions() -> tuple[Any, Any]:
+    import tvm
+
+    return tvm.get_global_func("runtime.config_threadpool"), tvm.get_global_func("runtime.NumThreads")
