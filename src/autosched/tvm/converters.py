@@ -1,4 +1,4 @@
-"""Keeps operators what they are: TVM's ONNX importer makes kernels of some at once, and no pass sees through those."""
+"""Extends TVM's ONNX importer: recurrent layers, and operators of which it makes kernels that no pass sees through."""
 
 import contextlib
 import math
@@ -8,18 +8,21 @@ from typing import Any
 from tvm import relax, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autosched.tvm import recurrent
+
 KERNELS = ("Clip", "Pad")
 """The operators concerned."""
 
 
 @contextlib.contextmanager
 def recognisable() -> Iterator[None]:
-    """While it lasts, the importer makes Relax operators of them."""
+    """While it lasts, the importer has these converters."""
     original = onnx_frontend._get_convert_map
 
     def changed() -> dict[str, Any]:
         known = dict(original())
-        return known | {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
+        made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
+        return known | made | recurrent.CONVERTERS
 
     onnx_frontend._get_convert_map = changed
     try:

@@ -28,7 +28,8 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
     """The nodes that TVM's importer has no converter for."""
     from tvm.relax.frontend.onnx import onnx_frontend
 
-    known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
+    with converters.recognisable():
+        known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
     known |= _IN_TVM_ONLY_BY_NAME
     return [node for node in nodes if node.op_type not in known or node.domain not in _DOMAINS]
 

@@ -19,6 +19,10 @@ TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
 """An operator with less of the network's arithmetic than this cannot be seen in its latency."""
 
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's attribute of a kernel whose loops are not to be changed."""
+BY_RULE = "has a schedule by rule"
+
 WORDS_MAX = 4
 NAME_MAX = 200
 
@@ -37,7 +41,8 @@ def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
         work = sum(one.work for one in inside)
         worth = []
         for one in inside:
-            if reason := _trivial(one.work, one.weight * _elements(one.buffers[-1]), work):
+            reason = BY_RULE if one.scheduled else _trivial(one.work, one.weight * _elements(one.buffers[-1]), work)
+            if reason:
                 skipped.setdefault(one.hash, Skipped(one.name, reason))
                 continue
             worth.append(one)
@@ -66,6 +71,7 @@ class _Found:
     flops: float
     buffers: list[Shape]
     workload: Any
+    scheduled: bool
 
     @property
     def work(self) -> float:
@@ -76,7 +82,8 @@ def _find(task: Any) -> _Found:
     workload = task.dispatched[0]
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(workload))
     name = str(task.task_name)[:NAME_MAX]
-    return _Found(name, hash_of(workload), int(task.weight), flops, buffers_of(workload), workload)
+    scheduled = any(f.attrs is not None and f.attrs.get(SCHEDULED) for f in workload.functions.values())
+    return _Found(name, hash_of(workload), int(task.weight), flops, buffers_of(workload), workload, scheduled)
 
 
 def hash_of(program: Any) -> str:

@@ -20,9 +20,6 @@ OPSET_GOOD = 13
 Shapes = Mapping[str, tuple[int, ...]]
 
 _ADVICE = {
-    "LSTM": "export it with the recurrent layer unrolled",
-    "GRU": "export it with the recurrent layer unrolled",
-    "RNN": "export it with the recurrent layer unrolled",
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "NonMaxSuppression": "cut the model before its post-processing and run that part outside",

@@ -95,7 +95,7 @@ def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], words: str, 
 @pytest.mark.parametrize(
     ("kind", "domain", "words"),
     [
-        ("LSTM", "", r"operator LSTM \(node 'odd'\).*unrolled"),
+        ("Scan", "", r"operator Scan \(node 'odd'\).*unrolled"),
         ("ConvInteger", "", "without quantization"),
         ("FusedGelu", "com.acme", r"com\.acme\.FusedGelu.*no standard"),
         ("Det", "", "replace that layer"),
