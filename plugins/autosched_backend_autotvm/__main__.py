@@ -44,7 +44,9 @@ def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: 
     aim = targets.resolve(target, 1)
     method = AutoTvmMethod(given)
     with tempfile.TemporaryDirectory(prefix="autosched-spaces-") as folder:
-        found = network.take_in(str(model), shapes, aim, f"{folder}/prepared.onnx", folder, given.layout)
+        found = network.take_in(
+            str(model), shapes, aim, f"{folder}/prepared.onnx", folder, given.layout, given.winograd
+        )
         for task in found.tasks:
             workload = building.load_task(f"{folder}/{task.task}.json")
             where = match.find(workload, building.load_target(aim))

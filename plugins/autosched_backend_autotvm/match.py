@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autosched.tvm import targets
-from autosched_backend_autotvm.templates import convolution, depthwise, gpu, nest, planar, product
+from autosched.tvm.winograd.kernel import NotExpandable
+from autosched.tvm.winograd.workload import marked
+from autosched_backend_autotvm.templates import convolution, depthwise, gpu, nest, planar, product, winograd
 from autosched_backend_autotvm.templates.kernel import prepare, understand
 from autosched_backend_autotvm.templates.nest import Nest, NotUnderstood
 from autosched_backend_autotvm.templates.template import Machine, Template
@@ -26,11 +28,23 @@ def find(workload: Any, target: Any) -> Found:
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
+    if marked(workload) is not None:
+        return _winograd(workload, target)
     try:
         found = understand(workload)
         _try(workload, found)
         return Found(gpu.template(found, target) if kind == "cuda" else _on_cpu(found, machine(target)))
     except NotUnderstood as error:
+        return Found(None, str(error))
+
+
+def _winograd(workload: Any, target: Any) -> Found:
+    """The template of a workload that a Winograd convolution is marked in."""
+    if str(target.kind.name) != "llvm":
+        return Found(None, "Winograd's algorithm has a template for CPUs only")
+    try:
+        return Found(winograd.template(workload, machine(target)))
+    except NotExpandable as error:
         return Found(None, str(error))
 
 

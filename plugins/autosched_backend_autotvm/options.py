@@ -20,6 +20,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
 
     layout: Wanted = Wanted.NCHWC
     """Of the convolutions; blocked ones are as fast as the core can multiply."""
+    winograd: bool = True
     fallback: str = "ansor"
     """The backend of operators without a template; empty: they stay untuned."""
     tuner: Literal["xgb", "ga", "random", "grid"] = "xgb"

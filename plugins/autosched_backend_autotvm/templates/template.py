@@ -42,6 +42,10 @@ class Template:
     admit: Admit | None = None
     doubt: Admit | None = None
     insight: Insight | None = None
+    prepare: Callable[[Any, Nest], Kernel] = prepare
+    """Fuses what can be fused before the schedule."""
+    makers: tuple[str, ...] = ()
+    """Modules outside of this package that make code of a configuration."""
 
     def space(self) -> Space:
         """All configurations."""
@@ -49,11 +53,12 @@ class Template:
 
     @cached_property
     def _space(self) -> Space:
-        return Space(self.name, self.knobs, self.admit, self.doubt, self.insight, version_of(self.run.__module__))
+        version = version_of(self.run.__module__, *self.makers)
+        return Space(self.name, self.knobs, self.admit, self.doubt, self.insight, version)
 
     def apply(self, schedule: Any, config: Mapping[str, Value]) -> None:
         """Schedule the task so; the trace has no sampling in it. Raises what TVM raises when it does not fit."""
-        self.run(prepare(schedule, self.nest), config)
+        self.run(self.prepare(schedule, self.nest), config)
 
 
 def number(config: Mapping[str, Value], knob: str) -> int:

@@ -12,10 +12,14 @@ DIGITS = 12
 
 
 @cache
-def version_of(module: str) -> str:
-    """The version of the templates in a module: another one for any change but of comments, docstrings and layout."""
+def version_of(module: str, *others: str) -> str:
+    """The version of the templates in a module: another one for any change but of comments, docstrings and layout.
+
+    `others`: further modules that decide what a configuration stands for.
+    """
     package = __name__.rpartition(".")[0]
-    sources = [inspect.getsource(import_module(name)) for name in (module, *(f"{package}.{name}" for name in SHARED))]
+    names = (module, *(f"{package}.{name}" for name in SHARED), *others)
+    sources = [inspect.getsource(import_module(name)) for name in names]
     return fingerprint(sources)
 
 

@@ -10,6 +10,7 @@ import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autosched.tvm import lowering, rules, toolchain
+from autosched.tvm.winograd import kernel
 
 
 @lru_cache(maxsize=256)
@@ -33,7 +34,8 @@ def replay(workload: Any, candidate: bytes) -> Any:
 
 def scheduled(workload: Any, candidate: bytes) -> Any:
     """The workload's module under a candidate's schedule, ready to be lowered."""
-    return RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(replay(workload, candidate).mod)
+    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(replay(workload, candidate).mod)
+    return kernel.expanded(module)
 
 
 def build(task: str, target: str, candidate: bytes, output: str) -> None:

@@ -31,7 +31,13 @@ class SideName(Struct, frozen=True):
 
 
 def compile_network(
-    model: str, target: str, choices: Sequence[Choice], folder: str, name: str, layout: str = Wanted.KEEP
+    model: str,
+    target: str,
+    choices: Sequence[Choice],
+    folder: str,
+    name: str,
+    layout: str = Wanted.KEEP,
+    winograd: bool = False,
 ) -> Compiled:
     """Leave default.so and tuned.so in the folder, each with its side file.
 
@@ -42,7 +48,7 @@ def compile_network(
     onnx_model = onnx.load(model)
     cleaned = importer.cleaned(onnx_model)
     functions, lacking = _schedules(choices)
-    fused, notes = _laid_out(cleaned, tvm_target, choices, Wanted(layout))
+    fused, notes = _laid_out(cleaned, tvm_target, choices, Wanted(layout), winograd=winograd)
     default = fused if Wanted(layout) in UNTOUCHED else importer.fused(cleaned, tvm_target)
     tuned, used = with_schedules(fused, functions)
     for build, module in (("default", default), ("tuned", tuned)):
@@ -65,15 +71,17 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
     return module, len(used)
 
 
-def _laid_out(cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted) -> tuple[Any, list[str]]:
+def _laid_out(
+    cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted, *, winograd: bool
+) -> tuple[Any, list[str]]:
     """The fused network in its layouts, and what there is to say of them."""
-    if layout is not Wanted.AUTO:
+    if layout is not Wanted.AUTO and not winograd:
         return variants.single(cleaned, target, layout).fused, []
     latencies_s = {
         tasks.hash_of(building.load_task(choice.workload)): choice.best_s for choice in choices if choice.best_s
     }
-    best = variants.best(cleaned, target, latencies_s)
-    return best.variant.fused, [best.said]
+    best = variants.best(cleaned, target, latencies_s, layout, winograd=winograd)
+    return best.variant.fused, [best.said] if best.said else []
 
 
 def write_build(path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName) -> None:

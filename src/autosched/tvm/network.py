@@ -15,14 +15,20 @@ from autosched.tvm.orders import Extracted
 
 
 def take_in(
-    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, layout: str = Wanted.KEEP
+    model: str,
+    shapes: dict[str, tuple[int, ...]],
+    target: str,
+    prepared: str,
+    folder: str,
+    layout: str = Wanted.KEEP,
+    winograd: bool = False,
 ) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
     intrinsics.install()
     ready = importer.prepare(Path(model), shapes)
     onnx.save(ready.model, prepared)
     aim = load_target(target)
-    variants = offered(importer.cleaned(ready.model), aim, Wanted(layout))
+    variants = offered(importer.cleaned(ready.model), aim, Wanted(layout), winograd=winograd)
     extracted, workloads = tasks.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):

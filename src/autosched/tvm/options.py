@@ -24,6 +24,9 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enough where six came within 2 % of the best. 0: never; 32 saves a third of 64 trials and costs about 1 %."""
     layout: Wanted = Wanted.KEEP
     """Of the convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
+    winograd: bool = False
+    """Whether 3x3 convolutions in blocked layouts are also tuned with Winograd's algorithm, which multiplies less and
+    rounds more. The faster way is taken."""
     fallback: str = ""
     """Another backend, for the tasks that this one cannot do. None: those stay as they are."""
     repeat: Annotated[int, Meta(ge=1, le=100)] = 3

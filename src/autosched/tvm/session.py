@@ -78,7 +78,7 @@ class TvmSession:
 
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
-        found = self._take_in(self._job, self._model, self.options.layout.value, self._tasks_dir, lease)
+        found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
@@ -102,10 +102,11 @@ class TvmSession:
         except WorkerError as error:
             log.warning("ONNX Runtime is given the model as it is: its other forms cannot be made", exc_info=error)
 
-    def _take_in(self, job: JobSpec, model: Path, layout: str, folder: Path, lease: Lease) -> orders.Extracted:
+    def _take_in(self, job: JobSpec, model: Path, options: Options, folder: Path, lease: Lease) -> orders.Extracted:
         """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
-        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), layout)
+        ways = (options.layout.value, options.winograd)
+        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), *ways)
         try:
             found: orders.Extracted = self._workers.once(
                 lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s
@@ -127,11 +128,11 @@ class TvmSession:
         Raises RequestError for a job that was tuned without TVM.
         """
         for one in earlier:
-            layout = options_of(one.job, one.spec).layout.value
+            options = options_of(one.job, one.spec)
             folder = self._tasks_dir / "earlier" / str(one.job)
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                found = self._take_in(one.spec, one.model, layout, folder, lease)
+                found = self._take_in(one.spec, one.model, options, folder, lease)
             except ModelRejected as error:  # it was taken in by another version
                 self._lessons += (f"nothing was learned from job {one.job}: {error}",)
                 continue
@@ -156,7 +157,7 @@ class TvmSession:
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
-        names = (str(self._builds), self._job.name, self.options.layout.value)
+        names = (str(self._builds), self._job.name, self.options.layout.value, self.options.winograd)
         arguments = (str(_prepared(self._tasks_dir)), self.target, self._choices(records), *names)
         compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes

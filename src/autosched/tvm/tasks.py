@@ -1,5 +1,6 @@
 """Takes the tunable tasks out of a network: equal kernels once, with their weights; the rest is named with a reason."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autosched.backend import Skipped
 from autosched.model import TaskInfo
 from autosched.tvm.orders import Extracted
+from autosched.tvm.winograd.algebra import TAPS
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
@@ -115,6 +117,9 @@ def describe(name: str, buffers: list[Shape]) -> str:
     if not inputs:
         return f"{operators} {say(output)}"
     text = f"{operators} {say(inputs[0])}"
+    if operators.startswith("winograd") and len(inputs) > 1:
+        tile = math.isqrt(inputs[1][1]) - TAPS + 1
+        return f"{text} -> {say(output)}, {TAPS}x{TAPS} in tiles of {tile}x{tile}"
     if "conv" in operators and len(inputs) > 1 and len(inputs[1]) > 2:
         window = inputs[1][:2] if "NHWC" in operators else inputs[1][2:4] if blocked else inputs[1][2:]
         return f"{text} -> {say(output)}, {'x'.join(map(str, window))}"
@@ -123,7 +128,7 @@ def describe(name: str, buffers: list[Shape]) -> str:
     return text if output == inputs[0] else f"{text} -> {say(output)}"
 
 
-_HEADS = frozenset({"depthwise", "group"})
+_HEADS = frozenset({"depthwise", "group", "winograd"})
 _TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose", "transform"})
 _LAYOUTS = frozenset({"NCHWc", "NHWC"})
 

@@ -7,6 +7,8 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
+from autosched.tvm.winograd import workload
+
 CPU = tvm.target.Target({"kind": "llvm", "num-cores": 1})
 GPU = tvm.target.Target("nvidia/nvidia-h100")
 
@@ -49,6 +51,12 @@ def blocked_depthwise(channels: int = 16, size: int = 6, stride: int = 1, *, epi
         ),
     )
     return finish([data, weights], result, (1, 4), epilogue)
+
+
+def winograd(size: int, channels: int = 16, filters: int = 24, height: int = 9, width: int = 7) -> Any:
+    data = te.placeholder((1, channels // 8, height, width, 8), name="data")
+    weights = te.placeholder((filters // 8, (size + 2) ** 2, channels, 8), name="weights")
+    return finish([data, weights], workload.convolution(data, weights, size, (1, 1, 1, 1)), (1, 4), epilogue=True)
 
 
 def plain(

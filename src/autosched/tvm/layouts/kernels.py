@@ -9,7 +9,11 @@ from tvm import relax, te, topi
 
 from autosched.tvm.layouts.layout import Layout, Shape
 from autosched.tvm.layouts.packing import Array, pack_kernel
+from autosched.tvm.winograd import algebra, workload
 
+FUSES_ELEMENTWISE = 4
+"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of. TVM finds kernels of several sums
+opaque."""
 TRANSFORM = "layout_transform"
 """The name of every kernel that moves a value into another layout."""
 
@@ -22,6 +26,11 @@ class Convolution:
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
     groups: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no strides, dilation or groups."""
+        return (self.strides, self.dilation, self.groups) == ((1, 1), (1, 1), 1)
 
     @classmethod
     def of(cls, attrs: Any) -> "Convolution":
@@ -41,6 +50,19 @@ def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blo
         compute, name, inside = _depthwise_te, "depthwise_conv2d_NCHWc", 1
     packed = relax.const(pack_kernel(kernel, inside, outside))
     return builder.call_te(lambda x, w: compute(x, w, how), data, packed, primfunc_name_hint=name)
+
+
+def conv2d_winograd(
+    builder: Any, data: Any, kernel: Array, size: int, padding: tuple[int, int, int, int], blocks: tuple[int, int]
+) -> Any:
+    """A 3x3 convolution of NCHW[i]c values by Winograd's algorithm. `size`: rows of a tile of results; `kernel`: OIHW,
+    transformed here; `blocks`: i, o.
+    """
+    packed = relax.const(algebra.ALGORITHMS[size].pack(kernel, *blocks))
+    return builder.call_te(
+        lambda x, w: workload.convolution(x, w, size, padding), data, packed,
+        primfunc_name_hint="winograd_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+    )  # fmt: skip
 
 
 def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any:

@@ -103,9 +103,11 @@ def survey(module: Any, width: int) -> Survey | None:
 
 
 def uniform(wanted: Wanted) -> Price:
-    """All convolutions in one layout; those that cannot be, as they are."""
+    """All convolutions in one layout and computed directly; those that cannot be in that layout, as they are."""
 
     def price(_node: int, way: Way) -> float:
+        if way.winograd:
+            return math.inf
         if way.wanted in (None, wanted):
             return way.cost
         return way.cost * OTHERWISE if way.wanted is Wanted.NCHW else math.inf

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,14 @@ from autosched.tvm.layouts.layout import (
     busy,
 )
 from autosched.tvm.layouts.wanted import Wanted
+from autosched.tvm.winograd import algebra
 
 FLOPS_PER_BYTE = 16.0
 """Arithmetic that takes a core as long as moving a byte: to weigh one against the other where nothing is measured."""
 PLAIN_SHARE = 0.5
 """What a convolution reaches in NCHW and NHWC, of what it reaches with blocks."""
+WINOGRAD_SHARE = 0.4
+"""Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Way:
     """Which of the layouts that a user can name it is; None for all but convolutions."""
     cost: float = 0.0
     """Estimated, in bytes that could be moved instead."""
+    winograd: int = 0
+    """Of a convolution by Winograd's algorithm, the rows of a tile of results; 0 for all other ways."""
 
 
 Emit = Callable[[Any, list[Any], Way], Any]
@@ -144,12 +149,18 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
         *_blocked_ways(data, (shape[1], out[1], groups), work, around),
     ]
     how = kernels.Convolution.of(attrs)
+    if how.plain and kernel.shape[2:] == (algebra.TAPS, algebra.TAPS):
+        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3])
+        ways += _winograd_ways(ways, algebra.worth(image, around.lanes))
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         if way.output == NCHW:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
         if way.output == NHWC:
             return kernels.conv2d_nhwc(builder, inputs[0], kernel, how)
+        if way.winograd:
+            blocks = way.inputs[0].block, way.output.block
+            return kernels.conv2d_winograd(builder, inputs[0], kernel, way.winograd, how.padding, blocks)
         source, block = inputs[0], way.inputs[0].block
         if not block:  # few channels: planes are blocks of one, pixels are one block of all, both the same in memory
             block = 1 if way.inputs[0] == NCHW else shape[1]
@@ -178,6 +189,16 @@ def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: A
             lost *= busy(channels, source.block, source.block)
         ways.append(Way((source,), sink, Wanted.NCHWC, work / lost))
     return ways
+
+
+def _winograd_ways(ways: Sequence[Way], sizes: Sequence[int]) -> list[Way]:
+    """A way for each size of tiles and each pair of blocked layouts. The first size is the most promising."""
+    blocked_ways = [way for way in ways if way.inputs[0].block and way.output.block]
+    return [
+        replace(way, winograd=size, cost=way.cost * WINOGRAD_SHARE * (1 + rank))
+        for rank, size in enumerate(sizes)
+        for way in blocked_ways
+    ]
 
 
 # Operators that follow their inputs -----------------------------------------------------------------------------------

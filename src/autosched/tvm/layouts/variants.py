@@ -106,15 +106,23 @@ def single(module: Any, target: Any, wanted: Wanted) -> Variant:
     return _variant(wanted.value, found, ways, target)
 
 
-def offered(module: Any, target: Any, wanted: Wanted) -> list[Variant]:
-    """What is tuned: one variant, or for `auto` several whose tasks compete."""
-    if wanted is not Wanted.AUTO:
+def offered(module: Any, target: Any, wanted: Wanted, *, winograd: bool = False) -> list[Variant]:
+    """What is tuned: one variant, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
+    is wanted and there are blocks, with Winograd's algorithm beside the direct way.
+    """
+    if wanted not in (Wanted.AUTO, Wanted.NCHWC) or (wanted is Wanted.NCHWC and not winograd):
         return [single(module, target, wanted)]
+    winograd = winograd and str(target.kind.name) == "llvm"
     width = network.lanes(target)
     found = network.survey(module, width)
     if found is None or not found.convolutions:
-        return [single(module, target, Wanted.KEEP)]
-    return [_kept(found, module, target), *_converted(found, width, target)]
+        return [single(module, target, Wanted.KEEP if wanted is Wanted.AUTO else wanted)]
+    made = (
+        [_kept(found, module, target), *_converted(found, width, target)]
+        if wanted is Wanted.AUTO
+        else [_variant(wanted.value, found, network.plan(found, network.uniform(wanted)), target)]
+    )
+    return [*made, *(_winograd(found, target) if winograd else ())]
 
 
 def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
@@ -151,15 +159,17 @@ def _operator(info: TaskInfo) -> str:
     return info.shape.partition(" ")[0].partition("+")[0]
 
 
-def best(module: Any, target: Any, latencies_s: Mapping[str, float]) -> Best:
+def best(
+    module: Any, target: Any, latencies_s: Mapping[str, float], wanted: Wanted = Wanted.AUTO, *, winograd: bool = False
+) -> Best:
     """The assignment that should be fastest, by the best latency of each workload (by hash) and what moves cost.
 
     Besides what `offered` gives, each convolution may be in another of its layouts; an assignment counts by all the
     kernels that come out of it.
     """
-    variants = offered(module, target, Wanted.AUTO)
+    variants = offered(module, target, wanted, winograd=winograd)
     if len(variants) == 1:
-        return Best(variants[0], "no layout can be chosen in this network")
+        return Best(variants[0], "no layout can be chosen in this network" if wanted is Wanted.AUTO else "")
     width = network.lanes(target)
     found = network.survey(module, width)
     assert found is not None
@@ -204,8 +214,30 @@ def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
     return made
 
 
+def _winograd(found: Survey, target: Any) -> list[Variant]:
+    """All blocked, and each convolution by Winograd's algorithm with the most promising size of tiles that it is worth;
+    then the same with the second size.
+    """
+    sizes = {
+        index: tuple(dict.fromkeys(way.winograd for way in found.nodes[index].operator.ways if way.winograd))
+        for index in found.convolutions
+    }
+    direct = network.uniform(Wanted.NCHWC)
+    made = []
+    for rank in range(max(map(len, sizes.values()))):
+        chosen = {index: own[rank] for index, own in sizes.items() if rank < len(own)}
+
+        def price(index: int, way: Way, chosen: Mapping[int, int] = chosen) -> float:
+            if index not in chosen:
+                return direct(index, way)
+            return way.cost if way.winograd == chosen[index] else math.inf
+
+        made.append(_variant(f"nchwc, winograd {rank + 1}", found, network.plan(found, price), target))
+    return made
+
+
 def _loose(node: network.Node, width: int) -> bool:
-    blocks = [way.output.block for way in node.operator.ways if way.output.block]
+    blocks = [way.output.block for way in node.operator.ways if way.output.block and not way.winograd]
     channels = (node.shape or (0, 0))[1]
     return not blocks or max(busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
 
@@ -231,7 +263,8 @@ def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) ->
     variant = variants[first]
     counts: dict[str, int] = {}
     for way in variant.ways:
-        counts[str(way.output)] = counts.get(str(way.output), 0) + 1
+        name = f"{way.output} by Winograd" if way.winograd else str(way.output)
+        counts[name] = counts.get(name, 0) + 1
     convolutions = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda c: -c[1]))
     others = ", ".join(
         f"{one.name} {seconds * 1e3:.3g}" for one, seconds in zip(variants, expected, strict=True) if one is not variant

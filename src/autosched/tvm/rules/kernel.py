@@ -9,10 +9,13 @@ from tvm.target.codegen import target_has_features
 from autosched.tvm import targets
 from autosched.tvm.rules import elementwise, inline, nest, reduction, threads
 from autosched.tvm.rules.stage import Program, Stage, nodes, read, shape_of
+from autosched.tvm.winograd import kernel as winograd
 
 
 def scheduled(function: Any, target: Any) -> Any:
     """A function without a schedule, under that of the rules. Raises NoRule."""
+    if (made := winograd.by_rule(function, _registers(target))) is not None:
+        return made
     program = inline.joined(read(function))
     for stage in program.stages:
         shape_of(stage.buffer)

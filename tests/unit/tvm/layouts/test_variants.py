@@ -1,6 +1,7 @@
 """Which layouts are offered for tuning, and which are chosen once latencies are known."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from onnx import helper
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+import tvm  # noqa: E402
+
 from autosched.tvm import building, compiler, importer, network, orders, tasks  # noqa: E402
 from autosched.tvm.layouts import variants  # noqa: E402
 from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
 from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.winograd import workload  # noqa: E402
 from nets import model  # noqa: E402
 
 TARGET_TEXT = '{"kind": "llvm"}'
@@ -36,10 +40,10 @@ def chain(channels: int = 16, size: int = 40) -> Any:
     return model(nodes, {"x": [1, channels, size, size]}, [value], weights)
 
 
-def taken_in(net: Any, folder: Path, layout: Wanted) -> orders.Extracted:
+def taken_in(net: Any, folder: Path, layout: Wanted, *, winograd: bool = False) -> orders.Extracted:
     onnx.save(net, folder / "net.onnx")
     return network.take_in(
-        str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder), layout.value
+        str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder), layout.value, winograd
     )
 
 
@@ -141,10 +145,60 @@ def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> 
     np.testing.assert_allclose(tuned.run(inputs)[0], default.run(inputs)[0], rtol=1e-4, atol=1e-5)
 
 
+def rivals_of(found: orders.Extracted) -> list[set[str]]:
+    """The operators of the tasks that compete, by group."""
+    named = {
+        group: {info.shape.partition(" ")[0] for info in found.tasks if group in info.groups}
+        for group in groups_of(found)
+    }
+    return list(named.values())
+
+
+def test_winograd_competes_with_the_direct_way_where_it_can_win(tmp_path: Path) -> None:
+    """Of three convolutions one has a window of 3x3; without blocks there is no Winograd."""
+    found = taken_in(chain(), tmp_path, Wanted.NCHWC, winograd=True)
+    assert rivals_of(found) == [{"conv2d", "winograd"}]
+    said = [info.shape for info in found.tasks if "winograd" in info.shape]
+    assert said == ["winograd conv2d NCHW4c+relu 16x40x40 -> 16x40x40, 3x3 in tiles of 4x4"]
+    assert len({info.workload for info in found.tasks}) == len(found.tasks) == 4
+    for layout in (Wanted.KEEP, Wanted.NHWC):
+        assert not any("winograd" in info.shape for info in taken_in(chain(), tmp_path, layout, winograd=True).tasks)
+
+
+def test_winograd_competes_with_several_layouts(tmp_path: Path) -> None:
+    found = taken_in(chain(), tmp_path, Wanted.AUTO, winograd=True)
+    sizes = Counter(sum(group in info.groups for info in found.tasks) for group in groups_of(found))
+    assert sizes == {2: 2, 3: 1}
+
+
+@pytest.mark.parametrize(("winograd_s", "taken"), [(0.5, 1), (2.0, 0)])
+def test_the_faster_algorithm_is_compiled(winograd_s: float, taken: int, tmp_path: Path) -> None:
+    """The network is right either way, and has all of its schedules."""
+    found = taken_in(chain(size=12), tmp_path, Wanted.NCHWC, winograd=True)
+    choices = []
+    for info in found.tasks:
+        file = str(tmp_path / f"{info.task}.json")
+        fast = winograd_s if "winograd" in info.shape else 1.0
+        made = winograd_candidate(file) if "winograd" in info.shape else candidate(file)
+        choices.append(orders.Choice(info.task, file, (made,), fast))
+    compiled = compiler.compile_network(
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, choices, str(tmp_path), "net", Wanted.NCHWC.value, winograd=True
+    )
+    assert compiled.tasks == 3
+    assert any("by Winograd" in note for note in compiled.notes) == bool(taken)
+    default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
+    inputs = random_inputs(default.info.inputs)
+    np.testing.assert_allclose(tuned.run(inputs)[0], default.run(inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def winograd_candidate(file: str) -> bytes:
+    schedule = tvm.s_tir.Schedule(building.load_task(file))
+    workload.annotate(schedule, {"tiles": 3, "vectors": 2, "blocks": 1, "parallel": "chunks"})
+    return json.dumps(schedule.trace.as_json(), default=lambda value: value.value).encode()
+
+
 def candidate(file: str) -> bytes:
     """Some schedule: the outermost loop of the last block in parallel."""
-    import tvm
-
     schedule = tvm.s_tir.Schedule(building.load_task(file))
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     schedule.parallel(schedule.get_loops(blocks[-1])[1])

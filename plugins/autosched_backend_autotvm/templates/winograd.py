@@ -1,0 +1,115 @@
+"""Winograd convolutions on a CPU: the values of the knobs of `autosched.tvm.winograd.kernel`'s loop nest."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autosched.tvm.winograd import algebra
+from autosched.tvm.winograd import kernel as loops
+from autosched.tvm.winograd import workload as stages
+from autosched.tvm.winograd.workload import Sizes
+from autosched_backend_autotvm.space import PROMISE, Knob, Numbers, Rule, Value
+from autosched_backend_autotvm.templates import promise
+from autosched_backend_autotvm.templates.kernel import Kernel
+from autosched_backend_autotvm.templates.nest import Axis, Nest
+from autosched_backend_autotvm.templates.template import Machine, Template, fits, number, pieces
+
+VECTORS_MAX = 4
+BLOCKS_MAX = 64
+CHUNK_BYTES_MAX = 1 << 20
+"""Points and products of a chunk, at most: what a second cache holds, or little more."""
+FLOAT_BYTES = 4
+WEIGHTS_TILES = 4.0
+"""Tiles whose multiplications take as long as reading the weights for a chunk, apart from what is overlapped."""
+
+
+def template(workload: Any, machine: Machine) -> Template:
+    """For a workload with the mark of a Winograd convolution. Raises NotExpandable."""
+    sizes = loops.understand(workload).sizes
+    registers = machine.registers
+    across = -(-sizes.filter_block * FLOAT_BYTES // machine.vector_bytes)
+    tiles = _pieces("tiles", sizes.tiles, registers // 2, "tiles in a block: rows of sums in registers")
+    vectors = _pieces("vectors", sizes.filter_blocks, VECTORS_MAX, "blocks of filters in a part: columns of sums")
+    chunks = _powers(BLOCKS_MAX)
+    spread = (loops.CHUNKS, loops.FILTERS)
+    knobs = (
+        tiles,
+        vectors,
+        Knob("blocks", chunks, (), "blocks of tiles in a chunk, whose transformed data stay in the second cache"),
+        Knob(
+            "parallel", spread if machine.threads > 1 else spread[:1], spread if machine.threads == 1 else (),
+            "what is spread over threads: chunks of tiles, or parts of the filters",
+        ),
+    )  # fmt: skip
+
+    def tile(config: Mapping[str, Value]) -> tuple[int, int]:
+        """Vectors of filters, and tiles."""
+        return number(config, "vectors") * across, number(config, "tiles")
+
+    def admit(config: Mapping[str, Value]) -> str | None:
+        return _excess(sizes, {name: number(config, name) for name in ("tiles", "vectors", "blocks")}, chunks)
+
+    def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
+        stages.annotate(
+            kernel.schedule, {name: value for name, value in config.items() if isinstance(value, int | str)}
+        )
+
+    def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        waste = promise.wasted(sizes.tiles, values["tiles"]) * promise.wasted(sizes.filter_blocks, values["vectors"])
+        channels = float(sizes.channel_blocks * sizes.channel_block)
+        told = promise.tile(
+            values["vectors"] * across, values["tiles"], steps=channels, waste=waste, registers=registers
+        )
+        tiles = np.minimum(values["tiles"] * values["blocks"], sizes.tiles)
+        return {**told, PROMISE: told[PROMISE] - np.log2(1 + WEIGHTS_TILES / tiles)}
+
+    legal = Rule(("tiles", "vectors", "blocks"), admit)
+    name = f"winograd{sizes.algorithm.outputs}_nchwc.llvm"
+    return Template(
+        name, _nest(sizes), knobs, run, legal, fits((tiles, vectors), tile, registers), insight, _plain,
+        (loops.__name__, algebra.__name__),
+    )  # fmt: skip
+
+
+def _pieces(name: str, extent: int, most: int, meaning: str) -> Knob:
+    """As `pieces`, but what exceeds `most` cannot be added: the loop nest writes out every sum of a tile."""
+    found = pieces(name, extent, most, meaning)
+    return replace(found, spare=tuple(value for value in found.spare if isinstance(value, int) and value <= most))
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(1 << power for power in range(most.bit_length()) if 1 << power <= most)
+
+
+def _excess(sizes: Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> str | None:
+    """Why a chunk is too large; None if it is not, or the smallest that there is."""
+    tiles = knobs["blocks"] * knobs["tiles"]
+    if knobs["blocks"] > chunks[0] and tiles >= 2 * (sizes.tiles + knobs["tiles"]):
+        return f"{tiles} tiles are more than the image has"
+    numbers = sizes.channel_blocks * sizes.channel_block + knobs["vectors"] * sizes.filter_block
+    size = FLOAT_BYTES * sizes.algorithm.products * tiles * numbers
+    if knobs["blocks"] > chunks[0] and size > CHUNK_BYTES_MAX:
+        return f"a chunk of {size} bytes does not fit the second cache"
+    return None
+
+
+def _nest(sizes: Sizes) -> Nest:
+    """What is known of the convolution, by which siblings are found."""
+    spatial = {
+        "n": sizes.batch, "oc": sizes.filter_blocks, "h": sizes.out_height, "w": sizes.out_width,
+        "ob": sizes.filter_block,
+    }  # fmt: skip
+    reduced = {"ic": sizes.channel_blocks, "ib": sizes.channel_block}
+    axes = [Axis(role, extent, place) for place, (role, extent) in enumerate((spatial | reduced).items())]
+    return Nest(
+        f"winograd{sizes.algorithm.outputs}", "nchwc", stages.RESULT, "float32", tuple(axes[: len(spatial)]),
+        tuple(axes[len(spatial) :]), "weights",
+    )  # fmt: skip
+
+
+def _plain(schedule: Any, nest: Nest) -> Kernel:
+    """The workload as it is: what is fused is taken apart when the loop nest is made."""
+    anchor = schedule.get_sblock(nest.block)
+    return Kernel(schedule, nest, anchor, [], anchor, None)

@@ -1,0 +1,145 @@
+"""Winograd's convolutions as they are compiled, against the same convolution computed in double precision."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+import tvm  # noqa: E402
+from tvm import te, topi  # noqa: E402
+
+from autosched.tvm import building, lowering  # noqa: E402
+from autosched.tvm.layouts import packing  # noqa: E402
+from autosched.tvm.layouts.layout import blocked  # noqa: E402
+from autosched.tvm.winograd import kernel, workload  # noqa: E402
+from autosched.tvm.winograd.algebra import ALGORITHMS  # noqa: E402
+
+CPU = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+KNOBS = {"tiles": 3, "vectors": 2, "blocks": 2, "parallel": "chunks"}
+TOLERANCE = 2e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution with a bias, a residual and an activation behind it."""
+
+    size: int
+    shape: tuple[int, int, int, int]
+    filters: int
+    padding: tuple[int, int, int, int] = (1, 1, 1, 1)
+    inside: int = 8
+    outside: int = 8
+    activation: str = "relu"
+
+    def workload(self) -> Any:
+        n, channels, height, width = self.shape
+        data = te.placeholder((n, -(-channels // self.inside), height, width, self.inside), name="data")
+        packed = ALGORITHMS[self.size].pack(np.zeros((self.filters, channels, 3, 3), "float32"), *self.blocks)
+        weights = te.placeholder(packed.shape, name="weights")
+        result = workload.convolution(data, weights, self.size, self.padding)
+        bias = te.placeholder((1, packed.shape[0], 1, 1, self.outside), name="bias")
+        residual = te.placeholder(result.shape, name="residual")
+        after = topi.nn.relu if self.activation == "relu" else topi.sigmoid
+        value = after(topi.add(topi.add(result, bias), residual))
+        return tvm.IRModule({"main": te.create_prim_func([data, weights, bias, residual, value])})
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        return self.inside, self.outside
+
+    def run(self, module: Any) -> tuple[Any, Any]:
+        """What a module computes, and what is right."""
+        random = np.random.default_rng(3)
+        n, channels, height, width = self.shape
+        top, left, bottom, right = self.padding
+        out = (n, self.filters, height + top + bottom - 2, width + left + right - 2)
+        data = random.standard_normal(self.shape)
+        weights = random.standard_normal((self.filters, channels, 3, 3)) / np.sqrt(9 * channels)
+        bias, residual = random.standard_normal((1, self.filters, 1, 1)), random.standard_normal(out)
+        image = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
+        expected = bias + residual
+        for i in range(3):
+            for j in range(3):
+                part = image[:, :, i : i + out[2], j : j + out[3]]
+                expected = expected + np.einsum("oc,nchw->nohw", weights[:, :, i, j], part)
+        expected = np.maximum(expected, 0) if self.activation == "relu" else 1 / (1 + np.exp(-expected))
+        sink = blocked(self.outside)
+        result = tvm.runtime.tensor(np.full(sink.stored(out), np.nan, "float32"))
+        tvm.tirx.build(module, target=CPU, pipeline=lowering.install())["main"](
+            tvm.runtime.tensor(packing.pack(data.astype("float32"), blocked(self.inside))),
+            tvm.runtime.tensor(ALGORITHMS[self.size].pack(weights, *self.blocks)),
+            tvm.runtime.tensor(packing.pack(bias.astype("float32"), sink)),
+            tvm.runtime.tensor(packing.pack(residual.astype("float32"), sink)),
+            result,
+        )
+        chunked = result.numpy().transpose(0, 1, 4, 2, 3).reshape(n, -1, *out[2:])
+        return chunked[:, : self.filters], expected
+
+
+def scheduled(module: Any, **knobs: int | str) -> Any:
+    """The module under a candidate with these knobs, as it would be built."""
+    schedule = tvm.s_tir.Schedule(module)
+    workload.annotate(schedule, {**KNOBS, **knobs})
+    candidate = json.dumps(schedule.trace.as_json(), default=lambda number: number.value).encode()
+    return building.scheduled(module, candidate)
+
+
+CASES: dict[str, tuple[Case, dict[str, int | str]]] = {
+    "tiles fit": (Case(4, (1, 16, 8, 8), 16), {}),
+    "odd image": (Case(4, (1, 16, 9, 7), 16), {}),
+    "small tiles": (Case(2, (1, 16, 7, 9), 16), {}),
+    "one tile": (Case(4, (1, 16, 3, 4), 16), {"tiles": 1}),
+    "several images": (Case(4, (3, 16, 6, 5), 16), {"tiles": 4, "blocks": 1}),
+    "channels filled up": (Case(2, (1, 20, 6, 6), 20, inside=8, outside=16), {"vectors": 1}),
+    "filters overlap": (Case(4, (1, 8, 6, 6), 24), {"vectors": 2}),
+    "uneven padding": (Case(4, (1, 8, 7, 8), 16, (0, 2, 1, 0)), {}),
+    "no padding": (Case(2, (1, 8, 7, 8), 16, (0, 0, 0, 0)), {"blocks": 8}),
+    "a function after it": (Case(4, (1, 8, 9, 6), 16, activation="sigmoid"), {}),
+    "filters in parallel": (Case(4, (1, 8, 9, 6), 16, inside=4), {"parallel": "filters"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_loop_nest_computes_the_convolution(case: str) -> None:
+    one, knobs = CASES[case]
+    got, expected = one.run(scheduled(one.workload(), **knobs))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("size", ALGORITHMS)
+def test_the_workload_without_a_schedule_computes_it_too(size: int) -> None:
+    one = Case(size, (2, 8, 7, 5), 12)
+    got, expected = one.run(one.workload())
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_workload_that_was_never_tuned_gets_usual_knobs(registers: int) -> None:
+    one = Case(4, (1, 16, 14, 9), 24)
+    function = kernel.by_rule(one.workload()["main"], registers)
+    got, expected = one.run(tvm.IRModule({"main": function}))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+    knobs = kernel.usual(kernel.understand(one.workload()).sizes, registers)
+    assert knobs.tiles * knobs.vectors + knobs.vectors < registers
+    plain = te.placeholder((4, 4), name="x")
+    assert kernel.by_rule(te.create_prim_func([plain, topi.nn.relu(plain)]), registers) is None
+
+
+def test_a_workload_says_what_it_is() -> None:
+    assert workload.marked(Case(4, (1, 8, 9, 6), 8, (2, 1, 0, 0)).workload()) == (4, 2, 1)
+    plain = te.placeholder((4, 4), name="x")
+    module = tvm.IRModule({"main": te.create_prim_func([plain, topi.nn.relu(plain)])})
+    assert workload.marked(module) is None and kernel.expanded(module) is module
+
+
+def test_a_result_that_moves_elsewhere_is_refused() -> None:
+    data, weights = te.placeholder((1, 1, 6, 6, 8), name="data"), te.placeholder((1, 36, 8, 8), name="weights")
+    moved = topi.transpose(workload.convolution(data, weights, 4, (1, 1, 1, 1)), (0, 1, 4, 2, 3))
+    module = tvm.IRModule({"main": te.create_prim_func([data, weights, moved])})
+    with pytest.raises(kernel.NotExpandable, match="place by place"):
+        kernel.understand(module)
