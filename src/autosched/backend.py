@@ -102,6 +102,33 @@ class Timing(Struct, frozen=True):
     """Bounds of the 95 % confidence interval of the median."""
 
 
+class OperatorTime(Struct, frozen=True):
+    """What the calls of one operator take in an inference."""
+
+    name: str
+    """In words, as tasks are: "matmul+add 128x384 by 384x384"; or a part of the virtual machine's own work."""
+    schedule: str
+    """Where the kernel's schedule comes from: "tuned", "by rule", "default" (TVM's own), "library", "unknown"; or
+    "virtual machine", for its own work."""
+    calls: int
+    time_s: float
+    """Of all calls together."""
+
+
+class OperatorTimes(Struct, frozen=True):
+    """Where the time of one inference goes."""
+
+    whole_s: float
+    """Latency of the network without any instrument."""
+    rows: tuple[OperatorTime, ...]
+    """Those that take longest first."""
+
+    @property
+    def sum_s(self) -> float:
+        """Of all rows. It is measured apart from `whole_s`, so that the two prove each other."""
+        return sum(row.time_s for row in self.rows)
+
+
 class Evaluation(Struct, frozen=True):
     """The compiled network, checked and measured."""
 
@@ -119,6 +146,8 @@ class Evaluation(Struct, frozen=True):
     """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`. Since 1.5."""
     forms: tuple[Timing, ...] = ()
     """Latencies of ONNX Runtime with each form of the model, from a short race, by the form's name. Since 1.5."""
+    operators: OperatorTimes | None = None
+    """Time of each operator in the build that is published. Since 1.5."""
 
 
 class Tuner(Protocol):

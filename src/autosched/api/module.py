@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from autosched import children, config, results
 from autosched.api.chain import Ordered, wait
-from autosched.backend import Evaluation, Timing
+from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import visitor
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
@@ -120,6 +120,19 @@ class Module(Ordered):
         """
         words = ["evaluate", str(self.path), *_given(inputs)]
         return msgspec.convert((await self._measured(words, daemon, device, budget_s, told))["timing"], Timing)
+
+    def operators(self, **words: Any) -> OperatorTimes:
+        """Measure each operator inside of the network. Keywords as in `operators_async`."""
+        return wait(self.operators_async(**words))
+
+    async def operators_async(
+        self, *, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0, inputs: Sequence[str] = (),
+        told: Told | None = None,
+    ) -> OperatorTimes:  # fmt: skip
+        """Measure each operator inside of the network, where and on what `evaluate_async` measures the whole."""
+        words = ["evaluate", str(self.path), "--operators", *_given(inputs)]
+        found = (await self._measured(words, daemon, device, budget_s, told))["operators"]
+        return msgspec.convert(found, OperatorTimes)
 
     def check(self, **words: Any) -> Evaluation:
         """Compare its outputs with its model's. Keywords as in `check_async`."""

@@ -11,7 +11,7 @@ from autosched.cli.outcome import evaluation, shown
 from autosched.cli.output import data, document, say
 from autosched.config import Config
 from autosched.report.verdict import interval
-from autosched.text import units
+from autosched.text import tables, units
 
 RUN_S = 600.0
 
@@ -105,13 +105,25 @@ def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int,
 @inputs_option
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to measure on.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to measure.")
+@click.option("--operators", is_flag=True, help="Show the time of each operator, measured inside of the network.")
 @style_option
 @click.pass_obj
-def evaluate(host: str | None, module: Path, inputs: tuple[str, ...], device: str, seconds: float, style: str) -> None:
+def evaluate(
+    host: str | None, module: Path, inputs: tuple[str, ...], device: str, seconds: float, operators: bool, style: str
+) -> None:
     """Measure a compiled network on a device's cores; waits for the device when a daemon is using it."""
     found = api.load_module(module)
+    if operators:
+        times = found.operators(daemon=host, device=device, budget_s=seconds, inputs=inputs, told=say)
+        if style == "json":
+            return document("operators", times)
+        for line in tables.operator_table(times):
+            data(line)
+        return None
     timing = found.evaluate(daemon=host, device=device, budget_s=seconds, inputs=inputs, told=say)
     if style == "json":
         return document("timing", timing)
     samples = units.count(len(timing.samples_s), "sample")
-    data(f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {samples}")
+    return data(
+        f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {samples}"
+    )

@@ -1,9 +1,10 @@
 """How the end of a job is told: latencies, outputs, failures, files, and what to type next."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from autosched.backend import Evaluation
+from autosched.backend import Evaluation, OperatorTimes
 from autosched.report import verdict
 from autosched.report.verdict import advice, interval, label
 from autosched.results import PAGE, Result
@@ -62,8 +63,20 @@ def evaluation(measured: Evaluation) -> Iterator[str]:
         remark = found.remarks.get(timing.name, "")
         yield f"   {label(timing):13}{units.latency(timing.median_s):>9}  {interval(timing):22} {remark}".rstrip()
     yield f" {found.outputs}"
+    if measured.operators is not None:
+        yield f" {operators(measured.operators)}"
     for note in measured.notes:
         yield f" ! {note}"
+
+
+def operators(times: OperatorTimes) -> str:
+    """Where the time goes, by the schedules of the kernels."""
+    by_schedule: defaultdict[str, float] = defaultdict(float)
+    for row in times.rows:
+        by_schedule[row.schedule] += row.time_s
+    parts = sorted(by_schedule.items(), key=lambda part: -part[1])
+    said = ", ".join(f"{schedule} {units.share(time_s, times.whole_s)}" for schedule, time_s in parts)
+    return f"time by operators' schedules: {said}; each:  autosched evaluate MODULE --operators"
 
 
 def shown(path: Path) -> str:

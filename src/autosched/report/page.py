@@ -44,6 +44,7 @@ def page(report: Report) -> str:
         gantt=_gantt(report),
         curve=_curve(report),
         tasks=_tasks(report),
+        operators=_operators(report),
         trust=_trust(report),
         failures=_failures(report),
         skipped=_skipped(report),
@@ -200,6 +201,26 @@ def _tasks(report: Report) -> str:
     )  # fmt: skip
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
     return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>", "Tasks")
+
+
+def _operators(report: Report) -> str:
+    """The time of each operator inside of the network."""
+    times = report.evaluation.operators if report.evaluation is not None else None
+    if times is None:
+        return '<p class="dim">They were not measured one by one.</p>'
+    longest = max(row.time_s for row in times.rows) or 1.0
+    rows = "".join(
+        f'<tr><td>{escape(row.name)}</td><td>{escape(row.schedule)}</td><td class="n">{row.calls}</td>'
+        f'<td class="n">{latency(row.time_s)}</td><td class="n">{share(row.time_s, times.whole_s)}</td>'
+        f'<td class="grow optional"><span class="bar{" tuned" if row.schedule == "tuned" else ""}"'
+        f' style="width:{100 * row.time_s / longest:.1f}%"></span></td></tr>'
+        for row in times.rows
+    )
+    heads = (("Operator", ""), ("Schedule", ""), ("Calls", "n"), ("Time", "n"), ("Share", "n"), ("", "optional"))
+    head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
+    whole = f"{latency(times.sum_s)} of {latency(times.whole_s)} ({share(times.sum_s, times.whole_s)})"
+    table = f'<table class="bars"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return f"<p>Measured inside of the network; their sum explains {whole}.</p>{_scrollable(table, 'Operators')}"
 
 
 def _part(part: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
 from autosched.measured.shares import gain, tasks_by_share
 from autosched.model import JobState
@@ -192,6 +193,19 @@ def task_table(view: JobView, shown: int = TASKS_SHOWN, room: int = WIDTH) -> li
 
 
 # The lab --------------------------------------------------------------------------------------------------------------
+
+
+def operator_table(times: OperatorTimes, room: int = WIDTH) -> list[str]:
+    """The time of each operator, and how much of the whole network their sum is."""
+    whole_s = times.whole_s
+    columns = (
+        Column("OPERATOR", lambda row: row.name, least=24), Column("SCHEDULE", lambda row: row.schedule),
+        Column("CALLS", lambda row: str(row.calls), right=True),
+        Column("TIME", lambda row: units.latency(row.time_s), right=True),
+        Column("SHARE", lambda row: units.share(row.time_s, whole_s), right=True),
+    )  # fmt: skip
+    total = f" sum {units.latency(times.sum_s)} of {units.latency(whole_s)}: {units.share(times.sum_s, whole_s)}"
+    return [*table(columns, times.rows, room=room), total]
 
 
 def cores(numbers: Sequence[int]) -> str:

@@ -53,7 +53,8 @@ def compile_network(
     tuned, used = with_schedules(fused, functions)
     for build, module in (("default", default), ("tuned", tuned)):
         who = SideName(name, build)
-        write_build(Path(folder) / build, module, onnx_model, target, ms.database.MemoryDatabase(), who)
+        database, path = ms.database.MemoryDatabase(), Path(folder) / build
+        write_build(path, module, onnx_model, target, database, who, by_rule=build == "tuned")
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
 
@@ -65,7 +66,7 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
         if isinstance(function, tvm.tirx.PrimFunc):
             workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
             if (scheduled := functions.get(key := tasks.hash_of(workload))) is not None:
-                ready = scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULED, True)
+                ready = scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULE, rules.TUNED)
                 module.update_func(variable, ready)
                 used.add(key)
     return module, len(used)
@@ -84,19 +85,22 @@ def _laid_out(
     return best.variant.fused, [best.said] if best.said else []
 
 
-def write_build(path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName) -> None:
+def write_build(
+    path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName, *, by_rule: bool = False
+) -> None:
     """Compile a fused network with the schedules of a database into `path`.so, and its side file.
 
-    Kernels without a schedule get one by rule, except in a build of the name "default".
+    `by_rule`: kernels without a schedule get one by rule.
     """
     tvm_target = tvm.target.Target(json.loads(target))
+    schedules: dict[str, str] = {}
     with tvm_target, database, tvm.transform.PassContext(opt_level=3):
-        pipeline = _pipeline(None if who.build == "default" else tvm_target)
+        pipeline = _pipeline(tvm_target if by_rule else None, schedules)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     executable.export_library(f"{path}.so", fcompile=toolchain.link)
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=_inputs(onnx_model), outputs=_outputs(fused, onnx_model),
-        target=json.loads(target), versions=versions(),
+        target=json.loads(target), versions=versions(), kernels=schedules,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
@@ -132,10 +136,11 @@ def _schedules(choices: Sequence[Choice]) -> tuple[dict[str, Any], list[str]]:
     return functions, notes
 
 
-def _pipeline(by_rule: Any | None = None) -> Any:
+def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:
     """Schedules by the database, then what each Relax program goes through; fusion is done already.
 
     `by_rule`: the target for which kernels without a schedule get one by rule; None: they are left as they are.
+    `schedules` is told where the schedule of each kernel comes from.
     """
     passes = relax.transform
     steps = [
@@ -158,7 +163,12 @@ def _pipeline(by_rule: Any | None = None) -> Any:
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(module: Any, _context: Any) -> Any:
-        return tvm.transform.Sequential(steps)(module)
+        lowered = tvm.transform.Sequential(steps)(module)
+        if schedules is not None:
+            for variable, function in lowered.functions_items():
+                if isinstance(function, tvm.tirx.PrimFunc):
+                    schedules[str(variable.name_hint)] = rules.schedule_of(function)
+        return lowered
 
     return lower
 

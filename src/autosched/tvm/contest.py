@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from autosched.backend import Timing
+from autosched.backend import OperatorTimes, Timing
 from autosched.measured.statistics import summarize
 from autosched.tvm import orders
 from autosched.tvm.failures import gist
@@ -68,6 +68,11 @@ class Contestant:
         """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
         latency_s: float = self.ask(orders.SAMPLE, number, warm)
         return latency_s
+
+    def operators(self, budget_s: float) -> OperatorTimes:
+        """The time of each operator of a compiled module with the bound inputs. Raises WorkerError."""
+        found: OperatorTimes = self.ask(orders.OPERATORS, budget_s)
+        return found
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call a function in the engine's process. Raises WorkerError."""

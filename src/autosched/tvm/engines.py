@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autosched.backend import OperatorTimes
 from autosched.tvm.module import Array, Module
 
 
@@ -45,6 +46,12 @@ class ModuleEngine:
     def call(self) -> object:
         """One inference with the bound inputs."""
         return self._module.call(self._tensors)
+
+    def operators(self, budget_s: float) -> OperatorTimes:
+        """The time of each operator in an inference with the bound inputs."""
+        from autosched.tvm.operators import measured
+
+        return measured(self._module, self._tensors, budget_s)
 
 
 class OnnxRuntimeEngine:
@@ -111,6 +118,13 @@ def bind(inputs: Mapping[str, Array]) -> None:
 def run(inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs in order."""
     return _loaded[0].run(inputs)
+
+
+def operators(budget_s: float) -> OperatorTimes:
+    """The time of each operator of a compiled module, with the inputs for the calls that are measured."""
+    engine = _loaded[0]
+    assert isinstance(engine, ModuleEngine), "only a compiled module can tell the times of its operators"
+    return engine.operators(budget_s)
 
 
 def sample(number: int, warm: int) -> float:

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from autosched.backend import Evaluation, Timing
+from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.measured.statistics import clearly_faster
 from autosched.tvm.comparison import compare
-from autosched.tvm.contest import Contest, race
+from autosched.tvm.contest import Contest, Contestant, race
 from autosched.tvm.module import Array, random_inputs
 from autosched.tvm.orders import Form
+from autosched.tvm.workers import Killed, WorkerError
 
 BUDGET_S = 9.0
 """Seconds for all builds together, in equal shares: an untuned build may be thirty times slower than the others."""
 UNTUNED_ROUNDS_MAX = 7
 """Samples of the untuned build, which is no more than a detail."""
 INPUT_SEED = 0
+OPERATORS_BUDGET_S = 1.5
+"""Seconds for the times of the single operators."""
 
 
 def evaluate(contest: Contest, builds: Path, forms: Sequence[Form]) -> Evaluation:
@@ -29,7 +32,7 @@ def evaluate(contest: Contest, builds: Path, forms: Sequence[Form]) -> Evaluatio
     Raises WorkerError when a build crashes, and StepFailed when it does so in the middle of the race.
     """
     notes: list[str] = []
-    (default, side), (tuned, tuned_side) = (contest.module(name, builds / name) for name in ("default", "tuned"))
+    (default, side), (tuned, _) = (contest.module(name, builds / name) for name in ("default", "tuned"))
     inputs = random_inputs(side.inputs, INPUT_SEED)
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
@@ -51,17 +54,14 @@ def evaluate(contest: Contest, builds: Path, forms: Sequence[Form]) -> Evaluatio
         if name != "onnxruntime":
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")
         notes.append(f"ONNX Runtime was not measured: {why}")
-    if tuned_side.build == "default":
-        notes.append("no task has a schedule: both builds are the untuned one")
-        choice = "default"
-    else:
-        choice = published(found.timings, tuned_right=checks["tuned"].equal, notes=notes)
+    choice = published(found.timings, tuned_right=checks["tuned"].equal, notes=notes)
     check = checks[choice]
+    operators = _operators(default if choice == "default" else tuned, notes)
     return Evaluation(
         timings=tuple(found.timings), reference=reference, outputs_equal=check.equal,
         max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
         notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
-        forms=() if isinstance(rival, str) else rival.forms,
+        forms=() if isinstance(rival, str) else rival.forms, operators=operators,
     )  # fmt: skip
 
 
@@ -86,6 +86,17 @@ def check(
         max_abs_error=found.max_abs_error, tolerance=found.tolerance, cores=contest.cores, published=side.build,
         form=rival.form, forms=rival.forms,
     )  # fmt: skip
+
+
+def _operators(build: Contestant, notes: list[str]) -> OperatorTimes | None:
+    """The times of a build's operators; None, and a note, where they cannot be had. Raises Killed."""
+    try:
+        return build.operators(OPERATORS_BUDGET_S)
+    except Killed:
+        raise
+    except WorkerError as error:
+        notes.append(f"the operators were not measured one by one: {error}")
+        return None
 
 
 def published(timings: Sequence[Timing], *, tuned_right: bool, notes: list[str]) -> str:

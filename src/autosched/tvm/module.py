@@ -48,6 +48,8 @@ class SideFile(Struct, frozen=True, kw_only=True):
     """Content hash of the file that it was compiled from."""
     file: str = ""
     """The name of that file."""
+    kernels: dict[str, str] = {}
+    """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
 
     @property
     def cores(self) -> int:
@@ -74,7 +76,8 @@ class Module:
 
         self._tvm = tvm
         try:
-            self._main = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())["main"]
+            self._library = tvm.runtime.load_module(str(library))
+            self._main = relax.VirtualMachine(self._library, tvm.cpu())["main"]
         except Exception as error:  # the loader of a foreign file raises whatever it likes
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
@@ -96,6 +99,12 @@ class Module:
         while len(samples) < 3 or (time.perf_counter() < deadline and len(samples) < 200):
             samples.append(self.sample(tensors, number))
         return summarize(self.info.build, samples)
+
+    def machine(self) -> Any:
+        """A virtual machine of its own for the network, which may be instrumented."""
+        from tvm import relax
+
+        return relax.VirtualMachine(self._library, self._tvm.cpu())
 
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
         """Inputs as `sample` wants them."""

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.cli.outcome import outcome
+from autosched.backend import OperatorTime, OperatorTimes
+from autosched.cli.outcome import operators, outcome
 from autosched.model import Purpose, Record
 from autosched.results import Result
 from samples import evaluation, job_view, records, spans
@@ -63,3 +64,10 @@ def test_it_says_what_finals_changed_and_what_was_disturbed(tmp_path: Path) -> N
     assert " 4 measurements disturbed by other load or by a slower device" in text
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
     assert "finals of" not in told(tmp_path)
+
+
+def test_the_end_says_where_the_time_goes() -> None:
+    rows = (
+        OperatorTime("a", "tuned", 1, 6e-3), OperatorTime("b", "by rule", 1, 1e-3), OperatorTime("c", "tuned", 1, 2e-3),
+    )  # fmt: skip
+    assert "schedules: tuned 80 %, by rule 10 %;" in operators(OperatorTimes(10e-3, rows))

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
+from autosched.backend import OperatorTime, OperatorTimes
 from autosched.model import JobFailure, Purpose, Record
 from samples import evaluation, job_view, records, spans, timing
 
@@ -71,6 +72,14 @@ def test_the_page_begins_with_onnx_runtime_and_names_its_forms() -> None:
     assert page.index("against ONNX Runtime") < page.index("latency</dt>")
     assert "as it is 9.00 ms, with &lt;fixed&gt; shapes 4.60 ms" in page
     assert "SLOWER than ONNX Runtime" in page
+
+
+def test_the_page_shows_the_time_of_each_operator() -> None:
+    rows = (OperatorTime("concat<T>", "by rule", 2, 3e-3), OperatorTime("memory", "virtual machine", 9, 1e-3))
+    measured = replace(evaluation(), operators=OperatorTimes(4e-3, rows))
+    page = report.page(report.gather(job_view(), measured, records(), spans()))
+    assert "<td>concat&lt;T&gt;</td><td>by rule</td>" in page
+    assert "explains 4.00 ms of 4.00 ms (100 %)" in page
 
 
 def test_the_gantt_shows_units_stages_and_the_steps_of_others(page: str) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from autosched.backend import OperatorTime, OperatorTimes
 from autosched.protocol import JobView, LoopTask, Place, QueueView, UnitView
 from autosched.text import tables, units
 
@@ -107,3 +108,12 @@ def test_a_target_in_a_word(text: str, shown: str) -> None:
 )
 def test_compact_counts(number: int, text: str) -> None:
     assert units.compact(number) == text
+
+
+def test_operators_fit_eighty_characters_and_end_with_their_sum() -> None:
+    long_name = "conv2d NCHW16c+add+add+6 more 240x12x80 -> 240x12x80, 1x1"
+    rows = (OperatorTime(long_name, "tuned", 4, 8e-3), OperatorTime("memory", "virtual machine", 100, 1.9e-3))
+    lines = tables.operator_table(OperatorTimes(10e-3, rows))
+    assert all(len(line) <= tables.WIDTH for line in lines)
+    assert "80 %" in lines[1]
+    assert lines[-1] == " sum 9.90 ms of 10.0 ms: 99 %"

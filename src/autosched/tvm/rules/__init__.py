@@ -5,6 +5,6 @@ conditions (`boxes`), and written down again as loop nests with vectors (`elemen
 """
 
 from autosched.tvm.rules.kernel import scheduled
-from autosched.tvm.rules.passes import SCHEDULED, by_rule, with_rules, with_views
+from autosched.tvm.rules.passes import SCHEDULE, TUNED, by_rule, schedule_of, with_rules, with_views
 
-__all__ = ["SCHEDULED", "by_rule", "scheduled", "with_rules", "with_views"]
+__all__ = ["SCHEDULE", "TUNED", "by_rule", "schedule_of", "scheduled", "with_rules", "with_views"]

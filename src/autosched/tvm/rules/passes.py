@@ -11,7 +11,10 @@ from autosched.tvm.rules.kernel import scheduled
 from autosched.tvm.rules.stage import NoRule, Program, flat, nodes, read, shape_of
 
 SCHEDULED = "tirx.is_scheduled"
-"""TVM's attribute of a function that has its schedule."""
+"""TVM's attribute of a function that has its schedule from a database."""
+SCHEDULE = "autosched.schedule"
+"""Attribute of a function that says where its schedule comes from."""
+TUNED, BY_RULE, DEFAULT = "tuned", "by rule", "default"
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +25,23 @@ def with_rules(target: Any) -> Any:
     def run(module: Any, _context: Any) -> Any:
         changed = module.clone()
         for variable, function in module.functions_items():
-            if isinstance(function, tirx.PrimFunc) and not (function.attrs or {}).get(SCHEDULED):
+            if isinstance(function, tirx.PrimFunc) and schedule_of(function) == DEFAULT:
                 changed.update_func(variable, by_rule(function, target))
         return changed
 
     return tvm.transform.module_pass(run, opt_level=0, name="autosched.rules")
 
 
+def schedule_of(function: Any) -> str:
+    """Where a function's schedule comes from."""
+    attributes = function.attrs or {}
+    return str(attributes.get(SCHEDULE, TUNED if attributes.get(SCHEDULED) else DEFAULT))
+
+
 def by_rule(function: Any, target: Any) -> Any:
     """A function under the schedule of the rules; as it is where no rule fits."""
     try:
-        return scheduled(function, target).with_attr(SCHEDULED, True)
+        return scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
     except NoRule as reason:
         log.info("no rule fits a kernel: %s", reason)
         return function

@@ -55,7 +55,7 @@ def test_a_network_by_rule_computes_the_same() -> None:
 def test_scheduled_kernels_are_left_as_they_are() -> None:
     module = network()
     variable = module.get_global_var("abs")
-    module.update_func(variable, module[variable].with_attr(rules.SCHEDULED, True))
+    module.update_func(variable, module[variable].with_attr(rules.SCHEDULE, rules.TUNED))
     changed = rules.with_rules(TARGET)(module)
     assert tvm_ffi.structural_equal(changed[variable], module[variable])
     assert "vectorized" in changed["negative"].script()
