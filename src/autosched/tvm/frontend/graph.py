@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected, RequestError
-from autosched.tvm.frontend import rewrites, standard
+from autosched.tvm.frontend import folding, rewrites, standard
 from autosched.tvm.frontend.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
@@ -48,6 +48,7 @@ def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], l
     fix_shapes(model, shapes)
     _modernise(prepared)
     prepared.fixes += standard.rewrite(prepared.model)
+    _fold(prepared)
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
         raise ModelRejected(_unsupported_message(nodes))
@@ -206,6 +207,16 @@ def _modernise(prepared: Prepared) -> None:
         with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
             prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
             prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+
+
+def _fold(prepared: Prepared) -> None:
+    try:
+        folded, done = folding.fold(prepared.model)
+    except Exception as error:  # a model that imports as it is must not fail here
+        prepared.fixes.append(f"nothing computed ahead, since that failed ({type(error).__name__}: {error})")
+        return
+    prepared.model = folded
+    prepared.fixes.extend(f"{said} ({count})" for said, count in done.items())
 
 
 def _simplify(prepared: Prepared) -> None:
