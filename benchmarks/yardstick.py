@@ -244,10 +244,10 @@ class Bench:
     def build(self, candidate: bytes) -> Any:
         """The compiled kernel."""
         from autosched.tvm import lowering
-        from autosched.tvm.building import replay
+        from autosched.tvm.building import scheduled
 
-        schedule = replay(self._workload, json.dumps(json.loads(candidate)[:2]).encode())
-        return self._tvm.tirx.build(schedule.mod, target=self._target, pipeline=lowering.install())
+        module = scheduled(self._workload, json.dumps(json.loads(candidate)[:2]).encode())
+        return self._tvm.tirx.build(module, target=self._target, pipeline=lowering.install())
 
     def latency(self, candidate: bytes, repeat: int, best_s: float) -> float | None:
         """The best of a few samples, in seconds; None for a kernel that does not build or is wrong."""

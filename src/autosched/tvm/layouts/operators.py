@@ -9,8 +9,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autosched.tvm.layouts import kernels, packing
+from autosched.tvm.layouts import kernels, packing, transposed
 from autosched.tvm.layouts.layout import (
+    BLOCK_MIN,
     FEW_CHANNELS,
     NCHW,
     NHWC,
@@ -96,6 +97,8 @@ def describe(call: Any, around: Around) -> Operator | None:
     shape = shape_of(call)
     if name == "relax.nn.conv2d":
         return _conv2d(call, around)
+    if name == "relax.nn.conv2d_transpose":
+        return _conv2d_transpose(call, around)
     if name in _REDUCTIONS:
         return _reduction(call, around)
     if shape is None or len(shape) != 4:
@@ -199,6 +202,43 @@ def _winograd_ways(ways: Sequence[Way], sizes: Sequence[int]) -> list[Way]:
         for rank, size in enumerate(sizes)
         for way in blocked_ways
     ]
+
+
+def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
+    """As a convolution that computes all the results between two rows and two columns of the data as channels, and a
+    kernel that puts them side by side. TVM's own computation multiplies with the zeros between the data.
+    """
+    data, attrs = call.args[0], call.attrs
+    kernel = constant(call.args[1])
+    shape, out = shape_of(data), shape_of(call)
+    if kernel is None or shape is None or out is None or constant(data) is not None:
+        return None
+    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) != ("NCHW", "IOHW", "NCHW"):
+        return None
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(kernel.dtype), str(call.ty.dtype))):
+        return None
+    if int(attrs.groups) != 1 or any(int(step) != 1 for step in attrs.dilation):
+        return None
+    how = transposed.Upsampling.of(attrs, kernel.shape[2:], shape[2:], out[2:])
+    work = 2 * math.prod(how.image) * how.phases * math.prod(kernel.shape[:2]) * math.prod(how.taps) / FLOPS_PER_BYTE
+    ways = []
+    for block in around.blocks(shape[1], data):
+        lost = busy(shape[1], block, block)
+        sinks = blocks_of(out[1], around.lanes) if out[1] >= BLOCK_MIN else ()
+        ways += [Way((blocked(block),), blocked(o), None, work / lost / busy(out[1], o, around.lanes)) for o in sinks]
+        few = blocks_of(how.phases * out[1], around.lanes)[0]
+        ways.append(Way((blocked(block),), NCHW, None, work / lost / busy(how.phases * out[1], few, around.lanes)))
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        together = 1 if way.output == NCHW else way.output.block
+        filters = how.kernel(kernel, together)
+        sink = way.output.block or blocks_of(filters.shape[0], around.lanes)[0]
+        convolution = kernels.Convolution((1, 1), how.padding, (1, 1), 1)
+        blocks = (way.inputs[0].block, sink)
+        computed = builder.emit(kernels.conv2d_blocked(builder, inputs[0], filters, convolution, blocks))
+        return transposed.spread(builder, computed, how, out, way.output)
+
+    return Operator((data,), tuple(ways), emit)
 
 
 # Operators that follow their inputs -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from autosched.tvm.winograd import kernel as winograd
 
 def scheduled(function: Any, target: Any) -> Any:
     """A function without a schedule, under that of the rules. Raises NoRule."""
-    if (made := winograd.by_rule(function, _registers(target))) is not None:
+    if (made := winograd.by_rule(function, _registers(target), threads.cores_of(target))) is not None:
         return made
     program = inline.joined(read(function))
     for stage in program.stages:

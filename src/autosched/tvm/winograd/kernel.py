@@ -92,7 +92,7 @@ def expanded(module: Any) -> Any:
     return tvm.IRModule({"main": _made(understand(module), Knobs.of(values))})
 
 
-def by_rule(function: Any, registers: int) -> Any | None:
+def by_rule(function: Any, registers: int, cores: int) -> Any | None:
     """The loop nest of a workload that no search has found knobs for; None for a function without the mark, or with
     something around the convolution that cannot be part of the nest. `registers`: vector registers of the CPU.
     """
@@ -103,18 +103,22 @@ def by_rule(function: Any, registers: int) -> Any | None:
         fused = understand(module)
     except NotExpandable:
         return None
-    return _made(fused, usual(fused.sizes, registers))
+    return _made(fused, usual(fused.sizes, registers, cores))
 
 
-def usual(sizes: Sizes, registers: int) -> Knobs:
-    """Knobs that are good for most convolutions: two vectors of filters and as many tiles as leave little idle."""
+def usual(sizes: Sizes, registers: int, cores: int) -> Knobs:
+    """Knobs that are good for most convolutions: two vectors of filters and as many tiles as leave little idle. The
+    filters are spread over cores where there are too few chunks of tiles.
+    """
     vectors = min(2, sizes.filter_blocks)
     most = min(sizes.tiles, (registers - vectors - 1) // vectors)
     tiles = max(
         range(1, most + 1),
         key=lambda count: (sizes.tiles / (-(-sizes.tiles // count) * count) * _busy(count * vectors), count),
     )
-    return Knobs(tiles, vectors, -(-USUAL_TILES // tiles))
+    blocks = -(-USUAL_TILES // tiles)
+    enough = sizes.tiles >= cores * blocks * tiles
+    return Knobs(tiles, vectors, blocks, CHUNKS if enough else FILTERS)
 
 
 def _busy(sums: int) -> float:

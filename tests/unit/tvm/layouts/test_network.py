@@ -142,6 +142,16 @@ def pixels() -> Any:
     return net.done([net.add("Transpose", net.conv(a, 8, 8, 1), perm=[0, 2, 3, 1])], 1, 10, 10, 3)
 
 
+def upsampling(**attributes: Any) -> Any:
+    """A transposed convolution to 16 channels, an activation, and another one to a single channel."""
+    net = Net()
+    size = attributes.pop("size")
+    a = net.add("ConvTranspose", net.conv("x", 12, 8), net.constant(net.normal(12, 16, *size)), **attributes)
+    a = net.add("Relu", a)
+    b = net.add("ConvTranspose", a, net.constant(net.normal(16, 1, 2, 2)), strides=[2, 2])
+    return net.done([net.add("Sigmoid", b)], 2, 8, 5, 6)
+
+
 def surveyed(net: Any) -> Survey:
     found = network.survey(importer.cleaned(net), LANES)
     assert found is not None
@@ -194,6 +204,25 @@ def test_outputs_stay_and_few_moves_are_left(make: Callable[[], Any], wanted: Wa
     assert len(made.moves) == MOVES[make][wanted is Wanted.NHWC]
     kept = Wanted.NCHW if make is grouped and wanted is Wanted.NCHWC else wanted  # three channels are no block
     assert set(made.wanted) == {wanted, kept}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"size": (2, 2), "strides": [2, 2]},
+        {"size": (4, 4), "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"size": (3, 3), "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+        {"size": (3, 5), "strides": [3, 2], "pads": [0, 2, 1, 1]},
+        {"size": (3, 3), "strides": [1, 1], "pads": [1, 1, 1, 1]},
+        {"size": (2, 2), "strides": [3, 3]},
+    ],
+)
+def test_transposed_convolutions_compute_no_zeros(attributes: dict[str, Any]) -> None:
+    net = upsampling(**attributes)
+    made = converted(net, Wanted.NCHWC)
+    check(net, made.module)
+    names = [str(variable.name_hint) for variable in importer.fused(made.module, TARGET).get_global_vars()]
+    assert sum("spread" in name for name in names) == 2 and not any("transpose" in name for name in names)
 
 
 def test_convolutions_may_be_in_different_layouts() -> None:

@@ -121,13 +121,13 @@ def test_the_workload_without_a_schedule_computes_it_too(size: int) -> None:
 @pytest.mark.parametrize("registers", [16, 32])
 def test_a_workload_that_was_never_tuned_gets_usual_knobs(registers: int) -> None:
     one = Case(4, (1, 16, 14, 9), 24)
-    function = kernel.by_rule(one.workload()["main"], registers)
+    function = kernel.by_rule(one.workload()["main"], registers, cores=2)
     got, expected = one.run(tvm.IRModule({"main": function}))
     np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
-    knobs = kernel.usual(kernel.understand(one.workload()).sizes, registers)
-    assert knobs.tiles * knobs.vectors + knobs.vectors < registers
+    knobs = kernel.usual(kernel.understand(one.workload()).sizes, registers, cores=2)
+    assert knobs.tiles * knobs.vectors + knobs.vectors < registers and knobs.parallel == "filters"
     plain = te.placeholder((4, 4), name="x")
-    assert kernel.by_rule(te.create_prim_func([plain, topi.nn.relu(plain)]), registers) is None
+    assert kernel.by_rule(te.create_prim_func([plain, topi.nn.relu(plain)]), registers, cores=2) is None
 
 
 def test_a_workload_says_what_it_is() -> None:
