@@ -8,7 +8,7 @@ Tasks may compete for calls of the network, of which the fastest will do each (`
 round gains as much as it may be expected to undercut the group's best.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 ALPHA = 0.2
@@ -18,6 +18,8 @@ STRIKES_MAX = 3
 
 ROUNDS_MIN = 2
 """Before it is outdone for good: first rounds may be of a single trial."""
+PEAK_RATIO = 1.5
+"""Speed, in arithmetic operations per second, that a task may reach at most, by the best of all tasks so far."""
 
 
 @dataclass
@@ -71,18 +73,45 @@ def outdone(shares: Iterable[Share]) -> list[Share]:
     """Open shares that cannot be expected to win any call: they need no more rounds."""
     shares = list(shares)
     leading_s = leading(shares)
-    known = [share for share in shares if share.open and share.tuned and len(share.best_s) >= ROUNDS_MIN]
-    return [share for share in known if share.gain_s(leading_s) == 0.0]
+    fastest = max(
+        (share.flops / share.best_s[-1] for share in shares if share.best_s and share.best_s[-1]), default=0.0
+    )
+    found = []
+    for share in shares:
+        if not share.open:
+            continue
+        known = share.tuned and len(share.best_s) >= ROUNDS_MIN and share.gain_s(leading_s) == 0.0
+        if known or _hopeless(share, leading_s, PEAK_RATIO * fastest):
+            found.append(share)
+    return found
 
 
-def next_share(shares: Iterable[Share], leading_s: Mapping[str, float]) -> Share | None:
-    """The share to serve next: each task once, the heaviest first; then the largest gain; None when all are closed."""
-    candidates = [share for share in shares if share.open]
+def _hopeless(share: Share, leading_s: Mapping[str, float], peak: float) -> bool:
+    """Whether a share that competes for all of its calls would lose them even at the speed `peak`: its rivals need
+    less arithmetic for the same result.
+    """
+    if not share.groups or sum(share.groups.values()) < share.weight or not peak:
+        return False
+    return all(group in leading_s and share.flops / peak > leading_s[group] for group in share.groups)
+
+
+def next_share(
+    shares: Iterable[Share], leading_s: Mapping[str, float], busy: Container[int] = frozenset()
+) -> Share | None:
+    """The share to serve next: each task once, those first that need the least arithmetic of their rivals, the heaviest
+    first; then the largest gain. None when all are closed or `busy`.
+    """
+    shares = list(shares)
+    candidates = [share for share in shares if share.open and share.task not in busy]
     if not candidates:
         return None
     fresh = [share for share in candidates if not share.best_s]
     if fresh:
-        return max(fresh, key=lambda share: (share.weight * share.flops, -share.task))
+        least: dict[str, float] = {}
+        for share in shares:
+            least.update({group: min(share.flops, least.get(group, share.flops)) for group in share.groups})
+        leads = [share for share in fresh if all(share.flops <= least[group] for group in share.groups)]
+        return max(leads or fresh, key=lambda share: (share.weight * share.flops, -share.task))
     unproven = [share for share in candidates if share.best_s[-1] is None]
     if unproven:
         return min(unproven, key=lambda share: (len(share.best_s), share.task))

@@ -293,7 +293,7 @@ class Course:
     def _try(self) -> TaskIndex | None:
         """A round of the search for the task that deserves it most."""
         assert self.network is not None
-        share = next_share((s for s in self.shares.values() if s.task not in self.stage), leading(self.shares.values()))
+        share = next_share(self.shares.values(), leading(self.shares.values()), self.stage)
         if share is None or self.spent >= self.trials:
             return None
         count = min(self.network.batch, self.trials - self.spent)

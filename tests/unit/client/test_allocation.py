@@ -78,6 +78,26 @@ def test_of_rivals_the_fastest_goes_on() -> None:
     assert chosen(rival(1, 2.5, 2.5, 2.5), rival(2, 3.0, 2.0, 2.0), share(3, 0.1)) == 2
 
 
+def test_of_fresh_rivals_the_one_with_the_least_arithmetic_goes_first() -> None:
+    direct, other, winograd = rival(1, flops=9.0), share(2, flops=2.0), rival(3, flops=3.0)
+    assert chosen(direct, other, winograd) == 3
+    assert chosen(direct, other, rival(3, 1.0, flops=3.0)) == 2
+    assert chosen(direct, rival(3, 1.0, flops=3.0)) == 1
+    busy = next_share([direct, other, winograd], {}, {2, 3})
+    assert busy is direct, "better early than nothing to do"
+
+
+def test_a_task_that_would_lose_at_the_fastest_speed_seen_is_never_measured() -> None:
+    # 2 operations a second are seen, so 3 a second may be possible
+    winograd, fast = rival(1, 1.0, flops=1.0), share(2, 1.0, flops=2.0)
+    assert [one.task for one in outdone([winograd, fast, rival(3, flops=3.1)])] == [3]
+    assert outdone([winograd, fast, rival(3, flops=2.9)]) == []
+    elsewhere = share(3, flops=9.0, weight=2, groups={"g": 1})
+    assert outdone([winograd, fast, elsewhere]) == [], "it has a call of its own"
+    both = share(3, flops=9.0, weight=2, groups={"g": 1, "h": 1})
+    assert outdone([winograd, fast, both]) == [], "nobody was measured for its other call"
+
+
 def test_who_cannot_win_any_call_is_outdone() -> None:
     shares = [rival(1, 1.0), rival(2, 6.0, 6.0), rival(3, 4.0, 1.5), rival(4), rival(5, None), share(6, 9.0, 9.0)]
     assert [one.task for one in outdone(shares)] == [2]
