@@ -291,20 +291,22 @@ class _Nest:
         block, number = place
         half = _buffer("half", size, size, lanes)
 
-        def write(lane: Expr) -> list[Stmt]:
-            found = []
-            for column in range(size):
-                values = self.algorithm.transform_data([at(row, column, lane) for row in range(size)])
-                found += [_store(half, value, row, column, lane) for row, value in enumerate(values)]
-            for row in range(size):
-                values = self.algorithm.transform_data([_load(half, row, column, lane) for column in range(size)])
-                found += [
-                    _store(self.points, value, self._point(block, row * size + column, channels, number, lane))
-                    for column, value in enumerate(values)
-                ]
-            return found
+        def down(column: Expr, lane: Expr) -> list[Stmt]:
+            values = self.algorithm.transform_data([at(row, column, lane) for row in range(size)])
+            return [_store(half, value, row, column, lane) for row, value in enumerate(values)]
 
-        return _sequence(tirx.AllocBuffer(half), _lanes(lanes, write))
+        def across(row: Expr, lane: Expr) -> list[Stmt]:
+            values = self.algorithm.transform_data([_load(half, row, column, lane) for column in range(size)])
+            return [
+                _store(self.points, value, self._point(block, row * size + column, channels, number, lane))
+                for column, value in enumerate(values)
+            ]
+
+        return _sequence(
+            tirx.AllocBuffer(half),
+            _unrolled("column", size, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
+            _unrolled("row", size, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
+        )
 
     def _point(self, block: Expr, point: Expr, channels: Expr, tile: Expr, lane: Expr) -> Expr:
         """Where a number of the points lies."""
@@ -343,37 +345,32 @@ class _Nest:
     def _multiply(self, products: Any, point: Expr, block: Expr, first: Expr) -> Stmt:
         rows, vectors = self.knobs.tiles, self.knobs.vectors
         lanes, depth = self.sizes.filter_block, self.sizes.channel_block
-        cells = [(row, vector) for row in range(rows) for vector in range(vectors)]
         sums = _buffer("sums", rows, vectors, lanes)
 
+        def cells(write: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
+            """A statement for each number of the sums."""
+            return _unrolled("row", rows, lambda row: _unrolled("vector", vectors, lambda vector: _lanes(
+                lanes, lambda lane: [write(row, vector, lane)]
+            )))  # fmt: skip
+
         def add(channels: Expr, channel: Expr) -> Stmt:
-            def write(lane: Expr) -> list[Stmt]:
-                return [
-                    _store(
-                        sums,
-                        _load(sums, row, vector, lane)
-                        + _load(self.points, self._point(block, point, channels, row, channel))
-                        * _load(self.fused.weights, first + vector, point, channels * depth + channel, lane),
-                        row, vector, lane,
-                    )
-                    for row, vector in cells
-                ]  # fmt: skip
+            def write(row: Expr, vector: Expr, lane: Expr) -> Stmt:
+                number = _load(self.points, self._point(block, point, channels, row, channel))
+                weight = _load(self.fused.weights, first + vector, point, channels * depth + channel, lane)
+                return _store(sums, _load(sums, row, vector, lane) + number * weight, row, vector, lane)
 
-            return _lanes(lanes, write)
+            return cells(write)
 
-        def inner(channels: Expr) -> Stmt:
-            return _sequence(*(add(channels, _index(channel)) for channel in range(depth)))
-
-        def place(row: int, vector: int, lane: Expr) -> Expr:
+        def place(row: Expr, vector: Expr, lane: Expr) -> Expr:
             return point * self.products_distance + ((block * rows + row) * vectors + vector) * lanes + lane
 
         return _sequence(
             tirx.AllocBuffer(sums),
-            _lanes(lanes, lambda lane: [_store(sums, _number(0), *cell, lane) for cell in cells]),
-            _loop("channels", self.sizes.channel_blocks, inner),
-            _lanes(lanes, lambda lane: [
-                _store(products, _load(sums, *cell, lane), place(*cell, lane)) for cell in cells
-            ]),
+            cells(lambda row, vector, lane: _store(sums, _number(0), row, vector, lane)),
+            _loop("channels", self.sizes.channel_blocks, lambda channels: _unrolled(
+                "channel", depth, lambda channel: add(channels, channel)
+            )),
+            cells(lambda row, vector, lane: _store(products, _load(sums, row, vector, lane), place(row, vector, lane))),
         )  # fmt: skip
 
     # Results ------------------------------------------------------------------------------------------------
@@ -386,25 +383,24 @@ class _Nest:
         def transform(vector: Expr) -> Stmt:
             half, made = _buffer("half", step, size, lanes), _buffer("made", step, step, lanes)
 
-            def at(point: int, lane: Expr) -> Expr:
+            def at(point: Expr, lane: Expr) -> Expr:
                 return _load(products, point * self.products_distance + (place * vectors + vector) * lanes + lane)
 
-            def write(lane: Expr) -> list[Stmt]:
-                found = []
-                for column in range(size):
-                    numbers = [at(row * size + column, lane) for row in range(size)]
-                    values = self.algorithm.transform_results(numbers)
-                    found += [_store(half, value, row, column, lane) for row, value in enumerate(values)]
-                for row in range(step):
-                    numbers = [_load(half, row, column, lane) for column in range(size)]
-                    values = self.algorithm.transform_results(numbers)
-                    found += [_store(made, value, row, column, lane) for column, value in enumerate(values)]
-                return found
+            def down(column: Expr, lane: Expr) -> list[Stmt]:
+                values = self.algorithm.transform_results([at(row * size + column, lane) for row in range(size)])
+                return [_store(half, value, row, column, lane) for row, value in enumerate(values)]
+
+            def across(row: Expr, lane: Expr) -> list[Stmt]:
+                values = self.algorithm.transform_results([_load(half, row, column, lane) for column in range(size)])
+                return [_store(made, value, row, column, lane) for column, value in enumerate(values)]
 
             return _sequence(
-                tirx.AllocBuffer(half), tirx.AllocBuffer(made), _lanes(lanes, write),
+                tirx.AllocBuffer(half),
+                tirx.AllocBuffer(made),
+                _unrolled("column", size, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
+                _unrolled("row", step, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
                 self._write(made, where, first + vector),
-            )  # fmt: skip
+            )
 
         body = _loop("vector", vectors, transform)
         return body if self.whole else tirx.IfThenElse(tile < self.sizes.tiles, body, None)
@@ -487,6 +483,11 @@ def _loop(name: str, extent: int, body: Callable[[Expr], Stmt], kind: Any = tirx
         return body(_index(0))
     variable = tirx.Var(name, INDEX)
     return tirx.For(variable, _index(0), _index(extent), kind, body(variable))
+
+
+def _unrolled(name: str, extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
+    """A loop that is written out at the end of lowering: what comes before takes as long as there are statements."""
+    return _loop(name, extent, body, tirx.ForKind.UNROLLED)
 
 
 def _lanes(extent: int, body: Callable[[Expr], list[Stmt]]) -> Stmt:
