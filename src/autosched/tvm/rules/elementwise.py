@@ -141,7 +141,8 @@ def _nest(stage: Stage, vector_bytes: int, cores: int) -> Any:
     others = [loop for loop in stage.loops if loop is not vector]
     line = _line(stage, best)
     others.sort(key=lambda loop: loop is line)
-    parallel = threads.worthwhile(stage, cores) and threads.outermost(others, cores)
+    cores = cores if threads.worthwhile(stage, cores) else 1
+    outside = all(loop.extent == 1 for loop in others)
 
     def store(values: dict[Any, Any]) -> Any:
         indices = [substitute(index, values) for index in stage.indices]
@@ -151,11 +152,13 @@ def _nest(stage: Stage, vector_bytes: int, cores: int) -> Any:
         def one(value: Any) -> Any:
             return store({**values, vector.variable: value})
 
-        return nest.sequence([nest.vectors(vector, piece, one) for piece in nest.pieces(vector.extent, [lanes])])
+        own = cores if outside else 1
+        pieces = nest.pieces(vector.extent, [lanes])
+        return nest.sequence([nest.vectors(vector, piece, one, cores=own) for piece in pieces])
 
     if line is None:
-        return nest.around(others, vectors, parallel=parallel)
-    return _transposed(stage, vector, line, others, store, lanes, parallel=parallel)
+        return nest.around(others, vectors, cores=cores)
+    return _transposed(stage, vector, line, others, store, lanes, cores)
 
 
 def _line(stage: Stage, vector: int) -> Loop | None:
@@ -168,11 +171,11 @@ def _line(stage: Stage, vector: int) -> Loop | None:
     return None
 
 
-def _transposed(
-    stage: Stage, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, *, parallel: bool
-) -> Any:
+def _transposed(stage: Stage, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, cores: int) -> Any:
     """Tiles of a cache line times a vector."""
     length = LINE_BYTES // bytes_of(stage.buffer.ty.dtype)
+    around = [loop for loop in others if loop is not line]
+    spread = nest.PARALLEL if cores > 1 and all(loop.extent == 1 for loop in around) else nest.SERIAL
 
     def tiles(values: dict[Any, Any]) -> Any:
         def tile(rows: nest.Piece, columns: nest.Piece, row: Any, column: Any) -> Any:
@@ -191,12 +194,12 @@ def _transposed(
             return nest.loop(vector, "_o", columns.count, nest.SERIAL, lambda column: tile(rows, columns, row, column))
 
         return nest.sequence([
-            nest.loop(line, "_o", rows.count, nest.SERIAL, partial(across, rows, columns))
+            nest.loop(line, "_o", rows.count, spread, partial(across, rows, columns))
             for rows in nest.pieces(line.extent, [length])
             for columns in nest.pieces(vector.extent, [lanes])
         ])  # fmt: skip
 
-    return nest.around([loop for loop in others if loop is not line], tiles, parallel=parallel)
+    return nest.around(around, tiles, cores=cores)
 
 
 def lanes_of(stage: Stage, vector_bytes: int) -> int:

@@ -1,11 +1,13 @@
 """Makes loop nests: the statements that a rule's plan for a stage becomes."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
+from autosched.tvm.rules import threads
 from autosched.tvm.rules.stage import Loop
 
 Body = Callable[[Any], Any]
@@ -31,19 +33,36 @@ def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Any:
     return tirx.For(variable, number(variable, 0), number(variable, extent), kind, body(variable))
 
 
-def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, parallel: bool = False) -> Any:
-    """Nested loops, the first one outermost. `body` is given the value of each loop's variable."""
+def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, cores: int = 1) -> Any:
+    """Nested loops, the first one outermost. `body` is given the value of each loop's variable.
 
-    def inner(rest: Sequence[Loop], values: dict[Any, Any], kind: Any) -> Any:
+    On several cores, outer loops are joined to one that is spread over them.
+    """
+
+    def inner(rest: Sequence[Loop], values: dict[Any, Any]) -> Any:
         if not rest:
             return body(values)
         first = rest[0]
         return loop(
-            first, "", first.extent, kind if first.extent > 1 else SERIAL,
-            lambda value: inner(rest[1:], {**values, first.variable: value}, kind if first.extent == 1 else SERIAL),
+            first, "", first.extent, SERIAL, lambda value: inner(rest[1:], {**values, first.variable: value})
         )  # fmt: skip
 
-    return inner(loops, {}, PARALLEL if parallel else SERIAL)
+    count = threads.shared(loops, cores) if cores > 1 else 0
+    joined, rest = [one for one in loops[:count] if one.extent > 1], loops[count:]
+    alone = {one.variable: number(one.variable, 0) for one in loops[:count] if one.extent == 1}
+    if not joined:
+        return inner(loops, {})
+    whole = Loop(joined[0].variable, math.prod(one.extent for one in joined))
+
+    def spread(place: Any) -> Any:
+        values, inside = dict(alone), whole.extent
+        for one in joined:
+            inside //= one.extent
+            value = place if inside == 1 else place // number(one.variable, inside)
+            values[one.variable] = value if one is joined[0] else value % number(one.variable, one.extent)
+        return inner(rest, values)
+
+    return loop(whole, "" if len(joined) == 1 else "_joined", whole.extent, PARALLEL, spread)
 
 
 @dataclass(frozen=True)
@@ -73,13 +92,16 @@ def vector(of: Loop, lanes: int, body: Body) -> Any:
     return loop(of, "_v", lanes, VECTORIZED, body)
 
 
-def vectors(of: Loop, piece: Piece, body: Body) -> Any:
-    """A piece of a loop, each part of it as one vector; `body` is given the value of the loop's variable."""
+def vectors(of: Loop, piece: Piece, body: Body, *, cores: int = 1) -> Any:
+    """A piece of a loop, each part of it as one vector; `body` is given the value of the loop's variable.
+
+    On several cores, the parts are spread over them.
+    """
 
     def part(number: Any) -> Any:
         return vector(of, piece.length, lambda lane: body(number * piece.length + lane + piece.start))
 
-    return loop(of, "_o", piece.count, SERIAL, part)
+    return loop(of, "_o", piece.count, SERIAL if cores == 1 else PARALLEL, part)
 
 
 def sequence(statements: Sequence[Any]) -> Any:

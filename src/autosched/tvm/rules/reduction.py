@@ -59,7 +59,7 @@ class _Work:
         self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
         self.reduction = stage.reduction
         self.dtype = str(stage.buffer.ty.dtype)
-        self.parallel = threads.worthwhile(stage, place.cores)
+        self.cores = place.cores if threads.worthwhile(stage, place.cores) else 1
 
     # Along elements ---------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class _Work:
                 for column in nest.pieces(vector.extent, wide)
             ])  # fmt: skip
 
-        return nest.around(others, tiles, parallel=self.parallel and threads.outermost(others, self.place.cores))
+        return nest.around(others, tiles, cores=self.cores)
 
     def _tile_loops(
         self, values: dict[Any, Any], rows: Loop | None, row: nest.Piece, vector: Loop, column: nest.Piece
@@ -222,7 +222,7 @@ class _Work:
                 self._finish(values, total[zero]),
             ])  # fmt: skip
 
-        return nest.around(others, element, parallel=self.parallel and threads.outermost(others, self.place.cores))
+        return nest.around(others, element, cores=self.cores)
 
     # Both -------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Kernels under the schedules of the rules compute what they compute without one."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,9 @@ tvm = pytest.importorskip("tvm")
 from tvm import te, tirx, topi  # noqa: E402
 
 from autosched.tvm import lowering, rules  # noqa: E402
-from autosched.tvm.rules.stage import NoRule  # noqa: E402
+from autosched.tvm.rules import threads  # noqa: E402
+from autosched.tvm.rules.stage import Loop, NoRule  # noqa: E402
+from autosched.tvm.threads import use  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
@@ -129,6 +133,25 @@ def test_kernels_by_rule_compute_the_same(case: str) -> None:
     np.testing.assert_allclose(outputs(by_rule, arrays), outputs(function, arrays), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_on_several_threads_compute_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "SERIAL_S_MIN", 0.0)
+    function = function_of(case)
+    arrays = list(arguments(function))
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 3})
+    by_rule = rules.scheduled(function, target)
+    found: list[np.ndarray] = []
+
+    def run() -> None:
+        use(3)
+        found.append(outputs(by_rule, arrays))
+
+    thread = threading.Thread(target=run)  # a thread of its own has a pool of its own
+    thread.start()
+    thread.join()
+    np.testing.assert_allclose(found[0], outputs(function, arrays), rtol=2e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("case", ["elementwise", "sum of rows", "sum of columns", "product", "convolution NHWC"])
 def test_inner_loops_are_vectors(case: str) -> None:
     assert "T.vectorized(8)" in rules.scheduled(function_of(case), TARGET).script()
@@ -155,6 +178,28 @@ def test_large_stages_are_parallel_on_several_cores_only() -> None:
     assert "T.parallel" in rules.scheduled(function, several).script()
     assert "T.parallel" not in rules.scheduled(function, TARGET).script()
     assert "T.parallel" not in rules.scheduled(function_of("transposition"), several).script()
+
+
+def test_functions_are_worth_threads_earlier_than_sums() -> None:
+    several = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    for operator, parallel in ((topi.exp, True), (lambda x: x + x, False)):
+        function = te.create_prim_func(one(operator, 16, 512))
+        assert ("T.parallel" in rules.scheduled(function, several).script()) is parallel
+
+
+@pytest.mark.parametrize(
+    ("extents", "cores", "count"),
+    [((8, 5), 2, 1), ((3, 8, 5), 2, 2), ((1, 1, 64), 2, 3), ((3, 5), 2, 2), ((5,), 4, 1), ((1, 1), 2, 0), ((), 2, 0)],
+)
+def test_so_many_loops_are_joined_that_all_cores_are_busy(extents: tuple[int, ...], cores: int, count: int) -> None:
+    loops = [Loop(tirx.Var(f"i{number}", "int64"), extent) for number, extent in enumerate(extents)]
+    assert threads.shared(loops, cores) == count
+
+
+def test_last_loop_is_spread_where_there_is_no_other() -> None:
+    several = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    for case in (one(lambda x: x + 1.0, 300_000), one(lambda x: topi.transpose(x, [1, 0]), 384, 512)):
+        assert "T.parallel" in rules.scheduled(te.create_prim_func(case), several).script()
 
 
 def test_a_kernel_that_is_scheduled_already_has_no_rule() -> None:
