@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from autosched_backend_autotvm.space import Knob, Numbers, Rule, Value
 from autosched_backend_autotvm.templates import promise
 from autosched_backend_autotvm.templates.kernel import Kernel
@@ -83,6 +85,9 @@ def template(nest: Nest, machine: Machine) -> Template:
 
     def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         waste = math.prod(promise.wasted(size[role], values[f"tile_{role}"]) for role in ("oc", "h", "w"))
+        tiles = {role: np.ceil(size[role] / values[f"tile_{role}"]) for role in ("oc", "h", "w")}
+        spread = size["n"] * tiles["oc"] * np.where(values["chunks"] > 1, 1, tiles["h"] * tiles["w"])
+        waste = waste * promise.imbalance(spread, machine.threads)
         steps = math.prod(axis.extent for axis in nest.reduced) / values["chunks"]
         across = values["tile_oc"] / (1 if blocked else width) * vectors_per_step
         return promise.tile(across, values["tile_h"] * values["tile_w"], steps=steps, waste=waste, registers=registers)

@@ -75,6 +75,8 @@ def template(nest: Nest, machine: Machine) -> Template:
 
     def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         waste = promise.wasted(size["oc"], values["tile_oc"]) * promise.wasted(size["h"], values["tile_h"])
+        tiles = np.ceil(size["oc"] / values["tile_oc"]) * np.ceil(size["h"] / values["tile_h"])
+        waste = waste * promise.imbalance(size["n"] * tiles, machine.threads)
         vectors = np.ceil(values["lanes"] / register)
         return promise.tile(
             values["tile_h"] * values["vectors"] * vectors, values["tile_oc"], waste=waste,

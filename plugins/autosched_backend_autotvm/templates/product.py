@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from autosched_backend_autotvm.space import Knob, Numbers, Value
 from autosched_backend_autotvm.templates import promise
 from autosched_backend_autotvm.templates.kernel import Kernel
@@ -58,6 +60,11 @@ def template(nest: Nest, machine: Machine) -> Template:
     def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         waste = promise.wasted(size["m"], values["tile_m"]) * promise.wasted(size["n"], values["tile_n"])
         steps = float(math.prod(axis.extent for axis in nest.reduced))
+        batch = math.prod(axis.extent for axis in nest.spatial if axis.role not in ("m", "n"))
+        spread = batch * np.ceil(size["n"] / values["tile_n"])
+        if nest.layout == "nn":  # else columns are always copied, and only the loop around that is spread
+            spread = spread * np.ceil(size["m"] / values["tile_m"])
+        waste = waste * promise.imbalance(spread, machine.threads)
         across = values["tile_n"] / width
         return promise.tile(across, values["tile_m"], steps=steps, waste=waste, registers=machine.registers)
 

@@ -44,3 +44,8 @@ def tile(
 def wasted(extent: int, piece: Numbers) -> Numbers:
     """What pieces of an axis cover, by its extent."""
     return np.ceil(extent / piece) * piece / extent
+
+
+def imbalance(pieces: Numbers, threads: int) -> Numbers:
+    """Pieces that the busiest thread computes, by the mean of all: each has one run of neighbouring pieces."""
+    return np.ceil(pieces / threads) * threads / pieces

@@ -42,6 +42,12 @@ def test_waste_counts_as_what_it_is() -> None:
     assert promise.wasted(56, np.array([14.0]))[0] == 1.0
 
 
+def test_imbalance_is_what_the_busiest_thread_has_beyond_its_share() -> None:
+    found = promise.imbalance(np.array([1.0, 2.0, 3.0, 4.0, 101.0]), 2)
+    assert found == pytest.approx([2.0, 1.0, 4 / 3, 1.0, 102 / 101])
+    assert promise.imbalance(np.array([1.0, 7.0]), 1) == pytest.approx([1.0, 1.0])
+
+
 def space(insight: bool = True) -> Space:
     """A hundred tiles, of which the template expects the more the larger."""
 

@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
@@ -13,6 +14,7 @@ from tvm import s_tir, te, topi
 
 from autosched.tvm.building import replay, scheduled
 from autosched_backend_autotvm import match
+from autosched_backend_autotvm.space import PROMISE
 from unit.autotvm import kernels
 from unit.autotvm.kernels import CPU, GPU, Judge
 
@@ -289,3 +291,26 @@ def test_registers_follow_from_the_target():
     narrow = match.machine(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
     assert (wide.vector_bytes, wide.registers, wide.threads) == (64, 32, 4)
     assert (narrow.vector_bytes, narrow.registers, narrow.threads) == (32, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("workload", "whole", "halves"),
+    [
+        (lambda: kernels.blocked(size=6), {"tile_oc": 2, "tile_h": 2, "tile_w": 6}, {"tile_h": 3}),
+        (lambda: kernels.product(m=6), {"tile_m": 2, "tile_n": 16}, {"tile_m": 3}),
+        (lambda: kernels.product(n=48, transposed=True), {"tile_m": 6, "tile_n": 16}, {"tile_n": 24}),
+    ],
+)
+def test_tiles_that_keep_all_threads_busy_promise_more(workload, whole, halves):
+    """Three tiles on two threads take as long as four."""
+
+    def promises(cores):
+        target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "num-cores": cores})
+        space = match.find(workload(), target).template.space()
+        first = {knob.name: knob.values[0] for knob in space.knobs if isinstance(knob.values[0], int)} | whole
+        second = first | halves
+        columns = {name: np.array([float(first[name]), float(second[name])]) for name in first}
+        one, other = space.insight(columns)[PROMISE]
+        return other - one
+
+    assert promises(2) > promises(1)
