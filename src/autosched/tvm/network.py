@@ -33,7 +33,7 @@ def take_in(
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         tasks.save(workload, Path(folder) / f"{info.task}.json")
-    return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks))
+    return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks), notes=tuple(ready.notes))
 
 
 def check(extracted: Extracted) -> None:

@@ -18,6 +18,8 @@ class Extracted(Struct, frozen=True):
     """Calls of tasks in one inference."""
     share: float
     """Share of the network's arithmetic that the tasks do."""
+    notes: tuple[str, ...] = ()
+    """What the user must know of how the model was imported."""
 
 
 class Choice(Struct, frozen=True):

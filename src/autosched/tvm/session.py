@@ -70,6 +70,7 @@ class TvmSession:
         self._method_lock = threading.Lock()
         self._make_method = method
         self._method: Method | None = None
+        self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._lessons: tuple[str, ...] = ()
         self._forms: Sequence[orders.Form] = (orders.Form(orders.AS_IT_IS, str(model)),)
@@ -79,6 +80,7 @@ class TvmSession:
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
+        self._imported = found.notes
         self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
@@ -171,7 +173,7 @@ class TvmSession:
             evaluation = evaluate(contest, self._builds, self._forms)
         methods = self._method.notes if self._method is not None else ()
         evaluation = msgspec.structs.replace(
-            evaluation, notes=(*self._lessons, *self._notes, *methods, *evaluation.notes)
+            evaluation, notes=(*self._imported, *self._lessons, *self._notes, *methods, *evaluation.notes)
         )
         self._publish(self._builds / evaluation.published)
         return evaluation

@@ -29,6 +29,11 @@ DATA_ELEMENTS_MAX = 4096
 UNROLLED_NODES_MAX = 20_000
 """Nodes of one unrolled loop."""
 
+BOTH_BRANCHES = "If computed as both branches and a selection"
+FITTING_BRANCH = "If replaced by the branch that fits the shapes"
+TO_BE_KNOWN = frozenset({BOTH_BRANCHES, FITTING_BRANCH})
+"""What costs time, or limits what the network may be given."""
+
 _STANDARD = frozenset({"", "ai.onnx"})
 _NEVER_COMPUTED = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
@@ -176,6 +181,23 @@ class _Folder:
         given = {name: self.types[name] for name in node.input if name}
         found = shape_inference.infer_node_outputs(schema, node, given, data, None, list(self.model.opset_import))
         self.types.update({name: kind for name, kind in found.items() if name})
+        self._check(node)
+
+    def _check(self, node: Node) -> None:
+        """Raise InferenceError for sizes that ONNX's own inference accepts, and that no runtime can compute."""
+        if node.op_type not in ("Reshape", "Conv"):
+            return
+        first = self._shape(node.input[0])
+        other = self._shape(node.output[0] if node.op_type == "Reshape" else node.input[1])
+        if first is None or other is None:
+            return
+        if node.op_type == "Reshape":
+            fits = prod(first) == prod(other)
+        else:
+            fits = first[1] == other[1] * int(_attributes(node).get("group", 1))
+        if not fits:
+            said = f"{node.op_type} {node.name or node.output[0]!r}: {first} and {other} do not fit"
+            raise shape_inference.InferenceError(said)
 
     def _try_infer(self, node: Node) -> None:
         with contextlib.suppress(shape_inference.InferenceError, defs.SchemaError, RuntimeError, ValueError):
@@ -250,10 +272,10 @@ class _Folder:
         match made:
             case [list(first), list(second)]:
                 self._select(node, first, second, names)
-                self.done["If computed as both branches and a selection"] += 1
+                self.done[BOTH_BRANCHES] += 1
             case [list(only), None] | [None, list(only)]:
                 self._connect(only, node.output, names)
-                self.done["If replaced by the branch that fits the shapes"] += 1
+                self.done[FITTING_BRANCH] += 1
             case _:
                 raise _Unknown
 

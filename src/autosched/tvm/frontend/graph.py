@@ -1,7 +1,7 @@
 """Checks an ONNX file and brings it into the form that TVM imports best. Knows ONNX, not TVM."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
-from autosched.errors import ModelRejected, RequestError
+from autosched.errors import ModelRejected
 from autosched.tvm.frontend import folding, rewrites, standard
+from autosched.tvm.frontend import shapes as fixed_shapes
 from autosched.tvm.frontend.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
 """Older operators broadcast in another way."""
 OPSET_GOOD = 13
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = fixed_shapes.Shapes
 
 _ADVICE = {
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
@@ -36,6 +37,8 @@ class Prepared:
     nodes_before: int
     nodes_after: int
     fixes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
 
 
 def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]]) -> Prepared:
@@ -45,9 +48,12 @@ def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], l
     opset = opset_of(model)
     prepared = Prepared(model, opset, before, before)
     _own_inputs(model)
-    fix_shapes(model, shapes)
+    prepared.notes += (decided := fixed_shapes.fix(model, shapes))
+    prepared.fixes += decided
     _modernise(prepared)
-    prepared.fixes += standard.rewrite(prepared.model)
+    rewritten = standard.rewrite(prepared.model)
+    prepared.fixes += rewritten
+    prepared.notes += rewritten
     _fold(prepared)
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
@@ -128,64 +134,6 @@ def dims_of(value: Any) -> list[int | None] | None:
     return [int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
 
 
-def fix_shapes(model: Any, shapes: Shapes) -> None:
-    """Give each input a fixed shape. Raises RequestError for one that does not fit, ModelRejected for a missing one."""
-    inputs = {value.name: value for value in inputs_of(model)}
-    for name in shapes:
-        if name not in inputs:
-            raise RequestError(f"the model has no input {name!r}; its inputs are: {', '.join(map(repr, inputs))}")
-    missing = []
-    for name, value in inputs.items():
-        if not value.type.HasField("tensor_type"):
-            raise ModelRejected(f"input {name!r} is not a tensor; export the model with tensor inputs only")
-        dims = dims_of(value)
-        if (wanted := shapes.get(name)) is not None:
-            _check_shape(name, dims, wanted)
-            dims = list(wanted)
-            value.type.tensor_type.shape.CopyFrom(helper.make_tensor_type_proto(1, dims).tensor_type.shape)
-        if dims is None or None in dims:
-            missing.append((name, dims))
-    if missing:
-        raise ModelRejected(_missing_message(missing))
-    if shapes:  # what the file says about the shapes inside may no longer hold
-        del model.graph.value_info[:]
-
-
-def _check_shape(name: str, dims: list[int | None] | None, wanted: tuple[int, ...]) -> None:
-    if any(size <= 0 for size in wanted):
-        raise RequestError(f"--shape {name}={_comma(wanted)}: each dimension must be at least 1")
-    if dims is None:
-        return
-    if len(dims) != len(wanted) or any(d is not None and d != w for d, w in zip(dims, wanted, strict=True)):
-        there = ",".join("?" if d is None else str(d) for d in dims)
-        raise RequestError(f"--shape {name}={_comma(wanted)} does not fit input {name!r}, which is {there}")
-
-
-def _missing_message(missing: list[tuple[str, list[int | None] | None]]) -> str:
-    said = []
-    example = []
-    for name, dims in missing:
-        said.append(
-            f"{name!r} is {'of unknown rank' if dims is None else ','.join('?' if d is None else str(d) for d in dims)}"
-        )
-        example.append(f"--shape {name}={_comma(_guess(dims))}")
-    return f"the model's input shapes are not fixed: {'; '.join(said)}. Fix them, for example: {' '.join(example)}"
-
-
-def _guess(dims: list[int | None] | None) -> tuple[int, ...]:
-    """An example: batch 1, images of 224 by 224, sequences of 128."""
-    if dims is None:
-        return (1, 3, 224, 224)
-    other = 224 if len(dims) == 4 else 128
-    first = [1] if dims and dims[0] is None else [dims[0] or 1] if dims else []
-    return tuple(first + [d if d is not None else (3 if len(dims) == 4 and i == 1 and dims[3] is None else other)
-                          for i, d in enumerate(dims) if i > 0])  # fmt: skip
-
-
-def _comma(dims: Iterable[int]) -> str:
-    return ",".join(str(d) for d in dims)
-
-
 def _own_inputs(model: Any) -> None:
     """Up to IR version 3 weights were inputs too; none of them is to be given by a caller."""
     keep = inputs_of(model)
@@ -217,6 +165,7 @@ def _fold(prepared: Prepared) -> None:
         return
     prepared.model = folded
     prepared.fixes.extend(f"{said} ({count})" for said, count in done.items())
+    prepared.notes.extend(f"{said} ({count})" for said, count in done.items() if said in folding.TO_BE_KNOWN)
 
 
 def _simplify(prepared: Prepared) -> None:

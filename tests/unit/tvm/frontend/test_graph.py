@@ -70,12 +70,15 @@ def test_weights_in_other_files(tmp_path: Path) -> None:
         graph.read(path)
 
 
-def test_a_dynamic_shape_is_named_with_an_example(tmp_path: Path) -> None:
+def test_an_unknown_batch_becomes_one_and_is_told(tmp_path: Path) -> None:
     path = write(small_net(batch="N"), tmp_path)
-    with pytest.raises(ModelRejected, match=r"'x' is \?,3,12,12.*--shape x=1,3,12,12"):
-        graph.prepare(path, {}, nothing)
+    ready = graph.prepare(path, {}, nothing)
+    assert graph.dims_of(ready.model.graph.input[0]) == [1, 3, 12, 12]
+    assert ready.notes == ["batch dimension of input 'x' set to 1 (for another: --shape x=8,3,12,12)"]
+    assert set(ready.notes) <= set(ready.fixes)
     ready = graph.prepare(path, {"x": (2, 3, 12, 12)}, nothing)
     assert graph.dims_of(ready.model.graph.input[0]) == [2, 3, 12, 12]
+    assert not ready.notes
 
 
 @pytest.mark.parametrize(
