@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected
-from autosched.tvm.frontend import folding, rewrites, standard
+from autosched.tvm.frontend import decomposing, folding, rewrites, standard
 from autosched.tvm.frontend import shapes as fixed_shapes
 from autosched.tvm.frontend.model_file import FileKind, kind_of
 
@@ -54,7 +54,11 @@ def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], l
     rewritten = standard.rewrite(prepared.model)
     prepared.fixes += rewritten
     prepared.notes += rewritten
+    prepared.model, expanded = decomposing.expand_functions(prepared.model, unsupported)
     _fold(prepared)
+    written = decomposing.rewrite(prepared.model)
+    if expanded or written:
+        prepared.fixes.append(f"written with other operators: {', '.join([*expanded, *written])}")
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
         raise ModelRejected(_unsupported_message(nodes))
