@@ -155,7 +155,7 @@ def understand(module: Any) -> Fused:
         raise NotExpandable("the last computation stores more than one value")
     if not all(any(buffer.same_as(one) for one in function.params) for buffer in (data, weights, store.buffer)):
         raise NotExpandable("the data, the weights or the result are no argument of the kernel")
-    variables = tuple(variable.var for variable in content.iter_vars)
+    variables = tuple(v.var for v in content.iter_vars if int(v.iter_type) != tirx.IterVar.CommReduce)
     if content.name_hint == stages.RESULT:
         value = tirx.BufferLoad(result, list(variables))
     else:

@@ -26,7 +26,7 @@ TOLERANCE = 2e-5
 
 @dataclass(frozen=True)
 class Case:
-    """A convolution with a bias, a residual and an activation behind it."""
+    """A convolution, with a bias, a residual and an activation behind it unless `activation` is empty."""
 
     size: int
     shape: tuple[int, int, int, int]
@@ -44,6 +44,8 @@ class Case:
         result = workload.convolution(data, weights, self.size, self.padding)
         bias = te.placeholder((1, packed.shape[0], 1, 1, self.outside), name="bias")
         residual = te.placeholder(result.shape, name="residual")
+        if not self.activation:
+            return tvm.IRModule({"main": te.create_prim_func([data, weights, result])})
         after = topi.nn.relu if self.activation == "relu" else topi.sigmoid
         value = after(topi.add(topi.add(result, bias), residual))
         return tvm.IRModule({"main": te.create_prim_func([data, weights, bias, residual, value])})
@@ -62,21 +64,22 @@ class Case:
         weights = random.standard_normal((self.filters, channels, 3, 3)) / np.sqrt(9 * channels)
         bias, residual = random.standard_normal((1, self.filters, 1, 1)), random.standard_normal(out)
         image = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
-        expected = bias + residual
+        expected = bias + residual if self.activation else np.zeros(out)
         for i in range(3):
             for j in range(3):
                 part = image[:, :, i : i + out[2], j : j + out[3]]
                 expected = expected + np.einsum("oc,nchw->nohw", weights[:, :, i, j], part)
-        expected = np.maximum(expected, 0) if self.activation == "relu" else 1 / (1 + np.exp(-expected))
+        if self.activation:
+            expected = np.maximum(expected, 0) if self.activation == "relu" else 1 / (1 + np.exp(-expected))
         sink = blocked(self.outside)
         result = tvm.runtime.tensor(np.full(sink.stored(out), np.nan, "float32"))
-        tvm.tirx.build(module, target=CPU, pipeline=lowering.install())["main"](
-            tvm.runtime.tensor(packing.pack(data.astype("float32"), blocked(self.inside))),
-            tvm.runtime.tensor(ALGORITHMS[self.size].pack(weights, *self.blocks)),
-            tvm.runtime.tensor(packing.pack(bias.astype("float32"), sink)),
-            tvm.runtime.tensor(packing.pack(residual.astype("float32"), sink)),
-            result,
-        )
+        arrays = [
+            packing.pack(data.astype("float32"), blocked(self.inside)),
+            ALGORITHMS[self.size].pack(weights, *self.blocks),
+            *(packing.pack(array.astype("float32"), sink) for array in (bias, residual) if self.activation),
+        ]
+        function = tvm.tirx.build(module, target=CPU, pipeline=lowering.install())["main"]
+        function(*map(tvm.runtime.tensor, arrays), result)
         chunked = result.numpy().transpose(0, 1, 4, 2, 3).reshape(n, -1, *out[2:])
         return chunked[:, : self.filters], expected
 
@@ -100,6 +103,7 @@ CASES: dict[str, tuple[Case, dict[str, int | str]]] = {
     "uneven padding": (Case(4, (1, 8, 7, 8), 16, (0, 2, 1, 0)), {}),
     "no padding": (Case(2, (1, 8, 7, 8), 16, (0, 0, 0, 0)), {"blocks": 8}),
     "a function after it": (Case(4, (1, 8, 9, 6), 16, activation="sigmoid"), {}),
+    "nothing after it": (Case(2, (1, 8, 5, 6), 8, activation=""), {"vectors": 1}),
     "filters in parallel": (Case(4, (1, 8, 9, 6), 16, inside=4), {"parallel": "filters"}),
 }
 
