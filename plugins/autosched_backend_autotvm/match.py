@@ -11,9 +11,6 @@ from autosched_backend_autotvm.templates.kernel import prepare, understand
 from autosched_backend_autotvm.templates.nest import Nest, NotUnderstood
 from autosched_backend_autotvm.templates.template import Machine, Template
 
-REGISTERS = 32
-"""Vector registers of AVX-512 and of 64-bit Arm; older x86 has half of them."""
-
 
 @dataclass(frozen=True)
 class Found:
@@ -50,13 +47,9 @@ def _winograd(workload: Any, target: Any) -> Found:
 
 def machine(target: Any) -> Machine:
     """What the templates ask of a CPU."""
-    from tvm.target.codegen import target_has_features
-
-    wide = bool(target_has_features("avx512f", target))
-    arm = bool(target.attrs.get("feature.is_aarch64", False))
     return Machine(
         targets.vector_bits(target) // 8,
-        REGISTERS if wide or arm else REGISTERS // 2,
+        targets.vector_registers(target),
         int(target.attrs.get("num-cores", 1)),
     )
 

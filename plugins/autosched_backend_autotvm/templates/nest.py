@@ -57,6 +57,8 @@ class Nest:
     """Name of the second factor: weights, or the matrix that has the columns."""
     channel_block: int = 1
     """Input channels that lie side by side in a blocked layout but are one loop here."""
+    column_block: int = 0
+    """Columns in a block of the right factor, where that is packed: [n/block, k, block]; 0: it is not."""
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
@@ -283,7 +285,9 @@ def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> Nest:
     if (last in left.used) == (last in right.used):
         raise NotUnderstood("both factors, or none, depend on the result's last dimension")
     rows, columns = (left, right) if last in right.used else (right, left)
-    if any(_steps(index) is None for index in (*rows.indices, *columns.indices)):
+    block = _column_block(columns, last)
+    linear = columns.indices[1:-1] if block else columns.indices
+    if any(_steps(index) is None for index in (*rows.indices, *linear)):
         raise NotUnderstood("a factor's index is not linear in the loops")
     if any(name not in left.used or name not in right.used for name in reduced):
         raise NotUnderstood("a summed loop is in one factor only")
@@ -295,7 +299,7 @@ def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> Nest:
     role |= {name: f"b{number}" for number, name in enumerate(n for n in order if n not in role)}
     role |= {name: f"k{number}" for number, name in enumerate(reduced[:-1])} | {reduced[-1]: "k"}
     closest = columns.indices[-1]
-    contiguous = key(closest) if isinstance(closest, tirx.Var) else ""
+    contiguous = last if block else key(closest) if isinstance(closest, tirx.Var) else ""
     if contiguous not in (last, reduced[-1]):
         raise NotUnderstood("neither columns nor the summed loop are contiguous in the right factor")
     return Nest(
@@ -304,5 +308,19 @@ def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> Nest:
         loops.block, loops.dtype,
         tuple(loops.axis(role[name], name) for name in order),
         tuple(loops.axis(role[name], name) for name in reduced),
-        columns.name,
+        columns.name, column_block=block,
     )  # fmt: skip
+
+
+def _column_block(columns: _Factor, last: str) -> int:
+    """The columns of a block, for a factor [column // block, .., column % block]; 0 for any other."""
+    if len(columns.indices) < 3:
+        return 0
+    outer, inner = columns.indices[0], columns.indices[-1]
+    if not (isinstance(outer, tirx.FloorDiv) and isinstance(inner, tirx.FloorMod)):
+        return 0
+    if not all(isinstance(part, tirx.Var) and key(part) == last for part in (outer.a, inner.a)):
+        return 0
+    if not (isinstance(outer.b, tirx.IntImm) and isinstance(inner.b, tirx.IntImm)) or int(outer.b) != int(inner.b):
+        return 0
+    return int(inner.b)

@@ -1,7 +1,7 @@
 """Products of matrices on a CPU, batched or not: a few rows times a few vectors of columns."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -32,10 +32,13 @@ def template(nest: Nest, machine: Machine) -> Template:
     """For dense layers and batched products. The right factor may be transposed."""
     size = nest.extents
     width = lanes(size["n"], nest.bytes, machine)
-    orders = ORDERS if nest.layout == "nn" else ORDERS[2:]
+    orders: tuple[str, ...] = ORDERS if nest.layout == "nn" else ORDERS[2:]
+    columns = pieces("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width)
+    if nest.column_block:  # packed already, at compile time
+        orders, columns = ORDERS[:2], _of_blocks(columns, nest.column_block)
     knobs = (
         pieces("tile_m", size["m"], machine.registers, "rows of a tile"),
-        pieces("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width),
+        columns,
         factor("tile_k", size["k"], STEP_MAX, "how much is summed in the inner loop"),
         Knob("outer", orders, (), "order of the loops over tiles; packed: columns are copied first"),
         Knob("unroll_k", (1, 2, 4), (8, 16), "steps of the sum that are unrolled"),
@@ -68,6 +71,17 @@ def template(nest: Nest, machine: Machine) -> Template:
         across = values["tile_n"] / width
         return promise.tile(across, values["tile_m"], steps=steps, waste=waste, registers=machine.registers)
 
+    layout = "packed" if nest.column_block else nest.layout
     return Template(
-        f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, None, fits(knobs[:2], tile, machine.registers), insight
+        f"{nest.kind}_{layout}.llvm", nest, knobs, run, None, fits(knobs[:2], tile, machine.registers), insight
     )
+
+
+def _of_blocks(columns: Knob, block: int) -> Knob:
+    """The tiles that lie in one block of columns, or are whole blocks: their columns are neighbours in memory."""
+
+    def whole(values: Sequence[Value]) -> tuple[Value, ...]:
+        return tuple(v for v in values if isinstance(v, int) and (block % v == 0 or v % block == 0))
+
+    within, beyond = whole(columns.values), whole(tuple(columns.spare))
+    return Knob(columns.name, within or beyond, beyond if within else (), columns.meaning)

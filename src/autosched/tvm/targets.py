@@ -88,3 +88,11 @@ def vector_bits(target: Any) -> int:
 
     known = 512 if target_has_features("avx512f", target) else 256 if target_has_features("avx", target) else 128
     return int(target.attrs.get("vector-width", known))
+
+
+def vector_registers(target: Any) -> int:
+    """Number of vector registers of a CPU: 32 with AVX-512 and on 64-bit Arm, else 16."""
+    from tvm.target.codegen import target_has_features
+
+    wide = target_has_features("avx512f", target) or target.attrs.get("feature.is_aarch64", False)
+    return 32 if wide else 16

@@ -123,6 +123,8 @@ def describe(name: str, buffers: list[Shape]) -> str:
     if "conv" in operators and len(inputs) > 1 and len(inputs[1]) > 2:
         window = inputs[1][:2] if "NHWC" in operators else inputs[1][2:4] if blocked else inputs[1][2:]
         return f"{text} -> {say(output)}, {'x'.join(map(str, window))}"
+    if operators.startswith("packed matmul") and len(inputs) > 1:
+        return f"{text} by {inputs[1][1]}x{output[-1]}"
     if "matmul" in operators and len(inputs) > 1:
         return f"{text} by {_by(inputs[1])}"
     return text if output == inputs[0] else f"{text} -> {say(output)}"

@@ -79,16 +79,18 @@ def plain(
 
 def product(
     m: int = 6, n: int = 16, k: int = 12, batch: tuple[int, ...] = (), *, shared: bool = False,
-    transposed: bool = False, epilogue: bool = False,
+    transposed: bool = False, epilogue: bool = False, block: int = 0,
 ) -> Any:  # fmt: skip
-    """`shared`: one right factor for the whole batch."""
+    """`shared`: one right factor for the whole batch; `block`: its columns lie in blocks of so many."""
     left = te.placeholder((*batch, m, k), name="left")
-    right = te.placeholder((*(() if shared else batch), *((n, k) if transposed else (k, n))), name="right")
+    matrix = (-(-n // block), k, block) if block else (n, k) if transposed else (k, n)
+    right = te.placeholder((*(() if shared else batch), *matrix), name="right")
     step = te.reduce_axis((0, k), name="k")
 
     def element(*index: Any) -> Any:
         before = () if shared else index[:-2]
         last = (index[-1], step) if transposed else (step, index[-1])
+        last = (index[-1] // block, step, index[-1] % block) if block else last
         return te.sum(left[(*index[:-1], step)] * right[(*before, *last)], axis=step)
 
     result = te.compute((*batch, m, n), element, name="product")

@@ -45,6 +45,11 @@ CASES: dict[str, tuple[str, Any]] = {
     "batched": ("batch_matmul_nn", lambda: kernels.product(batch=(2, 3), epilogue=True)),
     "batched, transposed": ("batch_matmul_nt", lambda: kernels.product(batch=(2,), transposed=True)),
 }
+PACKED = {
+    "whole blocks": lambda: kernels.product(6, 32, 12, epilogue=True, block=16),
+    "a block that is filled up": lambda: kernels.product(6, 40, 12, block=16),
+    "leading dimension": lambda: kernels.product(6, 32, 12, (2,), shared=True, epilogue=True, block=16),
+}
 DRAWN, DRAWN_FOR_GPU = 2, 1
 VULKAN = tvm.target.Target({"kind": "vulkan"})
 
@@ -96,6 +101,17 @@ def test_a_configuration_for_a_gpu_compiles_and_stays_within_its_limits(case):
         built = tvm.tirx.build(schedule.mod, target=GPU)
         assert "threadIdx.x" in built.imports[0].inspect_source()
         assert _threads(schedule) <= int(GPU.attrs["max_num_threads"])
+
+
+@pytest.mark.parametrize("case", PACKED)
+def test_packed_columns_are_computed_right_in_tiles_of_one_or_more_blocks(case):
+    workload = PACKED[case]()
+    template = match.find(workload, CPU).template
+    assert template is not None and template.name == "matmul_packed.llvm"
+    judge = Judge(workload)
+    for config in drawn(template, DRAWN):
+        assert 16 % config["tile_n"] == 0 or config["tile_n"] % 16 == 0
+        judge.check(schedule_of(workload, template, config).mod)
 
 
 def _threads(schedule: Any) -> int:

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, te, topi
 
 from autosched.tvm.layouts.layout import Layout, Shape
-from autosched.tvm.layouts.packing import Array, pack_kernel
+from autosched.tvm.layouts.packing import Array, pack_columns, pack_kernel
 from autosched.tvm.winograd import algebra, workload
 
 FUSES_ELEMENTWISE = 4
@@ -74,6 +74,24 @@ def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any
         dilation=list(how.dilation), groups=how.groups, data_layout="NHWC", kernel_layout="HWIO",
         primfunc_name_hint=name,
     )  # fmt: skip
+
+
+def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
+    """The product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k, block]."""
+    columns = weights.shape[1]
+
+    def compute(x: Any, w: Any) -> Any:
+        step = te.reduce_axis((0, w.shape[1]), name="k")
+
+        def element(*index: Any) -> Any:
+            column = index[-1]
+            factor = w[tvm.tirx.floordiv(column, block), step, tvm.tirx.floormod(column, block)]
+            return te.sum(x[(*index[:-1], step)] * factor, axis=step)
+
+        return te.compute((*x.shape[:-1], columns), element, name="packed_matmul")
+
+    packed = relax.const(pack_columns(weights, block))
+    return builder.call_te(compute, data, packed, primfunc_name_hint="packed_matmul")
 
 
 def prelu(builder: Any, value: Any, slopes: Array) -> Any:

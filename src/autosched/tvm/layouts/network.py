@@ -32,8 +32,13 @@ class Node:
 
     @property
     def convolution(self) -> bool:
-        """Whether it has layouts that a user can name."""
+        """Whether it has layouts that a user can name. Products with weights count as convolutions of one tap."""
         return self.operator.ways[0].wanted is not None
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a product with weights."""
+        return any(way.columns for way in self.operator.ways)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ PLAIN_SHARE = 0.5
 """What a convolution reaches in NCHW and NHWC, of what it reaches with blocks."""
 WINOGRAD_SHARE = 0.4
 """Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
+PRODUCT_VECTORS = 2
+"""Vectors in a block of columns: with six rows they fill 16 registers with sums, with twelve rows 32."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class Way:
     """Of each computed input, in order."""
     output: Layout
     wanted: Wanted | None = None
-    """Which of the layouts that a user can name it is; None for all but convolutions."""
+    """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
     cost: float = 0.0
     """Estimated, in bytes that could be moved instead."""
     winograd: int = 0
     """Of a convolution by Winograd's algorithm, the rows of a tile of results; 0 for all other ways."""
+    columns: int = 0
+    """Of a product with packed weights, the columns of a block of weights; 0 for all other ways."""
 
 
 Emit = Callable[[Any, list[Any], Way], Any]
@@ -99,6 +103,8 @@ def describe(call: Any, around: Around) -> Operator | None:
         return _conv2d(call, around)
     if name == "relax.nn.conv2d_transpose":
         return _conv2d_transpose(call, around)
+    if name == "relax.matmul":
+        return _product(call, around)
     if name in _REDUCTIONS:
         return _reduction(call, around)
     if shape is None or len(shape) != 4:
@@ -239,6 +245,34 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
         return transposed.spread(builder, computed, how, out, way.output)
 
     return Operator((data,), tuple(ways), emit)
+
+
+# Products with weights ------------------------------------------------------------------------------------------------
+
+
+def _product(call: Any, around: Around) -> Operator | None:
+    """A product with a constant matrix, as it is or with the matrix in blocks of columns."""
+    data, weights = call.args[0], constant(call.args[1])
+    shape = shape_of(data)
+    if weights is None or weights.ndim != 2 or shape is None or len(shape) < 2 or constant(data) is not None:
+        return None
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(weights.dtype), str(call.ty.dtype))):
+        return None
+    if weights.shape[1] < around.lanes:
+        return None
+    work = 2 * math.prod(shape) * weights.shape[1] / FLOPS_PER_BYTE
+    block = PRODUCT_VECTORS * around.lanes if weights.shape[1] > around.lanes else around.lanes
+    ways = (
+        Way((NCHW,), NCHW, Wanted.NCHW, work / PLAIN_SHARE),
+        Way((NCHW,), NCHW, Wanted.NCHWC, work, columns=block),
+    )
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        if not way.columns:
+            return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
+        return kernels.packed_matmul(builder, inputs[0], weights, way.columns)
+
+    return Operator((data,), ways, emit)
 
 
 # Operators that follow their inputs -----------------------------------------------------------------------------------

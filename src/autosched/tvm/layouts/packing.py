@@ -28,6 +28,12 @@ def pack_kernel(kernel: Array, in_block: int, out_block: int) -> Array:
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
 
 
+def pack_columns(matrix: Array, block: int) -> Array:
+    """A matrix [k, n] as blocks of columns [n/block, k, block]; the last block is filled up with zeros."""
+    whole = _filled(matrix, 1, block, 0.0)
+    return np.ascontiguousarray(whole.reshape(len(matrix), -1, block).transpose(1, 0, 2))
+
+
 def operand(array: Array, shape: Shape, layout: Layout, fill: float = 0.0) -> Array | None:
     """A constant operand that is broadcast to a value of NCHW `shape`, brought into its layout; None: it cannot be."""
     if array.ndim > 4:

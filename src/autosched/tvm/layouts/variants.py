@@ -237,6 +237,8 @@ def _winograd(found: Survey, target: Any) -> list[Variant]:
 
 
 def _loose(node: network.Node, width: int) -> bool:
+    if node.product:
+        return False
     blocks = [way.output.block for way in node.operator.ways if way.output.block and not way.winograd]
     channels = (node.shape or (0, 0))[1]
     return not blocks or max(busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
@@ -259,17 +261,21 @@ def _mixed(
     return _variant("mixed", found, network.plan(found, price, move_cost), target)
 
 
+def _named(way: Way) -> str:
+    """What is said of a choice."""
+    if way.columns:
+        return "products with packed weights"
+    return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"
+
+
 def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) -> str:
     variant = variants[first]
-    counts: dict[str, int] = {}
-    for way in variant.ways:
-        name = f"{way.output} by Winograd" if way.winograd else str(way.output)
-        counts[name] = counts.get(name, 0) + 1
-    convolutions = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda c: -c[1]))
+    counts = Counter(_named(way) for way in variant.ways)
+    chosen = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     others = ", ".join(
         f"{one.name} {seconds * 1e3:.3g}" for one, seconds in zip(variants, expected, strict=True) if one is not variant
     )
     return (
-        f"layouts: convolutions {convolutions}; {len(variant.moves)} moves between layouts left;"
+        f"layouts: {chosen}; {len(variant.moves)} moves between layouts left;"
         f" expected {expected[first] * 1e3:.3g} ms ({others})"
     )

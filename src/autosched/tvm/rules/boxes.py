@@ -50,6 +50,12 @@ def boxes(stage: Stage) -> list[Box]:
     return [_box(stage, part) for part in done]
 
 
+def part(stage: Stage, loop: Loop, low: int, high: int) -> Stage:
+    """The part of a stage in which a loop goes from `low` up to `high`."""
+    spans = {one.variable: (0, one.extent) for one in stage.every_loop}
+    return _box(stage, {**spans, loop.variable: (low, high)}).stage
+
+
 def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
     """An expression, simplified for variables within spans."""
     analyzer = sym.Analyzer()

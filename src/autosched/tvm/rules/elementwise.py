@@ -18,28 +18,39 @@ from autosched.tvm.rules import access, boxes, nest, threads
 from autosched.tvm.rules.stage import Loop, Stage, bytes_of, nodes, substitute
 
 LINE_BYTES = 64
-SPLITS_MAX = 8
-"""Maximum loops that are cut in two to take divisions out of indices."""
+SPLITS_MAX = 12
+"""Maximum cuts of loops that take divisions out of a stage's indices."""
 UNROLLED_MAX = 4
 """Loops with no more values are unrolled inside of others."""
 
 
 def statements(stage: Stage, vector_bytes: int, cores: int) -> list[Any]:
     """The loop nests that compute a stage."""
-    found = boxes.boxes(stage)
-    return [_nest(merged(undivided(box.stage), vector_bytes), vector_bytes, cores) for box in found]
+    parts = [part for box in boxes.boxes(stage) for part in undivided(box.stage)]
+    return [_nest(merged(part), vector_bytes, cores) for part in parts]
 
 
-def undivided(stage: Stage) -> Stage:
-    """A stage whose loops are cut where an index is divided by a number: what a reshape leaves, above all."""
+def undivided(stage: Stage) -> list[Stage]:
+    """The parts of a stage, whose loops are cut where an index is divided by a number: what a reshape leaves."""
+    done, waiting = [], [stage]
     for _ in range(SPLITS_MAX):
-        if (found := _division(stage)) is None:
-            return stage
-        stage = _cut(stage, *found)
-    return stage
+        if not waiting:
+            break
+        part = waiting.pop()
+        if (found := _division(part)) is None:
+            done.append(part)
+            continue
+        loop, length = found
+        rest = loop.extent % length
+        if rest:  # the values from the last multiple on are a part of their own
+            waiting.append(boxes.part(part, loop, loop.extent - rest, loop.extent))
+            part = boxes.part(part, loop, 0, loop.extent - rest)
+            loop = next(one for one in part.loops if one.variable.same_as(loop.variable))
+        waiting.append(_cut(part, loop, length))
+    return [*done, *waiting]
 
 
-def merged(stage: Stage, vector_bytes: int) -> Stage:
+def merged(stage: Stage) -> Stage:
     """A stage whose neighbouring loops are one where all its accesses go through both as through one."""
     loops = list(stage.loops)
     values: dict[Any, Any] = {}
@@ -110,7 +121,7 @@ def _division(stage: Stage) -> tuple[Loop, int] | None:
             if loop is None or not isinstance(division.b, tirx.IntImm):
                 continue
             divisor = int(division.b)
-            if 1 < divisor < loop.extent and loop.extent % divisor == 0:
+            if 1 < divisor < loop.extent:
                 return loop, divisor
     return None
 
@@ -123,7 +134,7 @@ def _cut(stage: Stage, loop: Loop, length: int) -> Stage:
     value = {loop.variable: outer.variable * nest.number(outer.variable, length) + inner.variable}
     place = next(number for number, one in enumerate(stage.loops) if one is loop)
     loops = (*stage.loops[:place], outer, inner, *stage.loops[place + 1 :])
-    spans = {one.variable: (0, one.extent) for one in loops}
+    spans = {one.variable: (0, one.extent) for one in (*loops, *stage.every_loop[len(stage.loops) :])}
 
     def shown(expression: Any) -> Any:
         return boxes.simplified(substitute(expression, value), spans)

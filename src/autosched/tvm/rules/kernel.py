@@ -4,7 +4,6 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
-from tvm.target.codegen import target_has_features
 
 from autosched.tvm import targets
 from autosched.tvm.rules import elementwise, inline, nest, reduction, threads
@@ -14,19 +13,17 @@ from autosched.tvm.winograd import kernel as winograd
 
 def scheduled(function: Any, target: Any) -> Any:
     """A function without a schedule, under that of the rules. Raises NoRule."""
-    if (made := winograd.by_rule(function, _registers(target), threads.cores_of(target))) is not None:
+    if (made := winograd.by_rule(function, targets.vector_registers(target), threads.cores_of(target))) is not None:
         return made
     program = inline.joined(read(function))
     for stage in program.stages:
         shape_of(stage.buffer)
         for load in nodes(stage.value, tvm.ir.TensorLoad):
             shape_of(load.source)
-    place = reduction.Place(targets.vector_bits(target) // 8, _registers(target), threads.cores_of(target))
+    place = reduction.Place(
+        targets.vector_bits(target) // 8, targets.vector_registers(target), threads.cores_of(target)
+    )
     return _Assembly(program, place).made()
-
-
-def _registers(target: Any) -> int:
-    return 32 if target_has_features("avx512f", target) or "aarch64" in str(target.attrs.get("mtriple", "")) else 16
 
 
 class _Assembly:

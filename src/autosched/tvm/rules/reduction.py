@@ -22,13 +22,17 @@ import tvm_ffi
 from tvm import tirx
 
 from autosched.tvm.rules import access, nest, threads
-from autosched.tvm.rules.elementwise import lanes_of
+from autosched.tvm.rules.elementwise import lanes_of, undivided
 from autosched.tvm.rules.stage import Loop, Stage, nodes, substitute
 
 VECTORS_MAX = 4
 """Vectors of one row in a tile."""
-ROWS_MAX = 6
-"""Rows of a tile, at most."""
+ROWS_MAX = 12
+"""Maximum rows of a tile."""
+ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
+"""Latency and throughput of a multiply-add, and throughput of loads, for the choice of a tile. Recent CPUs agree."""
+STEP_CYCLES = 1
+"""Cycles of each step of a sum besides its loads and multiply-adds."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,14 @@ class Place:
 
 
 def statement(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
-    """The loop nest of a reduction. `after`: the stage that computes each element's final value from it, in the same
-    order, if there is one. What the nest allocates is appended to `buffers`.
+    """The loop nests of a reduction. `after`: the stage that computes each element's final value from it, in the same
+    order, if there is one. What the nests allocate is appended to `buffers`.
     """
+    parts = [_nest(part, after, place, buffers) for part in undivided(stage)]
+    return nest.sequence(parts)
+
+
+def _nest(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
     lanes = lanes_of(stage, place.vector_bytes)
     loops = stage.every_loop
     costs = [access.cost(stage, number, lanes) for number in range(len(loops))]
@@ -156,12 +165,19 @@ class _Work:
         return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
 
     def _height(self, rows: Loop, across: int) -> int:
-        """Rows of a tile: as many as fill the registers, and divide the loop if some number near that does."""
-        most = max(1, min(ROWS_MAX if across > 1 else 2 * ROWS_MAX, (self.place.registers - across - 1) // across))
-        if rows.extent <= most:
-            return rows.extent
-        dividing = [n for n in range(most, most // 2, -1) if rows.extent % n == 0]
-        return dividing[0] if dividing else most
+        """Rows of a tile: those with which all rows take the least time, of those that the registers hold."""
+        most = max(1, min(ROWS_MAX, rows.extent, (self.place.registers - across - 1) // across))
+
+        def cycles(height: int) -> float:
+            return STEP_CYCLES + max(
+                height * across / ADDS_PER_CYCLE, (height + across) / LOADS_PER_CYCLE, float(ADD_CYCLES)
+            )
+
+        def time(height: int) -> tuple[float, bool]:
+            tiles, rest = divmod(rows.extent, height)
+            return tiles * cycles(height) + (cycles(rest) if rest else 0.0), bool(rest)
+
+        return min(range(most, 0, -1), key=time)
 
     # Along terms ------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,14 @@ def upsampling(**attributes: Any) -> Any:
     return net.done([net.add("Sigmoid", b)], 2, 8, 5, 6)
 
 
+def dense(columns: int) -> Any:
+    """A product with weights, of rank 3, with a bias and an activation, and one of a computed matrix."""
+    net = Net()
+    a = net.add("Relu", net.add("Add", net.add("MatMul", "x", net.constant(net.normal(12, columns))),
+                                net.constant(net.normal(columns))))  # fmt: skip
+    return net.done([net.add("MatMul", a, net.add("Transpose", a, perm=[0, 2, 1]))], 2, 5, 12)
+
+
 def surveyed(net: Any) -> Survey:
     found = network.survey(importer.cleaned(net), LANES)
     assert found is not None
@@ -223,6 +231,17 @@ def test_transposed_convolutions_compute_no_zeros(attributes: dict[str, Any]) ->
     check(net, made.module)
     names = [str(variable.name_hint) for variable in importer.fused(made.module, TARGET).get_global_vars()]
     assert sum("spread" in name for name in names) == 2 and not any("transpose" in name for name in names)
+
+
+@pytest.mark.parametrize(("columns", "blocks"), [(32, (2, 12, 16)), (37, (3, 12, 16)), (8, (1, 12, 8)), (7, None)])
+def test_weights_of_products_are_packed(columns: int, blocks: tuple[int, ...] | None) -> None:
+    """In blocks of two vectors of columns; fewer columns than a vector are left as they are."""
+    net = dense(columns)
+    made = converted(net, Wanted.NCHWC)
+    check(net, made.module)
+    shapes = [tuple(kernel.value.numpy().shape) for kernel in made.kernels]
+    assert shapes == ([] if blocks is None else [blocks])
+    assert all(kernel.value.numpy().shape == (12, columns) for kernel in converted(net, Wanted.NCHW).kernels)
 
 
 def test_convolutions_may_be_in_different_layouts() -> None:

@@ -46,6 +46,14 @@ def product(m: int, n: int, k: int, transposed: bool = False):
     return [a, b, topi.nn.relu(topi.matmul(a, b, False, transposed))]
 
 
+def packed_product(m: int, n: int, k: int, block: int):
+    """With the columns of the right factor in blocks, the last one of which may be filled up."""
+    a, b = data(m, k), te.placeholder((-(-n // block), k, block), name="b")
+    step = te.reduce_axis((0, k), name="k")
+    found = te.compute((m, n), lambda i, j: te.sum(a[i, step] * b[j // block, step, j % block], axis=step))
+    return [a, b, topi.nn.relu(found)]
+
+
 def convolution(strides: int, pad: int, layout: str = "NCHW"):
     x = data(1, 5, 13, 11) if layout == "NCHW" else data(1, 13, 11, 5)
     w = te.placeholder((9, 5, 3, 3) if layout == "NCHW" else (3, 3, 5, 9), name="w")
@@ -94,6 +102,9 @@ CASES = {
     "layer norm": layer_norm,
     "product": lambda: product(13, 45, 31),
     "product with a transposed factor": lambda: product(13, 45, 31, True),
+    "packed product": lambda: packed_product(13, 48, 31, 16),
+    "packed product with a block that is filled up": lambda: packed_product(7, 45, 31, 16),
+    "reshape that no multiple fits": lambda: one(lambda x: topi.transpose(topi.reshape(x, (6, 35)), [1, 0]), 14, 15),
     "one row": lambda: product(1, 100, 31),
     "one column": lambda: product(31, 1, 77),
     "convolution": lambda: convolution(1, 1),
@@ -218,3 +229,12 @@ def test_a_kernel_with_two_results_in_one_block_is_left_alone() -> None:
         function = te.create_prim_func([x, topi.argmax(x, 1)])
     assert rules.by_rule(function, TARGET).same_as(function)
     assert isinstance(function, tirx.PrimFunc)
+
+
+@pytest.mark.parametrize(("rows", "height"), [(128, 6), (4, 4), (1, 1), (12, 6), (16, 6)])
+def test_rows_of_a_tile_fill_the_registers_and_leave_few_over(rows: int, height: int) -> None:
+    """Two vectors of columns, of eight numbers each, in 16 registers."""
+    with TARGET:
+        function = te.create_prim_func(packed_product(rows, 64, 31, 16))
+    by_rule = rules.scheduled(function, TARGET).script()
+    assert f"_acc0 = T.sblock_alloc_buffer(({16 * height},)" in by_rule
