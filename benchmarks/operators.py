@@ -51,7 +51,8 @@ def compared(module: Path, model: Path) -> list[dict[str, Any]]:
     """A row for each kind of operator, those first by which we lose most."""
     import msgspec
 
-    from autosched.tvm.module import SideFile, random_inputs
+    from autosched.tvm.inputs import random_inputs
+    from autosched.tvm.module import SideFile
 
     side = msgspec.json.decode(module.with_suffix(".json").read_bytes(), type=SideFile)
     inputs = random_inputs(side.inputs)

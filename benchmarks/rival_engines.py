@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autosched.tvm import engines
-from autosched.tvm.module import Array
+from autosched.tvm.inputs import Array
 
 CONVERT_TIMEOUT_S = 300.0
 """Seconds for converting one model."""

@@ -207,7 +207,8 @@ class Loaded:
     """A module that takes turns in this process: no engine with threads of its own is beside it."""
 
     def __init__(self, path: Path) -> None:
-        from autosched.tvm.module import Module, random_inputs
+        from autosched.tvm.inputs import random_inputs
+        from autosched.tvm.module import Module
 
         self.name = str(path)
         self._module = Module(path)

@@ -36,7 +36,7 @@ from autosched.protocol import Done, Shutdown
 from autosched.results import read_evaluation
 from autosched.tvm.contest import Contest, race
 from autosched.tvm.frontend import forms
-from autosched.tvm.module import Array, random_inputs
+from autosched.tvm.inputs import Array, random_inputs
 from autosched.tvm.workers import WorkerError, Workers, prepare
 
 RESULTS = Path(__file__).parent / "results" / "trained_networks.json"

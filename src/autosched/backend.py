@@ -29,6 +29,9 @@ GROUP = "autosched.backends"
 EVALUATION = "evaluation.json"
 """Among a job's results: what `Session.evaluate` answered, as JSON. The client writes it."""
 
+INPUTS = "inputs.npz"
+"""Name of the file, in a session's `workdir`, with the user's samples of inputs, where the job has any. Since 1.5."""
+
 
 class Lease(Struct, frozen=True):
     """The right to use some cores for one step. Stay on them; stop by `timeout_s`."""
@@ -129,6 +132,29 @@ class OperatorTimes(Struct, frozen=True):
         return sum(row.time_s for row in self.rows)
 
 
+class Difference(Struct, frozen=True):
+    """An element of an output that is not what the reference computes."""
+
+    output: str
+    sample: int
+    """Number of the inputs for which it was computed, from 0."""
+    index: tuple[int, ...]
+    expected: str
+    """Both values as text, since JSON has neither infinities nor NaN."""
+    got: str
+    tolerance: float
+    build: str = ""
+    """The build that computed it: "tuned", or "default"."""
+
+
+class WrongSchedule(Struct, frozen=True):
+    """A candidate with which the network computed something wrong, although its kernel alone did not."""
+
+    task: TaskIndex
+    candidate: bytes
+    detail: str
+
+
 class Evaluation(Struct, frozen=True):
     """The compiled network, checked and measured."""
 
@@ -140,7 +166,8 @@ class Evaluation(Struct, frozen=True):
     tolerance: float
     cores: tuple[int, ...]
     published: str
-    """Which build `module` is: "tuned", or "default" when tuning did not make it faster."""
+    """Which build `module` is: "tuned", or "default" when tuning did not make it faster; empty: none is right, and
+    none is handed over."""
     notes: tuple[str, ...] = ()
     form: str = ""
     """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`. Since 1.5."""
@@ -148,6 +175,12 @@ class Evaluation(Struct, frozen=True):
     """Latencies of ONNX Runtime with each form of the model, from a short race, by the form's name. Since 1.5."""
     operators: OperatorTimes | None = None
     """Time of each operator in the build that is published. Since 1.5."""
+    difference: Difference | None = None
+    """Where the build that was rejected differs most; since 1.5."""
+    samples: int = 1
+    """Samples of inputs for which outputs were compared; since 1.5."""
+    wrong: tuple[WrongSchedule, ...] = ()
+    """Schedules that were taken out because of their results in the network; since 1.5."""
 
 
 class Tuner(Protocol):

@@ -66,6 +66,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """The file's name as its user knows it: messages name it, and its ending may tell its kind. Empty: NAME.onnx."""
     shapes: Annotated[dict[Name, Annotated[tuple[int, ...], Meta(max_length=16)]], Meta(max_length=64)] = {}
     """Input name to its shape, for inputs whose ONNX shape is dynamic."""
+    inputs: Sha256 | None = None
+    """Content hash of a .npz file with samples of inputs, for checking the result; the bytes lie in the blob store."""
     target: Annotated[str, Meta(max_length=2_000)] = "auto"
     """TVM target as a JSON object, or "auto": the CPU that the device is."""
     device: Name = "cpu"
@@ -131,6 +133,7 @@ class Purpose(StrEnum):
     AGAIN = "again"  # something disturbed an earlier measurement of the candidate
     FINAL = "final"  # side by side with the other good candidates of its task
     DEFAULT = "default"  # the task without any tuning, the last of the finals
+    NETWORK = "network"  # in the whole network, where its result turned out to be wrong
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

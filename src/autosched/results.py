@@ -17,6 +17,8 @@ from autosched.remote import Daemon
 from autosched.wire import blobs
 
 MODULE, SIDE = ".so", ".json"
+REJECTED = ".rejected.so"
+"""Ending of a build that computed something wrong, kept for whoever wants to know why."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 
@@ -31,8 +33,13 @@ class Result(Struct, frozen=True):
 
     @property
     def module(self) -> Path | None:
-        """The compiled network; None when the backend makes none."""
-        return next((path for path in self.files if path.suffix == MODULE), None)
+        """The compiled network; None when the backend makes none, or none was right."""
+        return next((path for path in self.files if is_module(path)), None)
+
+
+def is_module(path: Path) -> bool:
+    """Whether a file is a compiled network that was handed over."""
+    return path.name.endswith(MODULE) and not path.name.endswith(REJECTED)
 
 
 class _Numbered(Struct):
@@ -122,7 +129,7 @@ def _alone(job: JobView, artifacts: Iterable[Artifact], output: Path) -> list[tu
     """The module and the file that belongs to it, and their names. Raises RequestError when there is no module."""
     artifacts = list(artifacts)
     for module in artifacts:
-        if module.name.endswith(MODULE):
+        if is_module(Path(module.name)):
             stem = module.name.removesuffix(MODULE)
             side = next((each for each in artifacts if each.name == f"{stem}{SIDE}"), None)
             return [(module, output.name)] + ([] if side is None else [(side, output.with_suffix(SIDE).name)])

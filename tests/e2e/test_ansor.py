@@ -28,7 +28,8 @@ from processes import is_dead
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.inputs import random_inputs  # noqa: E402
+from autosched.tvm.module import Module  # noqa: E402
 from autosched.tvm.orders import UNTUNED  # noqa: E402
 from autosched.tvm.session import TvmSession  # noqa: E402
 from autosched.tvm.tuner import KEPT  # noqa: E402

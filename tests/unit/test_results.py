@@ -175,3 +175,9 @@ def test_how_a_job_ended() -> None:
     with pytest.raises(JobCancelled, match="autosched compile 7") as cancelled:
         results.check_ended(replace(job_view(), state="cancelled"))
     assert cancelled.value.exit_code == 7
+
+
+def test_a_rejected_build_is_not_taken_for_the_module() -> None:
+    files = tuple(Path(name) for name in ("net.rejected.so", "net.so"))
+    assert results.Result(None, Path(), files).module == Path("net.so")  # type: ignore[arg-type]  # no report is needed
+    assert results.Result(None, Path(), files[:1]).module is None  # type: ignore[arg-type]

@@ -99,12 +99,14 @@ class Model(Ordered):
         """The same with its ending, by which a backend may tell what it is."""
         return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
 
-    def spec(self, settings: Settings, sha256: str) -> JobSpec:
-        """The job that tunes it; `sha256` is that of the file's content."""
+    def spec(self, settings: Settings, sha256: str, inputs: str | None = None) -> JobSpec:
+        """The job that tunes it. `sha256`: content hash of the model's file; `inputs`: that of the samples' file."""
+        tolerance = {} if settings.tolerance is None else {"tolerance": settings.tolerance}
         return JobSpec(
             name=self.name, file=self.file, model=sha256, shapes=dict(self.shapes), target=settings.target,
             device=settings.device, backend=settings.backend, trials=settings.trials, seed=settings.seed,
-            options=dict(settings.options), output=str(settings.output or ""), priority=settings.priority,
+            options={**settings.options, **tolerance}, inputs=inputs,
+            output=str(settings.output or ""), priority=settings.priority,
             deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
             learn_from=tuple(settings.learn_from),
         )  # fmt: skip
@@ -228,4 +230,14 @@ class TunedModel(Ordered):
 async def submit(daemon: Daemon, model: Model, settings: Settings, progress: blobs.Progress | None = None) -> JobId:
     """Upload a model and submit the job."""
     sha256 = await daemon.upload(model.path, progress)
-    return (await daemon.submit(model.spec(settings, sha256))).job
+    return (await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))).job
+
+
+async def upload_inputs(daemon: Daemon, path: str | Path | None) -> str | None:
+    """Upload samples of inputs; returns their content hash. Raises RequestError for a file that cannot be read."""
+    if path is None:
+        return None
+    try:
+        return await daemon.upload(Path(path))
+    except OSError as error:
+        raise RequestError(f"the inputs {path} cannot be read: {error.strerror}. Write them with numpy.savez") from None

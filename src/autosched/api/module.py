@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -41,7 +41,7 @@ def load_module(path: str | Path, *, threads: int | None = None) -> "Module":
         raise RequestError(f"threads is {threads}: at least 1 is needed, or None for as many as it was tuned for")
     path = Path(path)
     if path.is_dir():
-        found = sorted(path.glob("*.so"))
+        found = sorted(file for file in path.glob("*.so") if results.is_module(file))
         if len(found) != 1:
             raise RequestError(f"{path} holds {len(found)} modules (.so): name one of them")
         path = found[0]
@@ -112,13 +112,15 @@ class Module(Ordered):
 
     async def evaluate_async(
         self, *, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0, inputs: Sequence[str] = (),
-        told: Told | None = None,
+        samples: str | Path | None = None, told: Told | None = None,
     ) -> Timing:  # fmt: skip
-        """Measure in a child process on the device's cores, for about `budget_s` seconds, on random inputs or files.
+        """Measure in a child process on the device's cores, for about `budget_s` seconds, on made-up inputs or files.
+
+        `samples`: a .npz file with samples of all inputs, of which the first is used.
 
         Where a daemon runs, its lease on the device is waited for and held: no job's measurement is disturbed.
         """
-        words = ["evaluate", str(self.path), *_given(inputs)]
+        words = ["evaluate", str(self.path), *_given(inputs), *_option("--inputs", samples)]
         return msgspec.convert((await self._measured(words, daemon, device, budget_s, told))["timing"], Timing)
 
     def operators(self, **words: Any) -> OperatorTimes:
@@ -139,18 +141,22 @@ class Module(Ordered):
         return wait(self.check_async(**words))
 
     async def check_async(
-        self, *, model: str | Path | None = None, daemon: str | None = None, device: str = "cpu", budget_s: float = 5.0,
-        inputs: Sequence[str] = (), seed: int = 0, told: Told | None = None,
+        self, *, model: str | Path | None = None, daemon: str | None = None, device: str = "cpu",
+        tolerance: float | None = None, told: Told | None = None, **words: Unpack["CheckWords"],
     ) -> Evaluation:  # fmt: skip
         """Compare its outputs with those of its model in ONNX Runtime, and measure both side by side, as `evaluate`.
+
+        `tolerance`: what outputs may differ by, as a share of each one's largest value; None: what rounding explains.
 
         The model is looked for in this folder, near the module, and in the daemon that compiled it. Raises NotFound
         when it is nowhere, RequestError when it is another one or ONNX Runtime cannot run it.
         """
         with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
             source = await self._model(None if model is None else Path(model), daemon, Path(folder))
-            words = ["check", str(self.path), "--model", str(source), "--seed", str(seed), *_given(inputs)]
-            answer = await self._measured(words, daemon, device, budget_s, told)
+            asked = ["check", str(self.path), "--model", str(source), "--seed", str(words.get("seed", 0))]
+            asked += [*_given(words.get("inputs", ())), *_option("--inputs", words.get("samples"))]
+            asked += _option("--tolerance", tolerance)
+            answer = await self._measured(asked, daemon, device, words.get("budget_s", 5.0), told)
         return msgspec.convert(answer["evaluation"], Evaluation)
 
     async def _model(self, given: Path | None, daemon: str | None, folder: Path) -> Path:
@@ -218,6 +224,19 @@ class Module(Ordered):
         return await asyncio.to_thread(self.save, folder)
 
 
+class CheckWords(TypedDict, total=False):
+    """What a check runs on."""
+
+    budget_s: float
+    """Seconds of measurement; 5 by default."""
+    inputs: Sequence[str]
+    """Files with one input each: FILE.npy or NAME=FILE.npy."""
+    samples: str | Path | None
+    """A .npz file with samples of all inputs, by name."""
+    seed: int
+    """Random seed of made-up inputs."""
+
+
 class Origin(Struct, frozen=True):
     """What the file beside a module says of the model that it was compiled from; nothing in older ones."""
 
@@ -233,6 +252,11 @@ class Origin(Struct, frozen=True):
         """Number of cores that it was tuned for."""
         found = self.target.get("num-cores", 1)
         return found if isinstance(found, int) and found > 0 else 1
+
+
+def _option(name: str, value: object) -> list[str]:
+    """An option of the child; nothing where it is left to the child."""
+    return [] if value is None else [name, str(value)]
 
 
 def _origin(module: Path) -> Origin:

@@ -38,6 +38,10 @@ class Settings:
     """By which jobs are found again."""
     learn_from: Sequence[int] = ()
     """Numbers of jobs that have ended, of any models: what they measured teaches the search."""
+    inputs: str | Path | None = None
+    """A .npz file with samples of inputs, with which the result is checked; None: they are made up."""
+    tolerance: float | None = None
+    """Allowed difference of outputs, as a share of each output's largest value; None: what rounding explains."""
 
 
 class Words(TypedDict, total=False):
@@ -56,6 +60,8 @@ class Words(TypedDict, total=False):
     step_timeout_s: float | None
     labels: Mapping[str, str]
     learn_from: Sequence[int]
+    inputs: str | Path | None
+    tolerance: float | None
 
 
 def chosen(words: Mapping[str, Any]) -> Settings:
@@ -73,6 +79,8 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         raise RequestError(f"learn_from is {settings.learn_from!r}: it takes a list of jobs' numbers")
     if len(settings.learn_from) > EARLIER_MAX:
         raise RequestError(f"learn_from names {len(settings.learn_from)} jobs: at most {EARLIER_MAX} can teach one")
+    if settings.tolerance is not None and not 0 < settings.tolerance <= 1:
+        raise RequestError(f"tolerance is {settings.tolerance}: it is a share, above 0 and at most 1, or None")
     for name in ("deadline_s", "step_timeout_s"):
         if (seconds := getattr(settings, name)) is not None and seconds <= 0:
             raise RequestError(f"{name} is {seconds}: it must be more than 0, or None")

@@ -1,14 +1,18 @@
 """Commands on a compiled module: run, evaluate."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from autosched import api, children, config
 from autosched.api.module import MODULE_CHILD, Module
+from autosched.backend import Evaluation
 from autosched.cli.outcome import evaluation, shown
 from autosched.cli.output import data, document, say
+from autosched.cli.tune import tolerance_option
 from autosched.config import Config
 from autosched.report.verdict import interval
 from autosched.text import tables, units
@@ -23,6 +27,13 @@ inputs_option = click.option(
     metavar="[NAME=]FILE.npy",
     help="An input as NumPy file; random when none is given.",
 )
+samples_option = click.option(
+    "--inputs",
+    "samples",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.npz",
+    help="Samples of all inputs, by name; the first one is timed, all of them are checked.",
+)
 style_option = click.option(
     "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
 )
@@ -31,6 +42,8 @@ style_option = click.option(
 @click.command()
 @module_argument
 @inputs_option
+@samples_option
+@tolerance_option
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write each output to DIR/NAME.npy.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
 @click.option(
@@ -46,8 +59,8 @@ style_option = click.option(
 @style_option
 @click.pass_obj
 def run(
-    host: str | None, module: Path, inputs: tuple[str, ...], output: Path | None, seed: int, check: bool,
-    model: Path | None, device: str, style: str,
+    host: str | None, module: Path, inputs: tuple[str, ...], samples: Path | None, tolerance: float | None,
+    output: Path | None, seed: int, check: bool, model: Path | None, device: str, style: str,
 ) -> int:  # fmt: skip
     """Run a compiled network once, in a process of its own, on as many threads as the cores that it was tuned for.
 
@@ -59,11 +72,21 @@ def run(
     if not check:
         if model is not None:
             raise click.UsageError("--model is for --check: write  autosched run MODULE --check --model MODEL.onnx")
-        _run(found, inputs, output, seed, style)
+        if tolerance is not None:
+            raise click.UsageError("--tolerance is for --check: write  autosched run MODULE --check --tolerance SHARE")
+        _run(found, [*(word for text in inputs for word in ("--input", text)), *_samples(samples)], output, seed, style)
         return 0
     if output is not None:
         raise click.UsageError("--check writes no outputs: give --check or --output DIR, one after the other")
-    measured = found.check(model=model, daemon=host, device=device, inputs=inputs, seed=seed, told=say)
+    measured = found.check(
+        model=model, daemon=host, device=device, inputs=inputs, samples=samples, tolerance=tolerance, seed=seed,
+        told=say,
+    )  # fmt: skip
+    return _checked(found, measured, style)
+
+
+def _checked(found: Module, measured: Evaluation, style: str) -> int:
+    """Print an evaluation; returns the exit status."""
     if style == "json":
         document("evaluation", measured)
     else:
@@ -73,10 +96,13 @@ def run(
     return 0 if measured.outputs_equal else 1
 
 
-def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int, style: str) -> None:
-    words = ["run", str(found.path), "--seed", str(seed)]
-    for text in inputs:
-        words += ["--input", text]
+def _samples(path: Path | None) -> list[str]:
+    return [] if path is None else ["--inputs", str(path)]
+
+
+def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, style: str) -> None:
+    """`inputs`: the child's options that name them; made up without any."""
+    words = ["run", str(found.path), "--seed", str(seed), *inputs]
     if output is not None:
         words += ["--output", str(output)]
     pools = config.resources(Config()).pools
@@ -89,7 +115,7 @@ def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int,
     if style == "json":
         return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})
     if not inputs:
-        say(f"random inputs, seed {seed}; your own:  --input x.npy")
+        say(f"made-up inputs, seed {seed}; your own:  --input x.npy")
     for tensor in answer["outputs"]:
         shape = "x".join(map(str, tensor["shape"])) or "scalar"
         first = ", ".join(f"{value:.6g}" for value in tensor["first"])
@@ -103,27 +129,37 @@ def _run(found: Module, inputs: tuple[str, ...], output: Path | None, seed: int,
 @click.command()
 @module_argument
 @inputs_option
+@samples_option
+@click.option(
+    "--tolerance", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    help="Check the outputs too, as `run --check`; they may differ by this share of each output's largest value.",
+)  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to measure on.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to measure.")
 @click.option("--operators", is_flag=True, help="Show the time of each operator, measured inside of the network.")
 @style_option
 @click.pass_obj
 def evaluate(
-    host: str | None, module: Path, inputs: tuple[str, ...], device: str, seconds: float, operators: bool, style: str
-) -> None:
+    host: str | None, module: Path, inputs: tuple[str, ...], samples: Path | None, tolerance: float | None,
+    device: str, seconds: float, operators: bool, style: str,
+) -> int:  # fmt: skip
     """Measure a compiled network on a device's cores; waits for the device when a daemon is using it."""
     found = api.load_module(module)
+    given: dict[str, Any] = {"daemon": host, "device": device, "budget_s": seconds, "inputs": inputs, "told": say}
     if operators:
-        times = found.operators(daemon=host, device=device, budget_s=seconds, inputs=inputs, told=say)
+        times = found.operators(**given)
         if style == "json":
-            return document("operators", times)
+            document("operators", times)
+            return 0
         for line in tables.operator_table(times):
             data(line)
-        return None
-    timing = found.evaluate(daemon=host, device=device, budget_s=seconds, inputs=inputs, told=say)
+        return 0
+    if tolerance is not None:
+        return _checked(found, found.check(samples=samples, tolerance=tolerance, **given), style)
+    timing = found.evaluate(samples=samples, **given)
     if style == "json":
-        return document("timing", timing)
-    samples = units.count(len(timing.samples_s), "sample")
-    return data(
-        f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {samples}"
-    )
+        document("timing", timing)
+        return 0
+    count = units.count(len(timing.samples_s), "sample")
+    data(f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {count}")
+    return 0

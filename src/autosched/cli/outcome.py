@@ -7,7 +7,7 @@ from pathlib import Path
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.report import verdict
 from autosched.report.verdict import advice, interval, label
-from autosched.results import PAGE, Result
+from autosched.results import PAGE, REJECTED, Result
 from autosched.text import units
 
 
@@ -41,6 +41,8 @@ def outcome(result: Result) -> Iterator[str]:
     yield f" files in {folder}: {', '.join(path.name for path in result.files)}"
     if (other := result.replaced) is not None:
         yield f" ! in place of those of job {other}; to have them too:  autosched attach {other} -o DIR"
+    if rejected := [path for path in result.files if path.name.endswith(REJECTED)]:
+        yield f" rejected build, to look into: {shown(rejected[0])}"
     yield " Next:"
     if result.module is not None:
         yield f"   autosched run {shown(result.module)}"
@@ -65,6 +67,8 @@ def evaluation(measured: Evaluation) -> Iterator[str]:
     yield f" {found.outputs}"
     if measured.operators is not None:
         yield f" {operators(measured.operators)}"
+    if found.difference:
+        yield f" ! {found.difference}"
     for note in measured.notes:
         yield f" ! {note}"
 

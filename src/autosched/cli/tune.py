@@ -128,8 +128,18 @@ shape_option = click.option(
     "--shape", "shapes", multiple=True, callback=shapes_of, metavar="NAME=D1,D2,...",
     help="Shape of a dynamic input; repeatable.",
 )  # fmt: skip
+inputs_file_option = click.option(
+    "--inputs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.npz",
+    help="Samples of inputs for the check of the result, by name; made up by default.",
+)  # fmt: skip
+tolerance_option = click.option(
+    "--tolerance", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    help="Allowed difference of outputs, as a share of each output's largest value. Default: what rounding explains.",
+)  # fmt: skip
 _SETTINGS = (
     shape_option,
+    inputs_file_option,
+    tolerance_option,
     click.option("--device", default=DEVICE, show_default=True, help="Kind of device to tune on: autosched devices"),
     click.option(
         "--cores", type=click.IntRange(1), metavar="N",
@@ -274,12 +284,13 @@ def submit(
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             for net in loaded:
                 sha256 = await daemon.upload(net.path, _uploading())
+                inputs = await api.upload_inputs(daemon, words["inputs"])
                 for target in targets:
                     folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
                     kind = kind_of_cores(lab, kind, words["cores"])
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
-                    spec = net.spec(settings, sha256)
+                    spec = net.spec(settings, sha256, inputs)
                     accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))
                     if style == "id":
                         data(str(accepted[-1].job))
@@ -329,15 +340,24 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
 @click.command()
 @click.argument("which", metavar="JOB")
 @_output_option("as submitted")
+@inputs_file_option
+@tolerance_option
 @click.pass_obj
-def compile(host: str | None, which: str, output: Path | None) -> int:
+def compile(
+    host: str | None, which: str, output: Path | None, inputs: Path | None, tolerance: float | None
+) -> int:  # fmt: skip
     """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""
 
     async def begin() -> tuple[JobId, Path]:
         async with connected(host, told=say, start=_may_be_there(which)) as daemon:
             view = await _view(daemon, which)
             folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
-            return (await daemon.submit(_compile_spec(view, folder))).job, folder
+            spec = _compile_spec(view, folder)
+            if inputs is not None:
+                spec = msgspec.structs.replace(spec, inputs=await api.upload_inputs(daemon, inputs))
+            if tolerance is not None:
+                spec = msgspec.structs.replace(spec, options={**spec.options, "tolerance": tolerance})
+            return (await daemon.submit(spec)).job, folder
 
     job, folder = asyncio.run(begin())
     return follow(host, job, folder)

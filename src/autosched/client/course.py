@@ -135,7 +135,7 @@ class Course:
         if record.disturbed:
             self.shaky.add(record.task)
         doubts = self.doubts.setdefault(record.task, {})
-        if record.candidate in doubts:
+        if record.purpose is Purpose.NETWORK or doubts.get(record.candidate) == "" or record.candidate in doubts:
             doubts[record.candidate] = ""
         elif record.failure in DOUBTFUL and record.purpose not in standing.FINALS:
             doubts[record.candidate] = record.device

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
-from autosched.backend import EVALUATION, Earlier, Lease
+from autosched.backend import EVALUATION, INPUTS, Earlier, Lease
 from autosched.client.backstop import Backstop
 from autosched.client.border import raised_at
 from autosched.client.course import HOST, Course
@@ -107,6 +107,8 @@ class Host:
         keep_to(order.host_cores)
         self._outdir.mkdir(parents=True, exist_ok=True)
         model = await self._fetch_model(order.spec, self._workdir / "model")
+        if (inputs := order.spec.inputs) is not None:
+            await self._fetch(inputs, self._workdir / INPUTS)
         course = Course(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
@@ -151,9 +153,17 @@ class Host:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
         path = folder / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or await asyncio.to_thread(blobs.sha256, path) != spec.model:
-            await self._line.over(lambda link: blobs.download(link, spec.model, path))
+        await self._fetch(spec.model, path)
         return path
+
+    async def _fetch(self, sha256: str, path: Path) -> None:
+        """Have a blob in a file."""
+
+        def there() -> bool:
+            return path.exists() and blobs.sha256(path) == sha256
+
+        if not await asyncio.to_thread(there):
+            await self._line.over(lambda link: blobs.download(link, sha256, path))
 
     async def _fetch_earlier(self, one: EarlierJob) -> Earlier:
         model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))

@@ -184,8 +184,14 @@ class Worker:
         self._session.compile(standing.counting(records), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check and measure the compiled network."""
-        return border.evaluation(self._session.evaluate(lease))
+        """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
+        evaluation = border.evaluation(self._session.evaluate(lease))
+        for one in evaluation.wrong:
+            if one.task in self._tuners:
+                detail = one.detail[: border.DETAIL_CHARS_MAX]
+                wrong = Measured(one.candidate, (), Failure.WRONG_RESULT, detail)
+                self._record(one.task, wrong, lease.units[0], Purpose.NETWORK)
+        return evaluation
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""

@@ -112,8 +112,9 @@ class Retention:
     async def _needed(self, gone: Container[JobId] = ()) -> set[str]:
         """Files that the other jobs refer to."""
         results = await self._runtime.journal.read("SELECT job, sha256 FROM artifacts")
-        models = (job.spec.model for job in self._runtime.state.jobs.values() if job.id not in gone)
-        return {*models, *(str(sha256) for job, sha256 in results if job not in gone)}
+        specs = [job.spec for job in self._runtime.state.jobs.values() if job.id not in gone]
+        given = (sha256 for spec in specs for sha256 in (spec.model, spec.inputs) if sha256 is not None)
+        return {*given, *(str(sha256) for job, sha256 in results if job not in gone)}
 
     async def _cover(self, last: int) -> None:
         """See to it that a restart goes on from a snapshot: what is changed of the journal must lie before its end."""
@@ -134,7 +135,7 @@ class Retention:
         behind, since its daemon died, are among them."""
         count, size = 0, 0
         for path in self._blobs.unneeded(await self._needed(), YOUNG_S):
-            if any(job.spec.model == path.name for job in self._runtime.state.jobs.values()):
+            if any(path.name in (job.spec.model, job.spec.inputs) for job in self._runtime.state.jobs.values()):
                 continue  # submitted while another one was removed
             taken = self._blobs.take_away(path)
             size += taken.stat().st_size

@@ -90,6 +90,10 @@ class Submissions:
     def _look_for_model(self, spec: JobSpec) -> None:
         if self._blobs.size(spec.model) is None:
             raise NotFound(f"the model {spec.model} is not uploaded, or not completely; upload it, then submit again")
+        if spec.inputs is not None and self._blobs.size(spec.inputs) is None:
+            raise NotFound(
+                f"the inputs {spec.inputs} are not uploaded, or not completely; upload them, then submit again"
+            )
 
     def _look_for_earlier(self, spec: JobSpec) -> None:
         for number in spec.learn_from:

@@ -26,8 +26,20 @@ def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
 
 
 def counting(records: Iterable[Record]) -> list[Record]:
-    """What counts of a job: of each task its finals when it has them, else one record of each candidate."""
-    return [record for own in by_task(records).values() for record in (finals(own) or lasting(own))]
+    """What counts of a job: of each task its finals when it has them, else one record of each candidate.
+
+    When a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
+    """
+    chosen = []
+    for own in by_task(records).values():
+        rejected = wrong_in_network(own)
+        chosen += lasting(own) if rejected else (finals(own) or lasting(own))
+    return chosen
+
+
+def wrong_in_network(records: Iterable[Record]) -> set[bytes]:
+    """Candidates of a task that were wrong in the whole network; no later measurement of their kernels mends that."""
+    return {record.candidate for record in records if record.purpose is Purpose.NETWORK}
 
 
 def tried(records: Iterable[Record]) -> list[Record]:
@@ -43,10 +55,13 @@ def best(records: Sequence[Record]) -> Record | None:
 
 
 def lasting(records: Iterable[Record]) -> list[Record]:
-    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first."""
+    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first. What
+    was wrong in the network stays so."""
     chosen: dict[bytes, Record] = {}
     for record in records:
         before = chosen.get(record.candidate)
+        if before is not None and before.purpose is Purpose.NETWORK:
+            continue
         if before is None or before.disturbed or not record.disturbed:
             chosen[record.candidate] = record
     return list(chosen.values())
@@ -78,6 +93,7 @@ def suspects(records: Iterable[Record]) -> list[bytes]:
 
 def finals(records: Sequence[Record]) -> list[Record]:
     """The last finals of a task, when they are complete: the default is measured last."""
+    records = [record for record in records if record.purpose is not Purpose.NETWORK]
     end = len(records)
     while end and records[end - 1].purpose is not Purpose.DEFAULT:
         if records[end - 1].purpose not in FINALS:

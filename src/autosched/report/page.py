@@ -111,6 +111,7 @@ def _latencies(report: Report) -> str:
     head = f'<p class="{kind}"><strong>{escape(found.headline)}</strong></p>' + (
         f"<p>{escape(told)}</p>" if told else ""
     )
+    rejected = f'<p class="bad">{escape(found.difference)}</p>' if found.difference else ""
     return (
         '<section aria-labelledby="latency"><h2 id="latency">Latency of the whole network</h2>'
         f'{head}<table class="bars"><caption>Median of {samples} with its 95 % confidence interval, side by side on'
@@ -118,7 +119,7 @@ def _latencies(report: Report) -> str:
         '<thead><tr><th scope="col">Build</th><th scope="col" class="n">Median</th>'
         '<th scope="col" class="n optional">95 % interval</th><th scope="col"></th></tr></thead>'
         f"<tbody>{rows}</tbody></table>{_forms(evaluation)}"
-        f'<p class="{word}">{escape(found.outputs)}</p>{notes}</section>'
+        f'<p class="{word}">{escape(found.outputs)}</p>{rejected}{notes}</section>'
     )
 
 

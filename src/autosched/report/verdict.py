@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from autosched.backend import Evaluation, Timing
+from autosched.backend import Difference, Evaluation, Timing
 from autosched.measured.statistics import clearly_faster
 from autosched.text import units
 from autosched.text.units import latency, ratio
@@ -34,6 +34,8 @@ class Verdict(Struct, frozen=True):
     onnxruntime_ratio: float | None
     """Latency of the published build over that of ONNX Runtime: above 1, ONNX Runtime is faster."""
     outputs: str
+    difference: str
+    """Where a build that was rejected differs most; empty: none was rejected."""
     remarks: dict[str, str]
     """Per build, what its latency says."""
 
@@ -67,6 +69,7 @@ def verdict(evaluation: Evaluation) -> Verdict:
         if reference is not None and published is not None
         else None,
         outputs=_outputs(evaluation),
+        difference=_difference(evaluation.difference),
         remarks=remarks,
     )
 
@@ -76,6 +79,8 @@ def _headline(
 ) -> tuple[Standing, str]:
     if ours is None:
         return Standing.UNKNOWN, "the network was not measured"
+    if not evaluation.published:
+        return Standing.UNKNOWN, f"no build computes what {evaluation.reference} does, so that none is handed over"
     if rival is None:
         against = ""
         if untuned is not None and untuned.name != ours.name:
@@ -114,7 +119,19 @@ def _outputs(evaluation: Evaluation) -> str:
         f"largest difference {units.tiny(evaluation.max_abs_error)}, allowed {units.tiny(evaluation.tolerance)}"
     )
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
-    return f"outputs {word} {evaluation.reference} ({difference})"
+    samples = f", {units.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
+    return f"outputs {word} {evaluation.reference} ({difference}{samples})"
+
+
+def _difference(found: Difference | None) -> str:
+    if found is None:
+        return ""
+    place = f"{found.output}{list(found.index)}" if found.index else found.output
+    who = f"the {found.build} build" if found.build else "a build"
+    return (
+        f"{who} was rejected: {place} of sample {found.sample} is {found.got}, not {found.expected}"
+        f" (allowed {units.tiny(found.tolerance)})"
+    )
 
 
 def interval(timing: Timing) -> str:

@@ -14,11 +14,12 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.tvm import building, concats, importer, lowering, rules, tasks, toolchain
-from autosched.tvm.frontend import graph, ranges
+from autosched.tvm.frontend import ranges
+from autosched.tvm.inputs import Tensor
 from autosched.tvm.layouts import variants
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
-from autosched.tvm.module import SideFile, Tensor
-from autosched.tvm.orders import Choice, Compiled
+from autosched.tvm.module import SideFile
+from autosched.tvm.orders import Choice, Compilation, Compiled
 
 FORMAT = 1
 
@@ -47,14 +48,29 @@ def compile_network(
     tvm_target = tvm.target.Target(json.loads(target))
     onnx_model = onnx.load(model)
     cleaned = importer.cleaned(onnx_model)
-    functions, lacking = _schedules(choices)
-    fused, notes = _laid_out(cleaned, tvm_target, choices, Wanted(layout), winograd=winograd)
+    schedules, lacking = applied(choices)
+    functions = {key: one.function for key, one in schedules.items()}
+    fused, notes = laid_out(cleaned, tvm_target, choices, Wanted(layout), winograd=winograd)
     default = fused if Wanted(layout) in UNTOUCHED else importer.fused(cleaned, tvm_target)
     tuned, used = with_schedules(fused, functions)
     for build, module in (("default", default), ("tuned", tuned)):
         who = SideName(name, build)
         database, path = ms.database.MemoryDatabase(), Path(folder) / build
         write_build(path, module, onnx_model, target, database, who, by_rule=build == "tuned")
+    return Compiled(tasks=used, notes=(*lacking, *notes))
+
+
+def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
+    """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
+    tvm_target, onnx_model = tvm.target.Target(json.loads(compilation.target)), onnx.load(compilation.model)
+    schedules, lacking = applied(choices)
+    functions = {key: one.function for key, one in schedules.items()}
+    fused, notes = laid_out(
+        importer.cleaned(onnx_model), tvm_target, choices, Wanted(compilation.layout), winograd=compilation.winograd
+    )
+    tuned, used = with_schedules(fused, functions)
+    path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
+    write_build(path, tuned, onnx_model, compilation.target, ms.database.MemoryDatabase(), who)
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
 
@@ -72,7 +88,7 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
     return module, len(used)
 
 
-def _laid_out(
+def laid_out(
     cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted, *, winograd: bool
 ) -> tuple[Any, list[str]]:
     """The fused network in its layouts, and what there is to say of them."""
@@ -99,8 +115,8 @@ def write_build(
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     executable.export_library(f"{path}.so", fcompile=toolchain.link)
     side = SideFile(
-        format=FORMAT, name=who.name, build=who.build, inputs=_inputs(onnx_model), outputs=_outputs(fused, onnx_model),
-        target=json.loads(target), versions=versions(), kernels=schedules,
+        format=FORMAT, name=who.name, build=who.build, inputs=ranges.inputs(onnx_model),
+        outputs=_outputs(fused, onnx_model), target=json.loads(target), versions=versions(), kernels=schedules,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
@@ -117,8 +133,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _schedules(choices: Sequence[Choice]) -> tuple[dict[str, Any], list[str]]:
-    """The function of each task's workload under the best schedule that applies, and what did not."""
+class Applied(Struct, frozen=True):
+    """A task's function under a schedule."""
+
+    task: int
+    candidate: bytes
+    function: Any
+
+
+def applied(choices: Sequence[Choice]) -> tuple[dict[str, Applied], list[str]]:
+    """The function of each task's workload, by hash, under the best schedule that applies, and what did not."""
     functions = {}
     notes = []
     for choice in choices:
@@ -127,9 +151,10 @@ def _schedules(choices: Sequence[Choice]) -> tuple[dict[str, Any], list[str]]:
         workload = building.load_task(choice.workload)
         for candidate in choice.candidates:
             try:
-                functions[tasks.hash_of(workload)] = building.scheduled(workload, candidate)["main"]
+                function = building.scheduled(workload, candidate)["main"]
             except Exception:  # a schedule from elsewhere may not fit; the next best may
                 continue
+            functions[tasks.hash_of(workload)] = Applied(choice.task, candidate, function)
             break
         else:
             notes.append(f"task {choice.task}: no recorded schedule applies; it is compiled without one")
@@ -171,14 +196,6 @@ def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = Non
         return lowered
 
     return lower
-
-
-def _inputs(model: Any) -> tuple[Tensor, ...]:
-    highs = ranges.highs(model)
-    return tuple(
-        Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v), highs[v.name])
-        for v in graph.inputs_of(model)
-    )
 
 
 def _outputs(fused: Any, model: Any) -> tuple[Tensor, ...]:

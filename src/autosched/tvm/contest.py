@@ -20,7 +20,8 @@ from autosched.backend import OperatorTimes, Timing
 from autosched.measured.statistics import summarize
 from autosched.tvm import orders
 from autosched.tvm.failures import gist
-from autosched.tvm.module import Array, SideFile, side_of
+from autosched.tvm.inputs import Array
+from autosched.tvm.module import SideFile, side_of
 from autosched.tvm.orders import Form
 from autosched.tvm.workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
 

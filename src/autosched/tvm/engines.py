@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from autosched.backend import OperatorTimes
-from autosched.tvm.module import Array, Module
+from autosched.tvm.inputs import Array
+from autosched.tvm.module import Module
 
 
 class Engine(Protocol):

@@ -15,22 +15,12 @@ from msgspec import Struct
 from autosched.backend import Timing
 from autosched.errors import NotFound, RequestError
 from autosched.measured.statistics import summarize
+from autosched.tvm.inputs import Array, Tensor, random_inputs
 from autosched.tvm.threads import default as default_threads
 from autosched.tvm.threads import use as use_threads
 
-Array = np.ndarray[Any, Any]
 _ELF_HEADER = struct.Struct("<40xQ10xHH2x")
 """Of it: where the table of sections begins, the size of an entry, and how many there are."""
-
-
-class Tensor(Struct, frozen=True):
-    """One input or output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    high: int = 2
-    """Exclusive upper bound of made-up whole numbers."""
 
 
 class SideFile(Struct, frozen=True, kw_only=True):
@@ -150,19 +140,6 @@ def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) 
                 f" {way if array.size == size else f'it takes {size} numbers, and these are {array.size}'}"
             )
     return arrays
-
-
-def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:
-    """Inputs by name: normally distributed numbers; whole numbers as far as the input can take them."""
-    generator = np.random.default_rng(seed)
-    made: dict[str, Array] = {}
-    for tensor in wanted:
-        if np.dtype(tensor.dtype).kind == "f":
-            made[tensor.name] = generator.standard_normal(tensor.shape).astype(tensor.dtype)
-        else:
-            high = 2 if tensor.dtype == "bool" else tensor.high
-            made[tensor.name] = generator.integers(0, high, tensor.shape).astype(tensor.dtype)
-    return made
 
 
 def describe(tensor: Tensor) -> str:

@@ -18,11 +18,13 @@ import numpy as np
 
 from autosched.backend import Evaluation
 from autosched.errors import AutoschedError, RequestError
-from autosched.tvm import orders
+from autosched.tvm import orders, samples
 from autosched.tvm.contest import Contest
 from autosched.tvm.evaluate import check
 from autosched.tvm.failures import gist
-from autosched.tvm.module import Array, Module, Tensor, describe, random_inputs, side_of
+from autosched.tvm.inputs import Array, Tensor, random_inputs
+from autosched.tvm.module import Module, describe, side_of
+from autosched.tvm.verdict import Request
 from autosched.tvm.workers import Raised, WorkerError, Workers, prepare
 
 CHECK_EXTRA_S = 50.0
@@ -35,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("action", choices=("run", "evaluate", "check", "info"))
     parser.add_argument("module", type=Path)
     parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy")
+    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="samples of inputs; the first one is timed")
+    parser.add_argument("--tolerance", type=float, help="what `check` allows, as a share of an output's largest value")
     parser.add_argument("--model", type=Path, help="what `check` compares with")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
     parser.add_argument("--cores", default="", metavar="0,1")
@@ -56,13 +60,13 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
         os.sched_setaffinity(0, cores)
     if args.action == "check":
         side = side_of(args.module)
-        found = checked(args.module, args.model, read_inputs(args.input, side.inputs, args.seed), cores, args.budget_s)
+        found = checked(args, _samples(args, side.inputs), cores)
         return {"module": msgspec.to_builtins(side), "evaluation": msgspec.to_builtins(found)}
     module = Module(args.module, threads=len(cores) or None if args.action == "evaluate" else None)
     info = msgspec.to_builtins(module.info)
     if args.action == "info":
         return {"module": info}
-    inputs = read_inputs(args.input, module.info.inputs, args.seed)
+    inputs = _samples(args, module.info.inputs)[0]
     if args.action == "evaluate":
         return {"module": info, **_measured(module, inputs, args.budget_s, operators=args.operators)}
     started = time.perf_counter()
@@ -81,25 +85,35 @@ def _measured(module: Module, inputs: Mapping[str, Array], budget_s: float, *, o
     return {"timing": msgspec.to_builtins(timing), "operators": msgspec.to_builtins(times)}
 
 
-def checked(
-    module: Path, model: Path, inputs: Mapping[str, Array], cores: tuple[int, ...], budget_s: float
-) -> Evaluation:
+def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], cores: tuple[int, ...]) -> Evaluation:
     """A module against its model in ONNX Runtime, each in a process of its own. Raises RequestError."""
     prepare()
-    timeout_s = budget_s + CHECK_EXTRA_S
-    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+    timeout_s = args.budget_s + CHECK_EXTRA_S
+    shapes = {name: tuple(array.shape) for name, array in given[0].items()}
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
         workers = Workers(Path(folder), recycle_after=1)
         try:
-            forms = workers.once(cores, orders.FORMS, str(model), shapes, folder, timeout_s=timeout_s)
+            forms = workers.once(cores, orders.FORMS, str(args.model), shapes, folder, timeout_s=timeout_s)
+            request = Request(tuple(form.path for form in forms), max(1, len(cores)), "", args.tolerance)
+            judged = (str(args.module), request, [dict(one) for one in given])
+            verdict = workers.once(cores, orders.VERIFY_MODULE, *judged, timeout_s=timeout_s)
             with Contest(workers, cores, timeout_s) as contest:
-                return check(contest, module, forms, inputs, budget_s)
+                return check(contest, args.module, forms, given[0], verdict, args.budget_s)
         except Raised as error:
             raise RequestError(
                 str(error) if error.kind == "RequestError" else f"{error.kind}: {gist(error)}"
             ) from error
         except WorkerError as error:
-            raise RequestError(f"{module.name} crashed: {error}") from error
+            raise RequestError(f"{args.module.name} crashed: {error}") from error
+
+
+def _samples(args: argparse.Namespace, wanted: Sequence[Tensor]) -> Sequence[Mapping[str, Array]]:
+    """The user's samples of inputs, or made-up ones. Raises RequestError."""
+    if args.inputs is not None and args.input:
+        raise RequestError("--input and --inputs both give inputs: leave one of them out")
+    if args.input:
+        return [read_inputs(args.input, wanted, args.seed)]
+    return samples.of(wanted, str(args.inputs or ""), args.seed)
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Mapping[str, Array]:

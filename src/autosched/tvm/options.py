@@ -29,6 +29,9 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rounds more. The faster way is taken."""
     fallback: str = ""
     """Another backend, for the tasks that this one cannot do. None: those stay as they are."""
+    tolerance: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Allowed difference of outputs from the reference's, as a share of each output's largest value. None: what the
+    computation can resolve, as measured."""
     repeat: Annotated[int, Meta(ge=1, le=100)] = 3
     """Samples per measurement."""
     min_repeat_ms: Annotated[float, Meta(ge=0, le=10_000)] = 20.0

@@ -34,6 +34,19 @@ class Choice(Struct, frozen=True):
     """The best latency of all, without a schedule too; 0: not known."""
 
 
+class Compilation(Struct, frozen=True):
+    """What a network is compiled from, apart from its schedules."""
+
+    model: str
+    """File of the prepared model."""
+    target: str
+    folder: str
+    """Where the builds lie."""
+    name: str
+    layout: str
+    winograd: bool = False
+
+
 class Compiled(Struct, frozen=True):
     """What was compiled."""
 
@@ -71,6 +84,7 @@ READY = "autosched.tvm.profiling:ready"
 PROFILE = "autosched.tvm.profiling:profile"
 COMPARE = "autosched.tvm.profiling:compare"
 COMPILE = "autosched.tvm.compiler:compile_network"
+COMPILE_AGAIN = "autosched.tvm.compiler:compile_again"
 FORMS = "autosched.tvm.frontend.forms:write"
 FORMS_LIKE = "autosched.tvm.frontend.forms:write_like"
 LOAD_MODULE = "autosched.tvm.engines:load_module"
@@ -79,3 +93,7 @@ BIND = "autosched.tvm.engines:bind"
 RUN = "autosched.tvm.engines:run"
 SAMPLE = "autosched.tvm.engines:sample"
 OPERATORS = "autosched.tvm.engines:operators"
+VERIFY = "autosched.tvm.verification:verify"
+FIND_WRONG = "autosched.tvm.culprit:find"
+VERIFY_MODULE = "autosched.tvm.verification:verify_module"
+READ_SAMPLES = "autosched.tvm.verification:check_samples"

@@ -2,9 +2,11 @@
 
 import itertools
 import logging
+import math
 import re
 import shutil
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from autosched.backend import Earlier, Evaluation, Lease, Network
+from autosched.backend import INPUTS, Earlier, Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.measured import standing
 from autosched.model import JobId, JobSpec, Record, TaskInfo
@@ -23,9 +25,11 @@ from autosched.tvm.backend import options_of
 from autosched.tvm.experience import Experience
 from autosched.tvm.failures import gist
 from autosched.tvm.kernels import Kernels, task_file
+from autosched.tvm.mending import REJECTED, Wrong, mended
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
+from autosched.tvm.verdict import Request
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 
 log = logging.getLogger(__name__)
@@ -34,6 +38,8 @@ TAKEN = ("evaluation.json", "report.json")
 """Files that lie beside the network's own in the user's folder."""
 FORMS_TIMEOUT_S = 300.0
 """Seconds that making the forms of a model for ONNX Runtime may take; a large one is simplified for a minute."""
+MEND_TIMEOUT_S = 900.0
+"""Seconds after which no further build is made to find a wrong schedule."""
 CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
@@ -73,6 +79,10 @@ class TvmSession:
         self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._lessons: tuple[str, ...] = ()
+        self._records: tuple[Record, ...] = ()
+        """Those that the network was compiled with."""
+        self._opened_at = time.monotonic()
+        self._samples = str(workdir / INPUTS) if job.inputs is not None else ""
         self._forms: Sequence[orders.Form] = (orders.Form(orders.AS_IT_IS, str(model)),)
 
     # The network's stages -----------------------------------------------------------------------------------
@@ -81,6 +91,7 @@ class TvmSession:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         self._imported = found.notes
+        self._check_samples(lease)
         self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
@@ -123,6 +134,17 @@ class TvmSession:
             raise StepFailed(f"import: {error}") from error
         return found
 
+    def _check_samples(self, lease: Lease) -> None:
+        """Raise RequestError for samples of inputs that do not fit, before anything is tuned."""
+        if self._samples:
+            arguments = (str(_prepared(self._tasks_dir)), self._samples)
+            try:
+                self._workers.once(lease.cores, orders.READ_SAMPLES, *arguments, timeout_s=lease.timeout_s)
+            except Raised as error:
+                raise _rejection(error) from error
+            except WorkerError as error:
+                raise StepFailed(f"the samples of inputs: {error}") from error
+
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
         """Tell a search of its own for each task of the earlier jobs what was measured of it, so that they teach
         whatever tasks of one job teach each other. Of the very same workload, the best are tried first.
@@ -159,33 +181,64 @@ class TvmSession:
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
-        names = (str(self._builds), self._job.name, self.options.layout.value, self.options.winograd)
-        arguments = (str(_prepared(self._tasks_dir)), self.target, self._choices(records), *names)
+        self._records = tuple(records)
+        one = self._compilation
+        arguments = (one.model, one.target, self._choices(), one.folder, one.name, one.layout, one.winograd)
         compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check and measure; leaves NAME.so and NAME.json in the output folder."""
-        from autosched.tvm.contest import Contest  # these load NumPy, which the search may not need
-        from autosched.tvm.evaluate import evaluate
+        """Check and measure; leaves NAME.so and NAME.json in the output folder.
 
-        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease.cores, lease.timeout_s) as contest:
-            evaluation = evaluate(contest, self._builds, self._forms)
-        methods = self._method.notes if self._method is not None else ()
-        evaluation = msgspec.structs.replace(
-            evaluation, notes=(*self._imported, *self._lessons, *self._notes, *methods, *evaluation.notes)
+        When the tuned build is wrong, the schedules that make it so are found and replaced by the next best.
+        """
+        from autosched.tvm import samples  # these load NumPy, which the search may not need
+        from autosched.tvm.contest import Contest
+        from autosched.tvm.evaluate import evaluate
+        from autosched.tvm.module import side_of
+
+        request = Request(
+            tuple(form.path for form in self._forms), max(1, len(lease.cores)), self._samples, self.options.tolerance
         )
-        self._publish(self._builds / evaluation.published)
+        limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
+        found = mended(partial(self._ask, lease), self._compilation, request, self._choices, limits)
+        if found.compile_notes is not None:
+            self._notes = found.compile_notes
+        inputs = samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
+        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease.cores, lease.timeout_s) as contest:
+            evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
+        methods = self._method.notes if self._method is not None else ()
+        difference = found.difference or evaluation.difference
+        evaluation = msgspec.structs.replace(
+            evaluation, notes=(*self._imported, *self._lessons, *self._notes, *methods, *found.notes, *evaluation.notes),
+            wrong=found.wrong, difference=difference,
+        )  # fmt: skip
+        if evaluation.published:
+            self._publish(self._builds / evaluation.published, self._stem)
+        if found.difference is not None:
+            self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
         return evaluation
 
-    def _publish(self, build: Path) -> None:
+    def _left_s(self) -> float:
+        """Seconds until the job's deadline, as far as this session knows."""
+        deadline_s = self._job.deadline_s
+        return deadline_s - (time.monotonic() - self._opened_at) if deadline_s is not None else math.inf
+
+    @property
+    def _compilation(self) -> orders.Compilation:
+        return orders.Compilation(
+            str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
+            self.options.winograd,
+        )  # fmt: skip
+
+    def _publish(self, build: Path, stem: str) -> None:
         """Copy a build into the output folder, and say there what it was compiled from."""
         self._outdir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(f"{build}.so", self._outdir / f"{self._stem}.so")
+        shutil.copyfile(f"{build}.so", self._outdir / f"{stem}.so")
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
         side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx"}
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)
-        (self._outdir / f"{self._stem}.json").write_bytes(text + b"\n")
+        (self._outdir / f"{stem}.json").write_bytes(text + b"\n")
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
@@ -223,10 +276,11 @@ class TvmSession:
         stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
         return f"{stem}_" if f"{stem}.json" in TAKEN else stem
 
-    def _choices(self, records: Sequence[Record]) -> list[Any]:
+    def _choices(self, wrong: Wrong = ()) -> list[orders.Choice]:
+        """The best schedules of each task, without the wrong ones."""
         by_task: defaultdict[int, list[Record]] = defaultdict(list)
-        for record in records:
-            if record.best_s is not None:
+        for record in self._records:
+            if record.best_s is not None and (record.task, record.candidate) not in wrong:
                 by_task[record.task].append(record)
         choices = []
         for task, measured in sorted(by_task.items()):
@@ -238,6 +292,9 @@ class TvmSession:
                 candidates = tuple(record.candidate for record in best)
                 choices.append(orders.Choice(task, str(file), candidates, measured[0].best_s or 0.0))
         return choices
+
+    def _ask(self, lease: Lease, what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
+        return self._child(what, lease, function, *arguments, timeout_s=timeout_s)
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
         with _told(what, timeout_s):

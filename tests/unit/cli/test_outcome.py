@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.backend import OperatorTime, OperatorTimes
+from autosched.backend import Difference, OperatorTime, OperatorTimes
 from autosched.cli.outcome import operators, outcome
 from autosched.model import Purpose, Record
 from autosched.results import Result
@@ -71,3 +71,14 @@ def test_the_end_says_where_the_time_goes() -> None:
         OperatorTime("a", "tuned", 1, 6e-3), OperatorTime("b", "by rule", 1, 1e-3), OperatorTime("c", "tuned", 1, 2e-3),
     )  # fmt: skip
     assert "schedules: tuned 80 %, by rule 10 %;" in operators(OperatorTimes(10e-3, rows))
+
+
+def test_a_rejected_build_is_shown_with_its_file(tmp_path: Path) -> None:
+    measured = replace(evaluation(), difference=Difference("y", 0, (2,), "1", "2", 1e-5, "tuned"))
+    gathered = report.gather(replace(job_view(), state="done", ended_at=1254.0), measured, records(), spans())
+    files = (tmp_path / "net.rejected.so", tmp_path / "net.so")
+    text = "\n".join(outcome(Result(gathered, tmp_path, files)))
+    assert "y[2] of sample 0 is 2, not 1" in text
+    assert f"look into: {tmp_path}/net.rejected.so" in text
+    assert f"autosched run {tmp_path}/net.so" in text
+    assert "y[2] of sample 0 is 2, not 1" in report.page(gathered)

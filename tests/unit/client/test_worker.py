@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Lease, Measured, Network, Session
+from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
 from autosched.client.worker import Worker
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
@@ -180,3 +180,18 @@ def test_a_default_that_is_no_candidate_fails_the_import() -> None:
     worker.import_network(LEASE, [])
     with pytest.raises(StepFailed, match="a str as a candidate"):
         worker.comparable()
+
+
+def test_a_schedule_that_was_wrong_in_the_network_becomes_a_failed_record() -> None:
+    class WrongSession(FakeSession):
+        def evaluate(self, lease: Lease) -> Evaluation:
+            wrong = (WrongSchedule(2, b"bad", "wrong in the network"), WrongSchedule(9, b"?", "no such task"))
+            return Evaluation((), "the reference", True, 0.0, 1e-5, (0,), "tuned", wrong=wrong)
+
+    kept: list[Record] = []
+    worker = Worker(cast(Session, WrongSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker.import_network(LEASE, [])
+    worker.evaluate(LEASE)
+    assert [(r.task, r.candidate, r.failure, r.purpose) for r in kept] == [
+        (2, b"bad", Failure.WRONG_RESULT, Purpose.NETWORK)
+    ]

@@ -118,3 +118,21 @@ def test_a_search_is_told_one_record_of_each_candidate_and_nothing_of_finals() -
         final(5, "", 3.0),
     ]
     assert trials(standing.tried(records)) == [3, 2, 1]
+
+
+def test_a_candidate_that_was_wrong_in_the_network_counts_no_more() -> None:
+    trials = [
+        Record(task=1, trial=0, candidate=b"wrong", latency_s=(1.0,)),
+        Record(task=1, trial=1, candidate=b"next", latency_s=(2.0,)),
+        Record(task=1, trial=2, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.FINAL),
+        Record(task=1, trial=3, candidate=b"default", latency_s=(3.0,), purpose=Purpose.DEFAULT),
+    ]
+    verdict = Record(task=1, trial=4, candidate=b"wrong", failure=Failure.WRONG_RESULT, purpose=Purpose.NETWORK)
+    again = Record(task=1, trial=5, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.AGAIN)
+    best = standing.best([*trials, verdict, again])
+    assert best is not None
+    assert best.candidate == b"next"
+    assert standing.finalists([*trials, verdict]) == [b"next"]
+    assert [record.candidate for record in standing.tried([*trials, verdict])] == [b"wrong", b"next"]
+    assert standing.tried([*trials, verdict])[0].best_s is None
+    assert standing.settled([*trials, verdict])

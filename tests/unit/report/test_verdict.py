@@ -3,6 +3,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from autosched.backend import Difference
 from autosched.report import verdict
 from autosched.report.verdict import Standing, advice
 from samples import evaluation, timing
@@ -79,3 +80,17 @@ def test_only_what_was_measured_is_compared() -> None:
     alone = replace(evaluation(), timings=evaluation().timings[1:2])
     found = verdict(alone)
     assert (found.speedup, found.onnxruntime_ratio, found.remarks) == (None, None, {})
+
+
+DIFFERENT = Difference("y", 1, (0, 3), "0.5", "nan", 1e-5, "tuned")
+
+
+def test_a_rejected_build_is_told_with_the_element_and_both_values() -> None:
+    said = verdict(replace(evaluation(), difference=DIFFERENT, samples=3)).difference
+    assert said == "the tuned build was rejected: y[0, 3] of sample 1 is nan, not 0.5 (allowed 1.0e-05)"
+    assert verdict(evaluation()).difference == ""
+
+
+def test_without_a_right_build_the_headline_says_that_none_is_handed_over() -> None:
+    found = verdict(replace(evaluation(), published="", outputs_equal=False))
+    assert "none is handed over" in found.headline

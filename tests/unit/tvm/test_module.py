@@ -5,7 +5,8 @@ import pytest
 from msgspec import _core
 
 from autosched.errors import NotFound, RequestError
-from autosched.tvm.module import Module, Tensor, fit, random_inputs
+from autosched.tvm.inputs import Tensor, random_inputs
+from autosched.tvm.module import Module, fit
 
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
 X = np.zeros((1, 4), "float32")

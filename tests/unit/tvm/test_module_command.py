@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from autosched.errors import RequestError
-from autosched.tvm.module import Module, SideFile, Tensor
+from autosched.tvm.inputs import Tensor
+from autosched.tvm.module import Module, SideFile
 from autosched.tvm.module_command import _saved, read_inputs
 
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))

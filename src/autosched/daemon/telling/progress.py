@@ -91,6 +91,8 @@ class JobProgress:
         """A candidate measured again may lower the best; when the finals are over, they alone decide."""
         if (task := self.tasks.get(record.task)) is None:
             return
+        if record.purpose is Purpose.NETWORK:
+            return  # which latencies are left of the task, the client knows; the report tells
         if record.purpose is Purpose.AGAIN:
             task.best_s = min((s for s in (task.best_s, record.best_s) if s is not None), default=None)
             return

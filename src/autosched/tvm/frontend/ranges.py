@@ -1,10 +1,16 @@
-"""Which whole numbers an input may hold, so that made-up inputs are valid and say something.
+"""What an input holds, and which whole numbers it may hold, so that made-up inputs are valid and say something.
 
 Zeros and ones alone are always valid indices, but they can drive a network into a corner in which rounding decides its
 output: a variance of almost nothing, say. So an index may be as large as its table allows, others as bytes are.
 """
 
+import math
+import re
+from collections.abc import Sequence
 from typing import Any
+
+from autosched.tvm.frontend import graph
+from autosched.tvm.inputs import Kind, Tensor
 
 PLAIN_HIGH = 128
 MASK_HIGH = 2
@@ -15,6 +21,104 @@ _SAME_VALUES = {
 _INDEX_OF = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
 }  # fmt: skip
+
+_ADJUSTED = {"Sub", "Add", "Mul", "Div", "BatchNormalization"}
+"""Operators that normalise an input."""
+_PIXEL_RATIO = 16.0
+"""An input whose values the network divides by more than this holds 0 to 255."""
+IMAGE_CHANNELS = (1, 3, 4)
+IMAGE_SIDE_MIN = 16
+SOUND_LENGTH_MIN = 256
+SAMPLE_RATE = 16_000
+_STATE_NAME = re.compile(
+    r"(^|[_./:])([hc]\d*|[hc][_.]?(in|prev|0)|states?|hidden|cell|cache|past|memory)([_./:\d]|$)", re.I
+)
+_MASK_NAME = re.compile(r"mask", re.I)
+_RATE_NAME = re.compile(r"^(sr|sample_?rate|sampling_?rate)$", re.I)
+_LENGTH_NAME = re.compile(r"(^|[_./:])(lens?|lengths?)([_./:\d]|$)", re.I)
+_POSITION_NAME = re.compile(r"position", re.I)
+
+
+def inputs(model: Any) -> tuple[Tensor, ...]:
+    """The inputs of a model whose shapes are fixed, with what made-up ones are to hold."""
+    bounds = highs(model)
+    found = [
+        Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v), bounds[v.name])
+        for v in graph.inputs_of(model)
+    ]
+    return tuple(_with_kind(model, tensor, found) for tensor in found)
+
+
+def _with_kind(model: Any, tensor: Tensor, others: Sequence[Tensor]) -> Tensor:
+    name, shape = tensor.name, tensor.shape
+    whole = tensor.dtype.startswith(("int", "uint", "bool"))
+    kind, high = Kind.TOKENS if whole else Kind.NORMAL, tensor.high
+    if _MASK_NAME.search(name):
+        kind = Kind.MASK
+    elif whole and math.prod(shape) == 1 and _RATE_NAME.search(name):
+        kind, high = Kind.COUNT, SAMPLE_RATE + 1
+    elif whole and _LENGTH_NAME.search(name) and len(shape) <= 1:
+        longest = max((max(o.shape, default=1) for o in others if o.name != name), default=1)
+        kind, high = Kind.COUNT, longest + 1
+    elif whole and _POSITION_NAME.search(name):
+        kind = Kind.POSITIONS
+    elif (not whole or tensor.dtype == "uint8") and _is_image(shape):
+        kind = _image_kind(model, name)
+    elif not whole and _STATE_NAME.search(name):
+        kind = Kind.STATE
+    elif not whole and _is_sound(shape):
+        kind = Kind.SOUND
+    return Tensor(name, shape, tensor.dtype, high, kind)
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether an input has a few channels, first or last, of two long sides."""
+    inner = shape[1:] if len(shape) == 4 else shape
+    if len(inner) != 3:
+        return False
+    first, last = (inner[0], inner[1:]), (inner[2], inner[:2])
+    return any(channels in IMAGE_CHANNELS and min(sides) >= IMAGE_SIDE_MIN for channels, sides in (first, last))
+
+
+def _is_sound(shape: tuple[int, ...]) -> bool:
+    """Whether an input is one long line of samples, in one or two channels."""
+    extents = sorted(shape, reverse=True)
+    return bool(extents) and extents[0] >= SOUND_LENGTH_MIN and math.prod(extents[1:]) <= 2
+
+
+def _image_kind(model: Any, name: str) -> Kind:
+    """The range of an image's values: what the network itself normalises tells it."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    factor, adjusted = 1.0, False
+    while len(users := [node for node in model.graph.node if name in node.input]) == 1:
+        node = users[0]
+        if node.op_type in _ADJUSTED:
+            adjusted = True
+            factor *= _factor(node, name, constants)
+        elif node.op_type not in _SAME_VALUES:
+            break
+        name = node.output[0]
+    if not adjusted:
+        return Kind.IMAGE
+    return Kind.PIXELS if 0 < factor < 1 / _PIXEL_RATIO else Kind.UNIT_IMAGE
+
+
+def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
+    """By how much an operator multiplies its input, on average; 1 where that is not known."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    def mean(place: str) -> float:
+        return float(np.mean(np.abs(numpy_helper.to_array(constants[place])))) if place in constants else 1.0
+
+    match node.op_type:
+        case "Mul":
+            return mean(next((i for i in node.input if i != name), ""))
+        case "Div":
+            return 1 / (mean(node.input[1]) or 1.0)
+        case "BatchNormalization":
+            return mean(node.input[1]) / (math.sqrt(mean(node.input[4])) or 1.0)
+    return 1.0
 
 
 def highs(model: Any) -> dict[str, int]:

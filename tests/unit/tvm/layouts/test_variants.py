@@ -16,9 +16,10 @@ pytestmark = pytest.mark.tvm
 import tvm  # noqa: E402
 
 from autosched.tvm import building, compiler, importer, network, orders, tasks  # noqa: E402
+from autosched.tvm.inputs import random_inputs  # noqa: E402
 from autosched.tvm.layouts import variants  # noqa: E402
 from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
-from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.module import Module  # noqa: E402
 from autosched.tvm.winograd import workload  # noqa: E402
 from nets import model  # noqa: E402
 

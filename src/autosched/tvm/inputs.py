@@ -1,0 +1,117 @@
+"""Makes up inputs with the statistics of real ones: images, sound, token ids, masks, states."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+Array = np.ndarray[Any, Any]
+PATCHES = 6
+"""Light and dark rectangles in an image: edges for detectors, strokes for readers."""
+GRID = 7
+"""Points per side from which the smooth part of an image is interpolated."""
+TONES = 4
+"""Sine waves in a sound."""
+STATE_SCALE = 0.1
+"""Standard deviation of recurrent states."""
+
+
+class Kind(StrEnum):
+    """What an input holds."""
+
+    NORMAL = "normal"  # numbers of mean 0 and variance 1
+    IMAGE = "image"  # normalised: mean about 0, variance about 1
+    UNIT_IMAGE = "image 0..1"
+    PIXELS = "image 0..255"
+    SOUND = "sound"  # samples within -1 and 1
+    STATE = "state"  # of a recurrent network
+    MASK = "mask"  # ones up to a length, then zeros
+    TOKENS = "tokens"  # whole numbers below `high`
+    POSITIONS = "positions"  # 0, 1, 2, ...
+    COUNT = "count"  # `high` - 1, such as a length or a sample rate
+
+
+class Tensor(Struct, frozen=True):
+    """One input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    high: int = 2
+    """Exclusive upper bound of made-up whole numbers."""
+    kind: Kind | None = None
+    """What a made-up input holds; None: numbers as the type suggests."""
+
+
+def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:
+    """Inputs by name."""
+    generator = np.random.default_rng(seed)
+    return {tensor.name: _made(generator, tensor) for tensor in wanted}
+
+
+def _made(generator: np.random.Generator, tensor: Tensor) -> Array:
+    kind, shape = tensor.kind, tensor.shape
+    dtype = np.dtype(tensor.dtype)
+    whole = dtype.kind != "f"
+    match kind:
+        case Kind.IMAGE | Kind.UNIT_IMAGE | Kind.PIXELS if len(shape) >= 3:
+            unit = _image(generator, shape)
+            scaled = unit * 255 if whole or kind is Kind.PIXELS else unit if kind is Kind.UNIT_IMAGE else 4 * unit - 2
+            return scaled.astype(dtype)
+        case Kind.SOUND if not whole:
+            return _sound(generator, shape).astype(dtype)
+        case Kind.STATE if not whole:
+            return (STATE_SCALE * generator.standard_normal(shape)).astype(dtype)
+        case Kind.MASK:
+            return _mask(generator, shape).astype(dtype)
+        case Kind.POSITIONS if shape:
+            return np.broadcast_to(np.arange(shape[-1]) % max(1, tensor.high), shape).astype(dtype)
+        case Kind.COUNT:
+            return np.full(shape, tensor.high - 1, dtype)
+    if whole:
+        return generator.integers(0, 2 if tensor.dtype == "bool" else tensor.high, shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+def _image(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Smooth colours with rectangles and some noise, between 0 and 1; height and width are the two longest axes."""
+    longest = sorted(sorted(range(len(shape)), key=lambda axis: (-shape[axis], axis))[:2])
+    height, width = (shape[axis] for axis in longest)
+    others = [extent for axis, extent in enumerate(shape) if axis not in longest]
+    planes = np.stack([_plane(generator, height, width) for _ in range(int(np.prod(others)))])
+    for _ in range(PATCHES):
+        top, left = generator.integers(0, height), generator.integers(0, width)
+        down, right = top + 1 + height // 6, left + 1 + int(generator.integers(1, max(2, width // 3)))
+        planes[:, top:down, left:right] = generator.choice((0.02, 0.98))
+    planes += 0.02 * generator.standard_normal(planes.shape)
+    image = np.clip(planes, 0, 1).reshape(*others, height, width)
+    return np.moveaxis(image, [-2, -1], longest)
+
+
+def _plane(generator: np.random.Generator, height: int, width: int) -> Array:
+    coarse = generator.uniform(0.1, 0.9, (GRID, GRID))
+    rows, columns = np.linspace(0, GRID - 1, height), np.linspace(0, GRID - 1, width)
+    tall = np.stack([np.interp(rows, np.arange(GRID), line) for line in coarse.T], axis=1)
+    return np.stack([np.interp(columns, np.arange(GRID), line) for line in tall])
+
+
+def _sound(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Tones that rise and fall, with noise, along the longest axis."""
+    axis = max(range(len(shape)), key=lambda axis: shape[axis], default=0)
+    length = shape[axis] if shape else 1
+    time = np.arange(length)
+    tones = sum(
+        generator.uniform(0.02, 0.15) * np.sin(2 * np.pi * (generator.uniform(0.002, 0.1) * time + generator.random()))
+        for _ in range(TONES)
+    )
+    swell = 0.5 + 0.5 * np.sin(2 * np.pi * (3 * time / length + generator.random()))
+    wave = tones * swell + 0.01 * generator.standard_normal(length)
+    return np.moveaxis(np.broadcast_to(wave, (*shape[:axis], *shape[axis + 1 :], length)), -1, axis)
+
+
+def _mask(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    length = shape[-1] if shape else 1
+    ones = int(generator.integers((length + 1) // 2, length + 1))
+    return np.broadcast_to(np.arange(length) < ones, shape)

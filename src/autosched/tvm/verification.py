@@ -1,0 +1,116 @@
+"""Judges builds of a network by their outputs, over several samples of inputs. Runs in a child process."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+
+from autosched.errors import RequestError
+from autosched.tvm import samples
+from autosched.tvm.comparison import Expected, Tolerances
+from autosched.tvm.frontend import ranges
+from autosched.tvm.inputs import Array
+from autosched.tvm.module import Module
+from autosched.tvm.reference import Reference, perturbed_inputs
+from autosched.tvm.verdict import Check, Request, Verdict
+
+SLOW_RUN_S = 5.0
+"""Duration of an untuned inference above which it is run for the first sample only."""
+PLAUSIBLE_SHARE = 1e-3
+"""Largest error of the untuned build, as a share of an output's largest value, with which it counts as correct: what it
+differs by then widens the tolerance of the tuned build, which is made of the same operators."""
+UNTUNED = "the untuned build"
+
+
+class Judge:
+    """Expected outputs of one network for several samples, and what they may differ by."""
+
+    def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: Module | None) -> None:
+        """`default`: the untuned build. Raises RequestError where neither it nor ONNX Runtime can be compared with."""
+        self.inputs = list(inputs)
+        self.notes: list[str] = []
+        self.default: Check | None = None
+        """How far the untuned build is off; None without one."""
+        reference = _reference(request)
+        self.reference = UNTUNED if isinstance(reference, str) else f"ONNX Runtime {reference.version}"
+        names = [output.name for output in default.info.outputs] if default is not None else []
+        if isinstance(reference, str):
+            if default is None:
+                raise RequestError(f"{reference}, so there is nothing to compare with")
+            self.notes.append(f"{reference}: outputs are compared with the untuned build")
+            expected = [_by_default(default, one, seed) for seed, one in enumerate(self.inputs)]
+            self.tolerances = Tolerances(expected, names, request.share)
+            self.default = Check(True, 0.0, self.tolerances.largest)
+        else:
+            expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
+            del reference  # its threads would disturb what is measured next
+            self.tolerances = Tolerances(expected, names, request.share)
+            if default is not None:
+                self._add_default(expected, default, names, request.share)
+        self.notes += self.tolerances.notes()
+
+    def check(self, module: Module) -> Check:
+        """Run a build on all samples and compare."""
+        return self.tolerances.check([module.run(one) for one in self.inputs])
+
+    def _add_default(
+        self, expected: Sequence[Expected], default: Module, names: Sequence[str], share: float | None
+    ) -> None:
+        """Count the untuned build's results among the correct ones, if they are."""
+        started = time.perf_counter()
+        outputs = [default.run(self.inputs[0])]
+        if time.perf_counter() - started <= SLOW_RUN_S:
+            outputs += [default.run(one) for one in self.inputs[1:]]
+        seen = expected[: len(outputs)]
+        self.default = Tolerances(seen, names, share or PLAUSIBLE_SHARE).check(outputs)
+        if share is None:
+            strict = Tolerances(seen, names).check(outputs)
+            self.default = strict if strict.equal or not self.default.equal else self.default
+        if self.default.equal and share is None:
+            widened = [
+                msgspec.structs.replace(one, others=(*one.others, tuple(got)))
+                for one, got in zip(seen, outputs, strict=True)
+            ]
+            self.tolerances = Tolerances([*widened, *expected[len(outputs) :]], names)
+
+
+def _reference(request: Request) -> Reference | str:
+    """ONNX Runtime's results, or why there are none."""
+    trouble = ""
+    for model in request.models:
+        try:
+            return Reference(Path(model), request.threads)
+        except ImportError:
+            return "ONNX Runtime is not installed"
+        except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
+            said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            trouble = trouble or f"ONNX Runtime cannot run the model: {said}"
+    return trouble or "there is no form of the model for ONNX Runtime"
+
+
+def _by_default(default: Module, inputs: Mapping[str, Array], seed: int) -> Expected:
+    moved = default.run(perturbed_inputs(inputs, np.random.default_rng(seed)))
+    return Expected(tuple(default.run(inputs)), (tuple(moved),))
+
+
+def verify(builds: str, request: Request) -> Verdict:
+    """Judge `builds`/default and `builds`/tuned."""
+    default, tuned = (Module(Path(builds) / name) for name in ("default", "tuned"))
+    judge = Judge(request, samples.of(default.info.inputs, request.samples), default)
+    assert judge.default is not None
+    checks = {"default": judge.default, "tuned": judge.check(tuned)}
+    return Verdict(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+
+
+def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> Verdict:
+    """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
+    judge = Judge(request, inputs, None)
+    return Verdict({"tuned": judge.check(Module(Path(module)))}, judge.reference, tuple(judge.notes), len(inputs))
+
+
+def check_samples(model: str, file: str) -> int:
+    """How many samples of inputs for a prepared model a file holds. Raises RequestError for one that does not fit."""
+    return len(samples.read(Path(file), ranges.inputs(onnx.load(model))))
