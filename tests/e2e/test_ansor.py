@@ -349,21 +349,24 @@ def test_where_the_default_won_no_schedule_is_compiled(session: TvmSession, task
     fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
     tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
     default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
-    (choice,) = session._choices([tuned, default])
+    session._records = (tuned, default)
+    (choice,) = session._choices()
     assert (choice.candidates, choice.best_s) == ((), 1e-3)
-    (choice,) = session._choices([tuned, msgspec.structs.replace(default, latency_s=(3e-3,))])
+    session._records = (tuned, msgspec.structs.replace(default, latency_s=(3e-3,)))
+    (choice,) = session._choices()
     assert choice.candidates == (b"[]",)
+    assert session._choices({(task.task, b"[]")})[0].candidates == ()
 
 
-def test_without_records_the_untuned_build_is_published(tmp_path: Path) -> None:
+def test_without_records_the_network_is_built_by_rule_and_right(tmp_path: Path) -> None:
     session = start(saved(small_net(), tmp_path), tmp_path)
     session.import_network(lane("import"))
     session.compile([], lane("compile"))
     evaluation = session.evaluate(device("evaluate"))
     session.kill()
     assert evaluation.outputs_equal
-    assert evaluation.published == "default"
-    assert Module(tmp_path / "out" / "net.json").info.build == "default"
+    assert evaluation.wrong == ()
+    assert Module(tmp_path / "out" / "net.json").info.build == evaluation.published
 
 
 def commands(words: Sequence[str]) -> dict[str, object]:

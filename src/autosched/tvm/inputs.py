@@ -8,8 +8,21 @@ import numpy as np
 from msgspec import Struct
 
 Array = np.ndarray[Any, Any]
-PATCHES = 6
-"""Light and dark rectangles in an image: edges for detectors, strokes for readers."""
+PATCHES = 4
+"""Light and dark rectangles in an image: edges for detectors."""
+LETTERS = (
+    "01110 10001 10001 11111 10001 10001 10001",
+    "11110 10001 10001 11110 10001 10001 11110",
+    "11111 10000 10000 11110 10000 10000 11111",
+    "10001 11001 10101 10011 10001 10001 10001",
+    "01110 10001 10001 10001 10001 10001 01110",
+    "11111 00100 00100 00100 00100 00100 00100",
+    "01100 10010 00010 00100 01000 10000 11110",
+    "11110 00001 00001 01110 00001 00001 11110",
+)
+"""Letters of five columns and seven rows, A B E N O T 2 3: strokes for networks that find or read text."""
+LINES_MAX = 3
+"""Lines of letters in an image; one where it is as low as a line of text."""
 GRID = 7
 """Points per side from which the smooth part of an image is interpolated."""
 TONES = 4
@@ -85,9 +98,26 @@ def _image(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         top, left = generator.integers(0, height), generator.integers(0, width)
         down, right = top + 1 + height // 6, left + 1 + int(generator.integers(1, max(2, width // 3)))
         planes[:, top:down, left:right] = generator.choice((0.02, 0.98))
+    for _ in range(1 if height < 64 else LINES_MAX):
+        _write(generator, planes)
     planes += 0.02 * generator.standard_normal(planes.shape)
     image = np.clip(planes, 0, 1).reshape(*others, height, width)
     return np.moveaxis(image, [-2, -1], longest)
+
+
+def _write(generator: np.random.Generator, planes: Array) -> None:
+    """Put a line of dark letters on a light ground somewhere into an image."""
+    height, width = planes.shape[1:]
+    size = max(1, (height - 4) // 9 if height < 64 else min(height // 90, 4) + 1)
+    count = min(8, (width - 2 * size) // (6 * size))
+    if count < 1 or height < 9 * size:
+        return
+    drawn = [np.array([list(row) for row in generator.choice(LETTERS).split()], "int") for _ in range(count)]
+    line = np.concatenate([np.pad(letter, ((1, 1), (1, 0))) for letter in drawn], axis=1)
+    pixels = 0.95 - 0.9 * np.kron(line, np.ones((size, size)))
+    tall, wide = pixels.shape
+    top, left = generator.integers(0, height - tall + 1), generator.integers(0, max(1, width - wide + 1))
+    planes[:, top : top + tall, left : left + wide] = pixels[:, : width - left]
 
 
 def _plane(generator: np.random.Generator, height: int, width: int) -> Array:

@@ -21,9 +21,15 @@ COLD_WEIGHTS, COLD_RESULTS = 1 << 20, 2 << 20
 """Bytes of a kernel's inputs but the first, mostly weights, and of its results, from which both are cold at each call:
 in a network all the others pass through the caches between two calls. What is fastest from warm ones need not be so
 there."""
-RELATIVE_TOLERANCE = 1e-3
+RELATIVE_TOLERANCE = 1e-4
+"""Allowed error as a share of the largest result. Of a sum of 4608 products one is about 4e-3; rounding is 1e-6."""
 HALF_TOLERANCE = 2e-2
 """For float16, whose sums depend on their order in the third digit."""
+
+
+LARGE = 1e4
+"""Largest result of random inputs of both signs. Above it, or when a result is no number, the kernel divides or takes
+roots, and is run on positive inputs."""
 
 
 class WrongResult(Exception):
@@ -40,13 +46,17 @@ class Bench:
     """One task's buffers, and what its kernel should leave in them."""
 
     def __init__(self, task: str, reference: str) -> None:
-        generator = np.random.default_rng(0)
-        self.inputs = [_fill(generator, shape, dtype) for shape, dtype in arguments(task)]
-        self.buffers = [tvm.runtime.tensor(array) for array in self.inputs]
+        right, wanted = kernel(reference), arguments(task)
+        for fill in (_signed, _positive):
+            generator = np.random.default_rng(0)
+            self.inputs = [fill(generator, shape, dtype) for shape, dtype in wanted]
+            self.buffers = [tvm.runtime.tensor(array) for array in self.inputs]
+            right(*self.buffers)
+            after = [buffer.numpy() for buffer in self.buffers]
+            if _is_tame(after[-1]):
+                break
         weights = sum(array.nbytes for array in self.inputs[1:-1])
         self.cold = weights >= COLD_WEIGHTS or self.inputs[-1].nbytes >= COLD_RESULTS
-        kernel(reference)(*self.buffers)
-        after = [buffer.numpy() for buffer in self.buffers]
         changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
         self.outputs = sorted(changed | {len(after) - 1})  # the last one may hold by chance what it held before
         self.expected = {i: after[i] for i in self.outputs}
@@ -75,7 +85,7 @@ class Bench:
             else:
                 scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
                 relative = HALF_TOLERANCE if expected.dtype == np.float16 else RELATIVE_TOLERANCE
-                bound = relative * scale + 1e-6
+                bound = relative * scale + 1e-7
                 difference = np.abs(got.astype("float64") - expected.astype("float64"))
                 same = (got == expected) | (np.isnan(got) & np.isnan(expected))
                 wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))
@@ -159,11 +169,25 @@ def _number(once_s: float, plan: Plan) -> int:
     return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 
 
-def _fill(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Plain numbers; zeros for integers, which may be indices."""
+def _signed(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers of both signs, so that no error hides in a large sum; zeros for integers, which may be indices."""
+    if np.dtype(dtype).kind != "f":
+        return np.zeros(shape, dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+def _positive(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers by which one can divide, and of which one can take roots."""
     if np.dtype(dtype).kind != "f":
         return np.zeros(shape, dtype)
     return generator.uniform(0.1, 1.0, shape).astype(dtype)
+
+
+def _is_tame(array: np.ndarray[Any, Any]) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(np.abs(array.astype("float64")) <= LARGE))
 
 
 def _poison(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,0 +1,304 @@
+"""Counts wrong verdicts on trained networks: ``python benchmarks/verdicts.py [NAME ...] [--models DIR]``.
+
+Each network of networks.toml is compiled with a schedule of the template search for every task, and judged on several
+samples of inputs, with several random seeds: a build that is rejected is a right one rejected. Then kernels of the
+network are broken on purpose, one at a time: a loop that ends one step early, a sum that is not accumulated, swapped
+operands, a changed constant, an index off by one. A kernel counts as broken when alone, on random inputs, it computes
+something else. A network with a broken kernel that is accepted is a wrong one accepted.
+
+Each network has a process of its own. What is found is added to benchmarks/results/verdicts.json after each network,
+and a network that stands there is not judged again without --again.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from networks import Network, networks
+
+from autosched.backend import Lease
+from autosched.model import JobSpec, Record
+
+RESULTS = Path(__file__).parent / "results" / "verdicts.json"
+NETWORK_TIMEOUT_S = 1500.0
+MATERIAL_SHARE = 1e-3
+"""Error of a broken kernel, as a share of its largest result, from which on it counts as broken."""
+ATTEMPTS_MAX = 20
+"""Mutations that are tried for each one that is broken."""
+CANDIDATES = 2
+"""Candidates that are built for each task."""
+OPTIONS: dict[str, bool | int | float | str] = {"min_repeat_ms": 1.0, "repeat": 1}
+
+
+def main() -> int:
+    """Judge what was named, or every network."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="networks of networks.toml")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="where NAME.onnx lie; default: fetched by pip")
+    parser.add_argument("--seeds", type=int, default=5, help="verdicts on the right build")
+    parser.add_argument("--broken", type=int, default=3, help="broken builds of each network")
+    parser.add_argument("--again", action="store_true", help="judge networks again that were judged before")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(judged(networks(*args.names)[0], args)))
+        return 0
+    told: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for network in networks(*args.names):
+        if network.name in told and not args.again:
+            continue
+        told[network.name] = row = _in_child(network, args)
+        RESULTS.write_text(json.dumps(told, indent=1) + "\n")
+        print(network.name, json.dumps(row)[:400], file=sys.stderr, flush=True)
+    rows = [row for row in told.values() if "verdicts" in row]
+    print(
+        f"{len(rows)} networks, {sum(row['verdicts'] for row in rows)} verdicts on right builds:"
+        f" {sum(row['rejected'] for row in rows)} rejected; {sum(len(row['broken']) for row in rows)} broken builds:"
+        f" {sum(one['accepted'] for row in rows for one in row['broken'])} accepted"
+    )
+    return 0
+
+
+def _in_child(network: Network, args: argparse.Namespace) -> dict[str, Any]:
+    words = [sys.executable, __file__, network.name, "--one", "--seeds", str(args.seeds), "--broken", str(args.broken)]
+    if args.models is not None:
+        words += ["--models", str(args.models)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=NETWORK_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"skipped": f"not judged within {NETWORK_TIMEOUT_S:.0f} s"}
+    if done.returncode:
+        return {"skipped": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
+    """The verdicts on one network."""
+    from autosched.tvm import samples
+    from autosched.tvm.module import Module
+    from autosched.tvm.verdict import Request
+    from autosched.tvm.verification import Judge
+
+    core = max(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="autosched-verdicts-") as temporary:
+        folder = Path(temporary)
+        model = args.models / f"{network.name}.onnx" if args.models is not None else network.fetch(folder)
+        session = _compiled(network, model, folder, core)
+        os.sched_setaffinity(0, {core})
+        default, tuned = (Module(Path(session._compilation.folder) / name) for name in ("default", "tuned"))
+        request = Request(tuple(form.path for form in session._forms), 1)
+        row: dict[str, Any] = {"verdicts": 0, "rejected": 0, "largest": 0.0, "broken": []}
+        judge: Any = None
+        for seed in range(args.seeds):
+            other = Judge(request, samples.of(default.info.inputs, "", seed * samples.SEEDS), default)
+            judge = judge or other
+            check = other.check(tuned)
+            row["verdicts"] += 1
+            row["rejected"] += not check.equal
+            row["largest"] = max(row["largest"], check.max_abs_error / check.tolerance if check.tolerance else 0.0)
+            row["notes"] = other.notes
+            if check.difference is not None:
+                row["difference"] = repr(check.difference)
+        for number in range(args.broken if judge is not None and judge.check(tuned).equal else 0):
+            found = _broken_build(session, np.random.default_rng([number, 7]), folder / f"broken-{number}")
+            if found is None:
+                continue
+            what, path = found
+            check = judge.check(Module(path))
+            share = check.max_abs_error / check.tolerance if check.tolerance else check.max_abs_error
+            row["broken"].append({"what": what, "accepted": check.equal, "error_of_tolerance": share})
+    return row
+
+
+def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
+    """A session whose network is compiled with a schedule for each task."""
+    from autosched_backend_autotvm import AutoTvmBackend
+
+    def lease(stage: str) -> Lease:
+        return Lease(stage, ("cpu0",), (core,), NETWORK_TIMEOUT_S)
+
+    spec = JobSpec(name="net", model="0" * 64, options=OPTIONS, shapes=network.shapes)
+    session: Any = AutoTvmBackend().open(spec, model, folder / "work", folder / "out", 1)
+    records: list[Record] = []
+    for info in session.import_network(lease("import")).tasks:
+        tuner = session.tuner(info, 1)
+        try:
+            built = tuner.build(tuner.select(CANDIDATES, lease("select")), lease("build"))
+        except Exception as error:  # a task that no template fits stays untuned
+            print(f"{info.name}: {error}", file=sys.stderr)
+            continue
+        for one in tuner.profile(built, lease("profile")):
+            records.append(
+                Record(
+                    task=info.task, trial=len(records), candidate=one.candidate, latency_s=one.latency_s,
+                    failure=one.failure,
+                )
+            )  # fmt: skip
+    session.compile(records, lease("compile"))
+    return session
+
+
+def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tuple[str, Path] | None:
+    """What was broken, and the network with that kernel; None when nothing could be broken."""
+    import onnx
+    from tvm.s_tir import meta_schedule as ms
+
+    from autosched.tvm import building, compiler, importer
+    from autosched.tvm.layouts.wanted import Wanted
+
+    compilation = session._compilation
+    target = building.load_target(compilation.target)
+    choices = session._choices()
+    schedules, _ = compiler.applied(choices)
+    model = onnx.load(compilation.model)
+    layout = Wanted(compilation.layout)
+    fused, _ = compiler.laid_out(importer.cleaned(model), target, choices, layout, winograd=compilation.winograd)
+    used = [key for key in schedules if compiler.with_schedules(fused, {key: schedules[key].function})[1]]
+    for _ in range(ATTEMPTS_MAX):
+        key = used[int(random.integers(len(used)))]
+        name, mutation = MUTATIONS[int(random.integers(len(MUTATIONS)))]
+        changed = mutation(schedules[key].function, random)
+        if changed is None or not _is_material(schedules[key].function, changed, target):
+            continue
+        functions = {other: one.function for other, one in schedules.items()} | {key: changed}
+        module, _ = compiler.with_schedules(fused, functions)
+        who = compiler.SideName("net", "tuned")
+        compiler.write_build(path, module, model, compilation.target, ms.database.MemoryDatabase(), who)
+        return f"task {schedules[key].task}: {name}", path
+    return None
+
+
+# Ways to break a kernel -----------------------------------------------------------------------------------------------
+
+
+def _one_of(function: Any, kind: Any, fits: Callable[[Any], bool], change: Callable[[Any], Any], random: Any) -> Any:
+    """The function with one of its nodes changed, drawn at random; None when none fits."""
+    import tvm_ffi
+
+    def walked(act: Callable[[int, Any], Any]) -> Any:
+        seen = iter(range(10**9))
+        return tvm_ffi.structural.structural_map(
+            function.body, (kind, lambda node: act(next(seen), node) if fits(node) else node)
+        )
+
+    count: list[int] = []
+    def note(number: int, node: Any) -> Any:
+        count.append(number)
+        return node
+
+    walked(note)
+    if not count:
+        return None
+    chosen = int(random.integers(len(count)))
+    return function.with_body(walked(lambda number, node: change(node) if number == chosen else node))
+
+
+def _ends_early(function: Any, random: Any) -> Any:
+    from tvm import tirx
+
+    def shorter(loop: Any) -> Any:
+        return tirx.For(
+            loop.loop_var, loop.min, loop.extent - 1, loop.kind, loop.body, loop.thread_binding, loop.annotations
+        )
+
+    return _one_of(
+        function, tirx.For, lambda loop: isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1, shorter, random
+    )
+
+
+def _does_not_accumulate(function: Any, random: Any) -> Any:
+    from tvm import tirx
+
+    def sums(store: Any) -> bool:
+        value = store.value
+        return (
+            isinstance(value, tirx.Add)
+            and getattr(value.a, "source", None) is not None
+            and (value.a.source.same_as(store.buffer))
+        )
+
+    return _one_of(function, tirx.BufferStore, sums, lambda s: tirx.BufferStore(s.buffer, s.value.b, s.indices), random)
+
+
+def _swaps(function: Any, random: Any) -> Any:
+    from tvm import tirx
+
+    others = {tirx.Sub: lambda n: n.b - n.a, tirx.Mul: lambda n: n.a + n.b, tirx.Max: lambda n: tirx.min(n.a, n.b)}
+    kind = list(others)[int(random.integers(len(others)))]
+    return _one_of(function, kind, lambda node: _dtype(node).startswith("float"), others[kind], random)
+
+
+def _dtype(node: Any) -> str:
+    return str(node.ty.dtype if hasattr(node, "ty") else node.dtype)
+
+
+def _changes_a_constant(function: Any, random: Any) -> Any:
+    from tvm import tirx
+
+    def other(constant: Any) -> Any:
+        return tirx.FloatImm(_dtype(constant), float(constant.value) * 1.1 + 0.05)
+
+    return _one_of(function, tirx.FloatImm, lambda c: abs(float(c.value)) < 1e30, other, random)
+
+
+def _reads_beside(function: Any, random: Any) -> Any:
+    from tvm import tirx
+
+    inputs = list(function.params[:-1])
+
+    def fits(load: Any) -> bool:
+        return bool(load.indices) and any(load.source.same_as(one) for one in inputs)
+
+    def beside(load: Any) -> Any:
+        *first, last = load.indices
+        return tirx.BufferLoad(load.source, [*first, tirx.max(last - 1, 0)])
+
+    return _one_of(function, tirx.BufferLoad, fits, beside, random)
+
+
+MUTATIONS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("a loop ends one step early", _ends_early),
+    ("a sum is not accumulated", _does_not_accumulate),
+    ("operands are swapped", _swaps),
+    ("a constant is another", _changes_a_constant),
+    ("an index is off by one", _reads_beside),
+]
+
+
+def _is_material(right: Any, wrong: Any, target: Any) -> bool:
+    """Whether a broken kernel computes something else than the right one, on random inputs."""
+    import tvm
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    from autosched.tvm import lowering
+
+    results = []
+    for function in (right, wrong):
+        module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        infos = ArgInfo.from_entry_func(module, remove_preproc=False)
+        random = np.random.default_rng(0)
+        arrays = []
+        for info in infos:
+            shape, dtype = tuple(int(d) for d in info.shape), str(info.dtype)
+            is_float = np.dtype(dtype).kind == "f"
+            arrays.append(random.standard_normal(shape).astype(dtype) if is_float else np.zeros(shape, dtype))
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        try:
+            library = tvm.tirx.build(module, target=target, pipeline=lowering.install())
+            library["main"](*tensors)
+        except Exception:  # what cannot be built breaks nothing
+            return False
+        results.append(np.nan_to_num(tensors[-1].numpy().astype("float64")))
+    return bool(np.abs(results[0] - results[1]).max() > MATERIAL_SHARE * np.abs(results[0]).max())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
