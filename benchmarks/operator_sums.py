@@ -30,7 +30,8 @@ def main() -> None:
 
 def summed(path: Path, seconds: float) -> dict[str, Any]:
     """The figures of one network."""
-    from autosched.tvm.module import Module, random_inputs
+    from autosched.tvm.inputs import random_inputs
+    from autosched.tvm.module import Module
     from autosched.tvm.operators import measured
 
     module = Module(path)

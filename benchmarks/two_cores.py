@@ -23,7 +23,8 @@ from typing import Any
 from autosched.config import usable_cores
 from autosched.tvm.contest import Contest, race
 from autosched.tvm.frontend import forms
-from autosched.tvm.module import random_inputs, side_of
+from autosched.tvm.inputs import random_inputs
+from autosched.tvm.module import side_of
 from autosched.tvm.workers import Workers, prepare
 
 RACE_S = 12.0

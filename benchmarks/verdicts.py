@@ -190,6 +190,7 @@ def _one_of(function: Any, kind: Any, fits: Callable[[Any], bool], change: Calla
         )
 
     count: list[int] = []
+
     def note(number: int, node: Any) -> Any:
         count.append(number)
         return node

@@ -209,10 +209,8 @@ class TvmSession:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
         difference = found.difference or evaluation.difference
-        evaluation = msgspec.structs.replace(
-            evaluation, notes=(*self._imported, *self._lessons, *self._notes, *methods, *found.notes, *evaluation.notes),
-            wrong=found.wrong, difference=difference,
-        )  # fmt: skip
+        notes = (*self._imported, *self._lessons, *self._notes, *methods, *found.notes, *evaluation.notes)
+        evaluation = msgspec.structs.replace(evaluation, notes=notes, wrong=found.wrong, difference=difference)
         if evaluation.published:
             self._publish(self._builds / evaluation.published, self._stem)
         if found.difference is not None:

@@ -12,7 +12,8 @@ from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched.tvm import compiler, importer, operators  # noqa: E402
 from autosched.tvm.compiler import SideName  # noqa: E402
-from autosched.tvm.module import Module, random_inputs  # noqa: E402
+from autosched.tvm.inputs import random_inputs  # noqa: E402
+from autosched.tvm.module import Module  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 TARGET_TEXT = '{"kind": "llvm", "mcpu": "x86-64-v3"}'
