@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autosched.tvm import recurrent
+from autosched.tvm import older, recurrent
 
 KERNELS = ("Clip", "Pad")
 """The operators concerned."""
@@ -22,7 +22,7 @@ def recognisable() -> Iterator[None]:
     def changed() -> dict[str, Any]:
         known = dict(original())
         made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
-        return known | made | recurrent.CONVERTERS
+        return known | made | older.converters(known) | recurrent.CONVERTERS
 
     onnx_frontend._get_convert_map = changed
     try:

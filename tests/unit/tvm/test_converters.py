@@ -71,3 +71,28 @@ def test_the_importer_is_as_before_afterwards() -> None:
 def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_its_name(domain: str, strange: bool) -> None:
     node = helper.make_node("Gelu", ["x"], ["y"], domain=domain)
     assert importer.unsupported([node]) == ([node] if strange else [])
+
+
+@pytest.mark.parametrize(
+    ("node", "weights", "opset"),
+    [
+        (helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[3, -1], axes=[1, 3]), {}, 9),
+        (helper.make_node("Slice", ["x"], ["y"], starts=[0, 1], ends=[1, 9]), {}, 9),
+        (helper.make_node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 3.0]), {}, 8),
+        (helper.make_node("Upsample", ["x", "s"], ["y"]), {"s": np.array([1, 1, 2, 2], "float32")}, 9),
+        (helper.make_node("Upsample", ["x", "s"], ["y"], mode="linear"), {"s": np.array([1, 1, 2, 2], "float32")}, 9),
+        (helper.make_node("Resize", ["x", "s"], ["y"]), {"s": np.array([1, 1, 1.5, 2], "float32")}, 10),
+        (helper.make_node("Resize", ["x", "s"], ["y"], mode="linear"), {"s": np.array([1, 1, 2, 3], "float32")}, 10),
+        (
+            helper.make_node("Resize", ["x", "e", "e", "n"], ["y"], coordinate_transformation_mode="asymmetric"),
+            {"e": np.zeros(0, "float32"), "n": np.array([1, 3, 8, 10])}, 13,
+        ),
+    ],
+)  # fmt: skip
+def test_older_forms_of_operators(node: Any, weights: dict[str, Any], opset: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    net = model([node], {"x": [1, 3, 4, 5]}, ["y"], weights, opset)
+    x = np.random.default_rng(1).standard_normal((1, 3, 4, 5)).astype("float32")
+    (expected,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": x})
+    run = relax.VirtualMachine(tvm.compile(importer.cleaned(net), target="llvm"), tvm.cpu())["main"]
+    np.testing.assert_allclose(run(tvm.runtime.tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,67 @@
+"""Converters for forms of operators that TVM's importer does not know: older versions, empty optional inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+Convert = Callable[..., Any]
+
+
+def _slice(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """Before version 10 the bounds were attributes."""
+    if "starts" not in attributes:
+        return convert(builder, inputs, attributes, params)
+    starts, ends = attributes["starts"], attributes["ends"]
+    bounds = [starts, ends, attributes.get("axes", range(len(starts)))]
+    constants = [relax.const(np.array(list(bound), "int64")) for bound in bounds]
+    return convert(builder, _inputs(inputs[0], *constants), attributes, params)
+
+
+def _resize(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """Version 10 has two inputs, and samples as Upsample does. Later an empty input is one that is left out."""
+    if len(inputs) > 2:
+        return convert(builder, _inputs(*(None if _is_empty(value) else value for value in inputs)), attributes, params)
+    return convert(builder, _inputs(inputs[0], None, inputs[1]), attributes | _OLD_SAMPLING, params)
+
+
+def _upsample(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """The predecessor of Resize: the scales are an attribute before version 9, then an input."""
+    given = attributes.get("scales")
+    scales = inputs[1] if given is None else relax.const(np.array(given, "float32"))
+    rest = {name: value for name, value in attributes.items() if name != "scales"}
+    return convert(builder, _inputs(inputs[0], None, scales), rest | _OLD_SAMPLING, params)
+
+
+_OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+_RULES = {"Slice": ("Slice", _slice), "Resize": ("Resize", _resize), "Upsample": ("Resize", _upsample)}
+"""The converter that does the work, and what prepares its arguments."""
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, tvm.ir.GenericConst) and 0 in value.value.shape
+
+
+def _inputs(*values: Any) -> Any:
+    made = onnx_frontend.onnx_input()
+    made.extend(values)
+    return made
+
+
+def converters(known: dict[str, Any]) -> dict[str, Any]:
+    """Converters that accept old and new versions, made of those that TVM has."""
+    return {name: _accepting(known[source], prepare) for name, (source, prepare) in _RULES.items() if source in known}
+
+
+def _accepting(converter: Any, prepare: Callable[..., Any]) -> Any:
+    class Accepting(converter):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, opset: int) -> Convert:
+            """TVM's converter with prepared arguments."""
+            convert = converter.get_converter(opset)
+            return lambda *arguments: prepare(convert, *arguments)
+
+    return Accepting
