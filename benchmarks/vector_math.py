@@ -263,6 +263,7 @@ def _problems() -> dict[str, tuple[Array, Array, Array, int, bool]]:
     log2_ratio = np.asarray(2 / math.log(2) * sum(d ** (2 * k) / (2 * k + 1) for k in range(30)))
     return {
         "EXP_TAIL": (r, series, r * r / np.abs(np.expm1(r)), 4, True),
+        "EXP_SERIES": (r, np.expm1(r) / r, np.abs(r) / np.exp(r), 5, True),
         "EXP2_TAIL": (q, np.expm1(q * math.log(2)) / q, np.abs(q) / np.exp2(q), 5, True),
         "LOG_TAIL": (f, (np.log1p(f) - f + f * f / 2) / f**3, np.abs(f**3 / np.log1p(f)), 7, True),
         "ERFC_LOG": (a, z / a, np.abs(a * np.exp(z) / np.expm1(z)) + 1e-9, 7, True),

@@ -1,13 +1,14 @@
 """Puts a kernel together again from the loop nests of its stages."""
 
+import dataclasses
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 
 from autosched.tvm import targets
-from autosched.tvm.rules import elementwise, inline, nest, reduction, threads
-from autosched.tvm.rules.stage import Program, Stage, nodes, read, shape_of
+from autosched.tvm.rules import elementwise, inline, nest, reduction, rows, threads
+from autosched.tvm.rules.stage import Program, Stage, nodes, read, shape_of, substitute
 from autosched.tvm.winograd import kernel as winograd
 
 
@@ -33,27 +34,45 @@ class _Assembly:
 
     def made(self) -> Any:
         """The function."""
-        parts, waiting = [], list(self.program.stages)
+        found = rows.rows_of(self.program)
+        body = nest.sequence(self._statements(self.program, self.place)) if found is None else self._rows(found)
+        root = self.program.function.body.block
+        block = s_tir.SBlock(
+            list(root.iter_vars), list(root.reads), list(root.writes), root.name_hint, body, None,
+            self.buffers, list(root.match_buffers), root.annotations,
+        )  # fmt: skip
+        return self.program.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), block))
+
+    def _rows(self, found: rows.Rows) -> Any:
+        """All stages of a row, then those of the next one."""
+        cores = self.place.cores
+        spread = any(threads.worthwhile(stage, cores) for stage in self.program.stages)
+        self.buffers = [*found.program.buffers]
+        alone = dataclasses.replace(self.place, cores=1)
+
+        def row(values: dict[Any, Any]) -> Any:
+            stages = tuple(_for(stage, values) for stage in found.program.stages)
+            return nest.sequence(self._statements(dataclasses.replace(found.program, stages=stages), alone))
+
+        return nest.around(found.loops, row, cores=cores if spread else 1)
+
+    def _statements(self, program: Program, place: reduction.Place) -> list[Any]:
+        parts, waiting = [], list(program.stages)
         while waiting:
             stage = waiting.pop(0)
             if stage.reduction is None:
-                parts += elementwise.statements(stage, self.place.vector_bytes, self.place.cores)
+                parts += elementwise.statements(stage, place.vector_bytes, place.cores)
                 continue
             after = self._after(stage, waiting)
             if after is not None:
                 waiting.remove(after)
                 self.buffers = [buffer for buffer in self.buffers if not buffer.same_as(stage.buffer)]
-            parts.append(reduction.statement(stage, after, self.place, self.buffers))
-        root = self.program.function.body.block
-        block = s_tir.SBlock(
-            list(root.iter_vars), list(root.reads), list(root.writes), root.name_hint, nest.sequence(parts), None,
-            self.buffers, list(root.match_buffers), root.annotations,
-        )  # fmt: skip
-        return self.program.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), block))
+            parts.append(reduction.statement(stage, after, place, self.buffers))
+        return parts
 
     def _after(self, stage: Stage, waiting: list[Stage]) -> Stage | None:
         """The stage that only needs `stage` to be written with it."""
-        if not any(buffer.same_as(stage.buffer) for buffer in self.program.buffers):
+        if not any(buffer.same_as(stage.buffer) for buffer in self.buffers):
             return None
         readers = [
             one
@@ -68,3 +87,9 @@ class _Assembly:
         if any(buffer.same_as(other) for buffer in later for other in read_too):
             return None
         return readers[0]
+
+
+def _for(stage: Stage, values: dict[Any, Any]) -> Stage:
+    """A stage with values in place of variables."""
+    indices = tuple(substitute(index, values) for index in stage.indices)
+    return dataclasses.replace(stage, indices=indices, value=substitute(stage.value, values))

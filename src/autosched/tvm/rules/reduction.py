@@ -225,6 +225,11 @@ class _Work:
             def begin(first: int, lane: Any) -> Any:
                 return tirx.BufferStore(sums, self.reduction.start, [lane + first])
 
+            halves, left = [], lanes
+            while left % 2 == 0:
+                left //= 2
+                halves.append(left)
+
             def fold(first: int, lane: Any) -> Any:
                 return combine(sums, lane, sums[lane + first])
 
@@ -234,7 +239,8 @@ class _Work:
                 tirx.BufferStore(total, self.reduction.start, [zero]),
                 nest.around(terms, add),
                 *(nest.vector(vector, lanes, partial(fold, first)) for first in firsts[1:]),
-                *(combine(total, zero, sums[nest.number(vector.variable, n)]) for n in range(lanes)),
+                *(nest.vector(vector, half, partial(fold, half)) for half in halves),
+                *(combine(total, zero, sums[nest.number(vector.variable, n)]) for n in range(left)),
                 self._finish(values, total[zero]),
             ])  # fmt: skip
 

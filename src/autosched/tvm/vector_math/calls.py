@@ -20,6 +20,7 @@ UNARY: dict[str, formulas.Formula] = {
     },
     "prim.log2": formulas.log2,
 }  # fmt: skip
+EXPONENTIAL = "tirx.exp"
 POWER = "tirx.pow"
 FUNCTIONS = frozenset({*UNARY, POWER})
 VECTORIZABLE = ("tirx.erf", "tirx.log1p", "tirx.rsqrt")
@@ -61,6 +62,8 @@ def replaced(call: Any) -> Any:
 
 
 def _evaluated(v: Lanes, name: str, arguments: Sequence[Any]) -> Any:
+    if name == EXPONENTIAL and isinstance(arguments[0], tirx.Min) and _constant(arguments[0].b) == 0:
+        return formulas.exp_of_negative(v, v.keep(arguments[0].a))
     operands = [v.keep(argument) for argument in arguments]
     if name != POWER:
         return UNARY[name](v, operands[0])

@@ -9,11 +9,12 @@ project (`python benchmarks/vector_math.py fit`).
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
-from autosched.tvm.vector_math.lanes import FLOAT32_MANTISSA_BITS, FLOAT32_SIGN, Lanes
+from autosched.tvm.vector_math.lanes import FLOAT32_EXPONENT_BIAS, FLOAT32_MANTISSA_BITS, FLOAT32_SIGN, Lanes
 
 Formula = Callable[[Lanes, Any], Any]
 Finish = Callable[[Lanes, Any, Any, Any], Any]
@@ -21,7 +22,6 @@ Finish = Callable[[Lanes, Any, Any, Any], Any]
 
 ROUNDING = 12_582_912.0
 """1.5 * 2**23: a float32 of magnitude below 2**22 plus this number is rounded to a whole number in the low bits."""
-ROUNDING_BITS = 0x4B400000
 ROUNDING_DOUBLE = 6_755_399_441_055_744.0
 """1.5 * 2**52: the same for float64."""
 
@@ -31,10 +31,21 @@ LN_2_HIGH = 0.693359375
 LN_2_LOW = math.log(2) - LN_2_HIGH
 EXP_TAIL = (0.4999999701976776, 0.1666654646396637, 0.04166743531823158, 0.00836626160889864, 0.0013870657421648502)
 """(e**r - 1 - r) / r**2 on |r| <= ln(2) / 2."""
+EXP_SERIES = (
+    1.0,
+    0.4999999403953552,
+    0.1666652113199234,
+    0.04166826605796814,
+    0.008368677459657192,
+    0.001382073387503624,
+)
+"""(e**r - 1) / r on the same interval, weighted by its influence on e**r."""
 EXP_LOWEST = -104.0
 """Greatest argument of which the exponential is 0."""
 EXP_HIGHEST = 89.0
-"""An argument of which the exponential is infinite."""
+"""An argument of which the exponential is infinite, but whose power of two is 2**128."""
+SMALL_SHIFT = 25
+"""Powers of two by which an exponential below 1 is computed too large, so that its exponent is normal."""
 
 EXP2_TAIL = (
     0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618503041565418, 0.0013390997191891074,
@@ -86,31 +97,40 @@ WHOLE_FLOAT32 = 2.0**24
 
 
 def exp(v: Lanes, x: Any) -> Any:
-    """e**x. Scaled by two powers of two, so that results overflow to infinity and underflow through the denormals."""
-    return _exp(v, v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST))
+    """e**x."""
+    x = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
+    return _exp(v, x, _scaling(v, x))
+
+
+def exp_of_negative(v: Lanes, x: Any) -> Any:
+    """e**x of an argument that is not positive, with fewer steps."""
+    return _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v))
 
 
 def exp2(v: Lanes, x: Any) -> Any:
     """2**x."""
-    x = v.at_most(v.at_least(x, -151.0), 129.0)
-    shifted = v.keep(x + v.constant(ROUNDING))
-    rest = v.keep(x - (shifted - v.constant(ROUNDING)))
-    return _scaled(v, v.polynomial(rest, EXP2_TAIL) * rest + v.constant(1.0), shifted)
+    x = v.at_most(v.at_least(x, -150.25), 128.0)
+    scaling = _scaling(v, x)
+    shifted = v.keep(x + scaling.rounding)
+    rest = v.keep(x - (shifted - scaling.rounding))
+    return scaling.applied(v, v.polynomial(rest, EXP2_TAIL) * rest + v.constant(1.0), shifted)
 
 
 def exp10(v: Lanes, x: Any) -> Any:
     """10**x."""
-    x = v.at_most(v.at_least(x, -46.0), 39.0)
-    shifted = v.keep(x * v.constant(math.log2(10)) + v.constant(ROUNDING))
-    whole = v.keep(shifted - v.constant(ROUNDING))
+    x = v.at_most(v.at_least(x, -45.2), 38.6)
+    scaling = _scaling(v, x)
+    shifted = v.keep(x * v.constant(math.log2(10)) + scaling.rounding)
+    whole = v.keep(shifted - scaling.rounding)
     rest = v.keep((x - whole * v.constant(LOG10_2_HIGH)) - whole * v.constant(LOG10_2_LOW))
-    minus_one = _small_expm1(v, v.keep(rest * v.constant(math.log(10))))
-    return _scaled(v, minus_one + v.constant(1.0), shifted)
+    fraction = _small_expm1(v, v.keep(rest * v.constant(math.log(10)))) + v.constant(1.0)
+    return scaling.applied(v, fraction, shifted)
 
 
 def sigmoid(v: Lanes, x: Any) -> Any:
     """1 / (1 + e**-x), from e**-|x|, which never overflows."""
-    power = v.keep(_exp(v, v.at_least(v.keep(v.constant(0.0) - v.magnitude(x)), EXP_LOWEST)))
+    negative = v.bits(v.bits(x) | v.constant(FLOAT32_SIGN, "int32"), "float32")
+    power = v.keep(exp_of_negative(v, v.keep(negative)))
     one = v.constant(1.0)
     return v.where(x < v.constant(0.0), power, one) / (one + power)
 
@@ -238,16 +258,50 @@ _PRODUCTS: dict[float, Formula] = {
 }
 
 
-def _exp(v: Lanes, x: Any) -> Any:
+@dataclass(frozen=True)
+class _Scaling:
+    """How a number is multiplied by 2**n for n in [-150, 128]: by 2**(n + k), which is normal, and by 2**-k.
+
+    Then the result overflows to infinity, and underflows through the denormals with one rounding.
+    """
+
+    rounding: Any
+    """ROUNDING + k and the bias of an exponent. A number plus this one ends with the bits of 2**(n + k)."""
+    rest: Any
+    """2**-k."""
+
+    def applied(self, v: Lanes, fraction: Any, shifted: Any) -> Any:
+        """fraction * 2**n, of n + `rounding`."""
+        return fraction * _exponent_of(v, shifted) * self.rest
+
+
+def _exponent_of(v: Lanes, shifted: Any) -> Any:
+    """The float32 whose exponent stands in the low bits of a number."""
+    return v.bits(tirx.shift_left(v.bits(shifted), v.constant(FLOAT32_MANTISSA_BITS, "int32")), "float32")
+
+
+def _small_scaling(v: Lanes) -> _Scaling:
+    """For exponents that are not positive."""
+    return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS + SMALL_SHIFT), v.constant(2.0**-SMALL_SHIFT))
+
+
+def _scaling(v: Lanes, x: Any) -> _Scaling:
+    """For exponents of the sign of x."""
+    small = _small_scaling(v)
+    rounding = v.where(x < v.constant(0.0), small.rounding, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS - 1))
+    return _Scaling(v.keep(rounding), v.keep(v.where(x < v.constant(0.0), small.rest, v.constant(2.0))))
+
+
+def _exp(v: Lanes, x: Any, scaling: _Scaling) -> Any:
     """e**x of an argument in [EXP_LOWEST, EXP_HIGHEST]."""
-    rest, shifted = _reduce(v, x)
-    return _scaled(v, _small_expm1(v, rest) + v.constant(1.0), shifted)
+    rest, shifted = _reduce(v, x, scaling.rounding)
+    return scaling.applied(v, v.polynomial(rest, (1.0, *EXP_SERIES)), shifted)
 
 
-def _reduce(v: Lanes, x: Any) -> tuple[Any, Any]:
-    """x = n ln 2 + r: r, and n + ROUNDING."""
-    shifted = v.keep(x * v.constant(LOG2_E) + v.constant(ROUNDING))
-    whole = v.keep(shifted - v.constant(ROUNDING))
+def _reduce(v: Lanes, x: Any, rounding: Any) -> tuple[Any, Any]:
+    """x = n ln 2 + r: r, and n + rounding."""
+    shifted = v.keep(x * v.constant(LOG2_E) + rounding)
+    whole = v.keep(shifted - rounding)
     return v.keep((x - whole * v.constant(LN_2_HIGH)) - whole * v.constant(LN_2_LOW)), shifted
 
 
@@ -256,18 +310,10 @@ def _small_expm1(v: Lanes, rest: Any) -> Any:
     return v.polynomial(rest, EXP_TAIL) * v.keep(rest * rest) + rest
 
 
-def _scaled(v: Lanes, fraction: Any, shifted: Any) -> Any:
-    """fraction * 2**n for n in [-151, 129], from n + ROUNDING."""
-    exponent = v.keep(v.bits(shifted) - v.constant(ROUNDING_BITS, "int32"))
-    half = v.keep(tirx.shift_right(exponent, v.constant(1, "int32")))
-    return fraction * v.power_of_two(half) * v.power_of_two(exponent - half)
-
-
 def _expm1_parts(v: Lanes, x: Any) -> tuple[Any, Any]:
     """e**x - 1 = m * s + (s - 1) with s a power of two: m and s. |x| is below 80."""
-    rest, shifted = _reduce(v, x)
-    scale = v.keep(v.power_of_two(v.bits(shifted) - v.constant(ROUNDING_BITS, "int32")))
-    return v.keep(_small_expm1(v, rest)), scale
+    rest, shifted = _reduce(v, x, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS))
+    return v.keep(_small_expm1(v, rest)), v.keep(_exponent_of(v, shifted))
 
 
 def _split(v: Lanes, x: Any) -> tuple[Any, Any]:

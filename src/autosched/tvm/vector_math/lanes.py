@@ -77,11 +77,6 @@ class Lanes:
         sign = self.bits(x) & self.constant(FLOAT32_SIGN, "int32")
         return self.keep(self.bits(self.bits(magnitude) | sign, "float32"))
 
-    def power_of_two(self, exponent: Any) -> Any:
-        """2**exponent as a float32, of an int32 in [-126, 127]."""
-        biased = exponent + self.constant(FLOAT32_EXPONENT_BIAS, "int32")
-        return self.bits(tirx.shift_left(biased, self.constant(FLOAT32_MANTISSA_BITS, "int32")), "float32")
-
     def any_above(self, bits: Any, bound: int) -> Any:
         """Whether any lane of an int32 is greater than the bound: one scalar condition."""
         if self.lanes > 1:
