@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import compiler, importer, intrinsics, targets, tasks
+from autosched.tvm import compiler, importer, intrinsics, sources, targets, tasks
 from autosched_backend_ansor.options import Options
 
 DEFAULTS = Options()
@@ -43,11 +43,11 @@ def main() -> None:
     target_text = targets.resolve("auto", 1)
     target = tvm.target.Target(json.loads(target_text))
     prepared = importer.prepare(args.model, shapes)
-    module = importer.network(prepared.model, target)
+    module = importer.fused(importer.cleaned(prepared.model), target)
     extracted, workloads = tasks.extract([module], target)
     database, told = tune(args, target, extracted, workloads)
     who = compiler.SideName(args.model.stem, "stock")
-    compiler.write_build(args.output / "stock", module, prepared.model, target_text, database, who)
+    compiler.write_build(args.output / "stock", module, sources.OnnxSource(prepared.model), target_text, database, who)
     print(json.dumps(told))
 
 

@@ -46,7 +46,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
 
 def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
     """The answer of the child in lines."""
-    yield f" {path.name}  ONNX opset {answer['opset']}, {units.count(answer['nodes_before'], 'node')}"
+    yield f" {path.name}  {answer['format']}, {units.count(answer['nodes_before'], 'node')}"
     for tensor in answer["inputs"]:
         yield f" ok  input {tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape'])) or 'scalar'}"
     for fix in answer["fixes"]:

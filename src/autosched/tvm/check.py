@@ -1,4 +1,4 @@
-"""``python -m autosched.tvm.check MODEL.onnx [--shape NAME=1,3,224,224]``: what a job would tune, as JSON."""
+"""``python -m autosched.tvm.check MODEL [--shape NAME=1,3,224,224]``: what a job would tune, as JSON."""
 
 import argparse
 import contextlib
@@ -29,24 +29,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[str, Any]:
-    """Opset, inputs, fixes, tasks and what is skipped. Raises ModelRejected or RequestError."""
-    from autosched.tvm import importer, intrinsics, network, targets, tasks
+    """Kind of file, inputs, fixes, tasks and what is skipped. Raises ModelRejected or RequestError."""
+    from autosched.tvm import importer, intrinsics, network, sources, targets, tasks
     from autosched.tvm.building import load_target
-    from autosched.tvm.frontend import graph
 
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
-    ready = importer.prepare(path, shapes)
-    extracted, _ = tasks.extract([importer.network(ready.model, aim)], aim)
+    ready = sources.prepare(path, shapes)
+    extracted, _ = tasks.extract([importer.fused(ready.source.cleaned(), aim)], aim)
     network.check(extracted)
     return {
         "model": str(path),
+        "format": ready.format,
         "opset": ready.opset,
         "nodes_before": ready.nodes_before,
         "nodes_after": ready.nodes_after,
         "inputs": [
-            {"name": value.name, "shape": graph.dims_of(value), "dtype": graph.dtype_of(value)}
-            for value in graph.inputs_of(ready.model)
+            {"name": tensor.name, "shape": tensor.shape, "dtype": tensor.dtype} for tensor in ready.source.inputs
         ],
         "fixes": ready.fixes,
         "tasks": [

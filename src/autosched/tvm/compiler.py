@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import onnx
 import tvm
 from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, concats, importer, lowering, rules, tasks, toolchain
-from autosched.tvm.frontend import ranges
+from autosched.tvm import building, concats, importer, lowering, rules, sources, tasks, toolchain
 from autosched.tvm.inputs import Tensor
 from autosched.tvm.layouts import variants
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
 from autosched.tvm.module import SideFile
 from autosched.tvm.orders import Choice, Compilation, Compiled
+from autosched.tvm.sources import Source
 
 FORMAT = 1
 
@@ -46,8 +45,8 @@ def compile_network(
     measured schedule has one by rule.
     """
     tvm_target = tvm.target.Target(json.loads(target))
-    onnx_model = onnx.load(model)
-    cleaned = importer.cleaned(onnx_model)
+    source = sources.load(Path(model))
+    cleaned = source.cleaned()
     schedules, lacking = applied(choices)
     functions = {key: one.function for key, one in schedules.items()}
     fused, notes = laid_out(cleaned, tvm_target, choices, Wanted(layout), winograd=winograd)
@@ -56,21 +55,21 @@ def compile_network(
     for build, module in (("default", default), ("tuned", tuned)):
         who = SideName(name, build)
         database, path = ms.database.MemoryDatabase(), Path(folder) / build
-        write_build(path, module, onnx_model, target, database, who, by_rule=build == "tuned")
+        write_build(path, module, source, target, database, who, by_rule=build == "tuned")
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
 
 def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
     """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
-    tvm_target, onnx_model = tvm.target.Target(json.loads(compilation.target)), onnx.load(compilation.model)
+    tvm_target, source = tvm.target.Target(json.loads(compilation.target)), sources.load(Path(compilation.model))
     schedules, lacking = applied(choices)
     functions = {key: one.function for key, one in schedules.items()}
     fused, notes = laid_out(
-        importer.cleaned(onnx_model), tvm_target, choices, Wanted(compilation.layout), winograd=compilation.winograd
+        source.cleaned(), tvm_target, choices, Wanted(compilation.layout), winograd=compilation.winograd
     )
     tuned, used = with_schedules(fused, functions)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
-    write_build(path, tuned, onnx_model, compilation.target, ms.database.MemoryDatabase(), who)
+    write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who)
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
 
@@ -102,7 +101,7 @@ def laid_out(
 
 
 def write_build(
-    path: Path, fused: Any, onnx_model: Any, target: str, database: Any, who: SideName, *, by_rule: bool = False
+    path: Path, fused: Any, source: Source, target: str, database: Any, who: SideName, *, by_rule: bool = False
 ) -> None:
     """Compile a fused network with the schedules of a database into `path`.so, and its side file.
 
@@ -115,8 +114,8 @@ def write_build(
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     executable.export_library(f"{path}.so", fcompile=toolchain.link)
     side = SideFile(
-        format=FORMAT, name=who.name, build=who.build, inputs=ranges.inputs(onnx_model),
-        outputs=_outputs(fused, onnx_model), target=json.loads(target), versions=versions(), kernels=schedules,
+        format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
+        outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
@@ -198,11 +197,11 @@ def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = Non
     return lower
 
 
-def _outputs(fused: Any, model: Any) -> tuple[Tensor, ...]:
+def _outputs(fused: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
     """Shapes and types as TVM has them; the names are the model's."""
     returned = fused["main"].ret_ty
     fields = returned.fields if hasattr(returned, "fields") else [returned]
     return tuple(
-        Tensor(value.name, tuple(int(d) for d in field.shape), str(field.dtype))
-        for value, field in zip(model.graph.output, fields, strict=True)
+        Tensor(name, tuple(int(d) for d in field.shape), str(field.dtype))
+        for name, field in zip(names, fields, strict=True)
     )

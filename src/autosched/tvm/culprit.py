@@ -12,13 +12,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import onnx
 import tvm
 from msgspec import Struct
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.backend import WrongSchedule
-from autosched.tvm import compiler, importer, samples
+from autosched.tvm import compiler, samples, sources
 from autosched.tvm.layouts.wanted import Wanted
 from autosched.tvm.module import Module
 from autosched.tvm.orders import Choice, Compilation
@@ -72,12 +71,12 @@ class _Hunt:
 
     def __init__(self, compilation: Compilation, choices: Sequence[Choice], timeout_s: float) -> None:
         self._until = time.monotonic() + timeout_s
-        self._model, self._target = onnx.load(compilation.model), compilation.target
+        self._source, self._target = sources.load(Path(compilation.model)), compilation.target
         self._folder, self._who = Path(compilation.folder), compiler.SideName(compilation.name, "tuned")
         tvm_target, layout = tvm.target.Target(json.loads(self._target)), Wanted(compilation.layout)
         self._schedules, _ = compiler.applied(choices)
         self._fused, _ = compiler.laid_out(
-            importer.cleaned(self._model), tvm_target, choices, layout, winograd=compilation.winograd
+            self._source.cleaned(), tvm_target, choices, layout, winograd=compilation.winograd
         )
         everything = {key: one.function for key, one in self._schedules.items()}
         self.keys = [key for key in everything if compiler.with_schedules(self._fused, {key: everything[key]})[1]]
@@ -100,7 +99,7 @@ class _Hunt:
         functions = {key: self._schedules[key].function for key in keys}
         module, _ = compiler.with_schedules(self._fused, functions)
         try:
-            compiler.write_build(path, module, self._model, self._target, ms.database.MemoryDatabase(), self._who)
+            compiler.write_build(path, module, self._source, self._target, ms.database.MemoryDatabase(), self._who)
             return self.judge.check(Module(path))
         finally:
             shutil.rmtree(path.parent)

@@ -39,13 +39,13 @@ def prepare(path: Path, shapes: Shapes) -> Prepared:
     return graph.prepare(path, shapes, unsupported)
 
 
-def network(model: Any, target: Any) -> Any:
-    """The fused module that tasks are taken from and that is compiled, in the model's layouts. Raises ModelRejected."""
-    return fused(cleaned(model), target)
-
-
 def cleaned(model: Any) -> Any:
-    """The module before layouts are chosen. Raises ModelRejected."""
+    """The module of an ONNX model before layouts are chosen. Raises ModelRejected."""
+    return clean(_from_onnx(model))
+
+
+def clean(module: Any) -> Any:
+    """An imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
     passes = relax.transform
     steps = (
         passes.FoldBatchnormToConv2D(),
@@ -53,7 +53,7 @@ def cleaned(model: Any) -> Any:
         passes.CanonicalizeBindings(),
         passes.FoldConstant(),
     )
-    return _passed(_from_onnx(model), steps)
+    return _passed(module, steps)
 
 
 def fused(module: Any, target: Any) -> Any:

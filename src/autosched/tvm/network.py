@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import msgspec
-import onnx
 
 from autosched.errors import ModelRejected
 from autosched.model import TASKS_MAX
-from autosched.tvm import importer, intrinsics, tasks
+from autosched.tvm import intrinsics, sources, tasks
 from autosched.tvm.building import load_target
 from autosched.tvm.layouts.variants import grouped, offered
 from autosched.tvm.layouts.wanted import Wanted
@@ -25,10 +24,10 @@ def take_in(
 ) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
     intrinsics.install()
-    ready = importer.prepare(Path(model), shapes)
-    onnx.save(ready.model, prepared)
+    ready = sources.prepare(Path(model), shapes)
+    ready.source.save(Path(prepared))
     aim = load_target(target)
-    variants = offered(importer.cleaned(ready.model), aim, Wanted(layout), winograd=winograd)
+    variants = offered(ready.source.cleaned(), aim, Wanted(layout), winograd=winograd)
     extracted, workloads = tasks.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import onnx
 
 from autosched.errors import RequestError
-from autosched.tvm import samples
+from autosched.tvm import samples, sources
 from autosched.tvm.comparison import Expected, Tolerances
-from autosched.tvm.frontend import ranges
 from autosched.tvm.inputs import Array
 from autosched.tvm.module import Module
 from autosched.tvm.reference import Reference, perturbed_inputs
@@ -113,4 +111,4 @@ def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, A
 
 def check_samples(model: str, file: str) -> int:
     """How many samples of inputs for a prepared model a file holds. Raises RequestError for one that does not fit."""
-    return len(samples.read(Path(file), ranges.inputs(onnx.load(model))))
+    return len(samples.read(Path(file), sources.load(Path(model)).inputs))

@@ -80,7 +80,8 @@ def read(path: Path) -> Any:
     kind = kind_of(data)
     if kind is FileKind.OTHER:
         raise ModelRejected(
-            f"{path.name} is not an ONNX file. Export the model to ONNX, for example with torch.onnx.export"
+            f"{path.name} is not an ONNX file, nor a TFLite file, nor a PyTorch program."
+            " Export the model to ONNX, for example with torch.onnx.export"
         )
     if kind is FileKind.TRUNCATED:
         raise ModelRejected(

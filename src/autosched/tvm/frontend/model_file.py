@@ -1,6 +1,19 @@
-"""Tells a cut-off ONNX file from a file of another kind, by the outer fields of its protobuf encoding."""
+"""Tells what kind of file a model is, by its contents. A cut-off ONNX file is told by its outer protobuf fields."""
 
+import struct
+import zipfile
 from enum import Enum
+from pathlib import Path
+from typing import IO
+
+HEAD_BYTES = 4096
+"""Length of the beginning of a file that tells TFLite files and archives from others."""
+_TFLITE = b"TFL3"
+"""File identifier of TFLite's FlatBuffers schema; it stands at byte 4."""
+_ZIP = b"PK\x03\x04"
+_IN_PROGRAMS = (b"/data/weights/", b"/data/constants/", b"/models/", b"/archive_format")
+"""Parts of the names with which the archive of a PyTorch program may begin."""
+_PICKLE = b"\x80\x02"
 
 _VARINT, _BYTES = 0, 2
 _IR_VERSION, _GRAPH = 1, 7
@@ -14,6 +27,38 @@ class FileKind(Enum):
     ONNX = "an ONNX model, as far as its outer fields tell"
     TRUNCATED = "the beginning of an ONNX model"
     OTHER = "something else"
+    TFLITE = "a TFLite model"
+    TORCH = "a PyTorch program, written by torch.export.save"
+    TORCH_TRUNCATED = "the beginning of a PyTorch program"
+    TORCH_OTHER = "a PyTorch file that holds no exported program: weights, a pickled module or TorchScript"
+
+
+def kind_of_file(path: Path) -> FileKind:
+    """What a file is, as far as its name in an archive or its first bytes tell; ONNX is told by `kind_of`.
+
+    OTHER for whatever is neither a TFLite nor a PyTorch file, and for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            if head[4:8] == _TFLITE:
+                return FileKind.TFLITE
+            if head.startswith(_PICKLE):
+                return FileKind.TORCH_OTHER
+            return _kind_of_archive(file, head) if head.startswith(_ZIP) else FileKind.OTHER
+    except OSError:
+        return FileKind.OTHER
+
+
+def _kind_of_archive(file: IO[bytes], head: bytes) -> FileKind:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (zipfile.BadZipFile, struct.error):
+        return FileKind.TORCH_TRUNCATED if any(word in head for word in _IN_PROGRAMS) else FileKind.OTHER
+    if "archive_format" in names:
+        return FileKind.TORCH
+    return FileKind.TORCH_OTHER if "data.pkl" in names else FileKind.OTHER
 
 
 class _Cut(Exception):

@@ -6,7 +6,7 @@ output: a variance of almost nothing, say. So an index may be as large as its ta
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autosched.tvm.frontend import graph
@@ -46,10 +46,15 @@ def inputs(model: Any) -> tuple[Tensor, ...]:
         Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v), bounds[v.name])
         for v in graph.inputs_of(model)
     ]
-    return tuple(_with_kind(model, tensor, found) for tensor in found)
+    return with_kinds(found, lambda name: _image_kind(model, name))
 
 
-def _with_kind(model: Any, tensor: Tensor, others: Sequence[Tensor]) -> Tensor:
+def with_kinds(found: Sequence[Tensor], image: Callable[[str], Kind]) -> tuple[Tensor, ...]:
+    """The inputs with what made-up ones are to hold. `image`: which kind of image an input takes, by its name."""
+    return tuple(_with_kind(image, tensor, found) for tensor in found)
+
+
+def _with_kind(image: Callable[[str], Kind], tensor: Tensor, others: Sequence[Tensor]) -> Tensor:
     name, shape = tensor.name, tensor.shape
     whole = tensor.dtype.startswith(("int", "uint", "bool"))
     kind, high = Kind.TOKENS if whole else Kind.NORMAL, tensor.high
@@ -63,7 +68,7 @@ def _with_kind(model: Any, tensor: Tensor, others: Sequence[Tensor]) -> Tensor:
     elif whole and _POSITION_NAME.search(name):
         kind = Kind.POSITIONS
     elif (not whole or tensor.dtype == "uint8") and _is_image(shape):
-        kind = _image_kind(model, name)
+        kind = image(name)
     elif not whole and _STATE_NAME.search(name):
         kind = Kind.STATE
     elif not whole and _is_sound(shape):
