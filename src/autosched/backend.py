@@ -94,10 +94,14 @@ class Earlier(Struct, frozen=True):
     """One of each candidate that its search selected."""
 
 
+RIVALS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "pytorch": "PyTorch"}
+"""What users run otherwise: names of timings, and the names for people. Which one it is depends on the model's file."""
+
+
 class Timing(Struct, frozen=True):
     """Repeated latencies of one build of the network, in seconds, interleaved with those of the others."""
 
-    name: str  # "default", "tuned", "onnxruntime"
+    name: str  # "default", "tuned", or one of RIVALS
     samples_s: tuple[float, ...]
     median_s: float
     low_s: float

@@ -4,12 +4,12 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from autosched.backend import Difference, Evaluation, Timing
+from autosched.backend import RIVALS, Difference, Evaluation, Timing
 from autosched.measured.statistics import clearly_faster
 from autosched.text import units
 from autosched.text.units import latency, ratio
 
-LABELS = {"default": "untuned", "tuned": "tuned", "onnxruntime": "ONNX Runtime"}
+LABELS = {"default": "untuned", "tuned": "tuned"} | RIVALS
 NOTABLE_GAIN = 1.01
 """Minimum speedup by twice the trials that is worth advising."""
 
@@ -48,7 +48,8 @@ def label(timing: Timing) -> str:
 def verdict(evaluation: Evaluation) -> Verdict:
     """Judge an evaluation."""
     by_name = {timing.name: timing for timing in evaluation.timings}
-    default, tuned, reference = (by_name.get(name) for name in ("default", "tuned", "onnxruntime"))
+    default, tuned = (by_name.get(name) for name in ("default", "tuned"))
+    reference = next((timing for name, timing in by_name.items() if name in RIVALS), None)
     published = by_name.get(evaluation.published, tuned)
     remarks: dict[str, str] = {}
     if default is not None and tuned is not None:
@@ -59,7 +60,7 @@ def verdict(evaluation: Evaluation) -> Verdict:
             remarks["tuned"] = "not used: the untuned build is handed over"
     if reference is not None and evaluation.form:
         best = f", the fastest of {len(evaluation.forms)} forms" if len(evaluation.forms) > 1 else ""
-        remarks["onnxruntime"] = f"the model {evaluation.form}{best}"
+        remarks[reference.name] = f"the model {evaluation.form}{best}"
     standing, headline = _headline(evaluation, published, reference, default)
     return Verdict(
         standing=standing,
@@ -89,10 +90,10 @@ def _headline(
     form = f", {evaluation.form}" if evaluation.form else ""
     both = f"{latency(ours.median_s)} against {latency(rival.median_s)}{form}"
     if clearly_faster(ours, rival):
-        return Standing.FASTER, f"{ratio(rival.median_s / ours.median_s)} faster than ONNX Runtime: {both}"
+        return Standing.FASTER, f"{ratio(rival.median_s / ours.median_s)} faster than {label(rival)}: {both}"
     if clearly_faster(rival, ours):
-        return Standing.SLOWER, f"{ratio(ours.median_s / rival.median_s)} SLOWER than ONNX Runtime: {both}"
-    return Standing.EQUAL, f"as fast as ONNX Runtime, within the noise: {both}"
+        return Standing.SLOWER, f"{ratio(ours.median_s / rival.median_s)} SLOWER than {label(rival)}: {both}"
+    return Standing.EQUAL, f"as fast as {label(rival)}, within the noise: {both}"
 
 
 def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:

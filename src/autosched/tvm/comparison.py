@@ -51,6 +51,8 @@ class Expected(Struct, frozen=True):
     """Other correct results for the same sample: other builds, or inputs and weights perturbed by rounding."""
     scores: Mapping[int, Scores] = {}
     """By number of the output."""
+    levels: frozenset[int] = frozenset()
+    """Numbers of the outputs that are levels of a quantised tensor: where a value lies between two, either is right."""
 
 
 class Limits(Struct, frozen=True):
@@ -144,6 +146,8 @@ class Tolerances:
             if _is_float(right) and others:
                 allowed = np.maximum(allowed, SPREAD_FACTOR * _spread(right, others))
         fine = same | (error <= allowed) if _is_float(right) else same
+        if n in expected.levels:
+            fine |= error <= 1
         if n in expected.scores:
             fine |= _tied(expected.scores[n], right, got, 2 * self._scores[n].absolute).reshape(right.shape)
         worst = float(np.max(error, initial=0.0))

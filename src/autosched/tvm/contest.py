@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from autosched.backend import OperatorTimes, Timing
+from autosched.backend import RIVALS, OperatorTimes, Timing
 from autosched.measured.statistics import summarize
 from autosched.tvm import orders
 from autosched.tvm.failures import gist
@@ -37,6 +37,14 @@ FORMS_BUDGET_S = 2.0
 """Seconds for choosing among the forms of a model."""
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
+
+
+_LOADERS = {
+    "onnxruntime": orders.LOAD_ONNXRUNTIME,
+    "litert": orders.LOAD_LITERT,
+    "pytorch": orders.LOAD_PYTORCH,
+}
+"""What loads each of RIVALS."""
 
 
 class Racer(Protocol):
@@ -135,8 +143,11 @@ class Contest:
 
         Raises WorkerError. `optimised=False` turns the graph optimisations off.
         """
+        return self._rival_in("onnxruntime", name, model, optimised=optimised)
+
+    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
         threads = max(1, len(self.cores))
-        contestant, version = self.enter(name, orders.LOAD_ONNXRUNTIME, model, threads, optimised)
+        contestant, version = self.enter(name, _LOADERS[engine], model, threads, optimised)
         return contestant, str(version)
 
     def enter(self, name: str, function: str, *arguments: Any) -> tuple[Contestant, Any]:
@@ -154,19 +165,19 @@ class Contest:
             raise
 
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
-        """ONNX Runtime with the fastest form of the model, by a short race; or why there is none."""
+        """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
         running: dict[str, Contestant] = {}
         expected: list[Array] = []
         version = trouble = ""
         for form in forms:
             try:
-                contestant, version = self.onnxruntime(form.name, form.path)
+                contestant, version = self._rival_in(form.engine, form.name, form.path)
                 outputs = contestant.run(inputs)
                 contestant.bind(inputs)
             except Killed:
                 raise
             except WorkerError as error:
-                trouble = trouble or why_none(error)
+                trouble = trouble or why_none(error, RIVALS[form.engine])
                 continue
             running[form.name] = contestant
             expected = expected or outputs
@@ -178,19 +189,19 @@ class Contest:
             if name != best.name:
                 self.leave(contestant)
         winner = running[best.name]
-        winner.name = "onnxruntime"
+        winner.name = next(form.engine for form in forms if form.name == best.name)
         return Rival(winner, best.name, version, expected, tuple(found.timings))
 
 
-def why_none(error: WorkerError) -> str:
-    """Why ONNX Runtime is no rival, for people."""
+def why_none(error: WorkerError, name: str = "ONNX Runtime") -> str:
+    """Why an engine of this name is no rival, for people."""
     if isinstance(error, Raised) and error.kind in ("ImportError", "ModuleNotFoundError"):
-        return "ONNX Runtime is not installed"
+        return f"{name} is not installed"
     if isinstance(error, Raised):
-        return f"ONNX Runtime cannot run the model: {(gist(error) if str(error) else error.kind)[:200]}"
+        return f"{name} cannot run the model: {(gist(error) if str(error) else error.kind)[:200]}"
     if isinstance(error, TimedOut):
-        return f"ONNX Runtime gave {error}"
-    return f"ONNX Runtime crashed on the model: {str(error)[:200]}"
+        return f"{name} gave {error}"
+    return f"{name} crashed on the model: {str(error)[:200]}"
 
 
 class Result(Struct, frozen=True):

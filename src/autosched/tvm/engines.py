@@ -1,4 +1,6 @@
-"""Engines that run a whole network: a compiled module, ONNX Runtime. These functions run in an engine's own process.
+"""Engines that run a whole network: a compiled module, ONNX Runtime, LiteRT, PyTorch.
+
+These functions run in an engine's own process.
 
 Each process holds one engine (see `autosched.tvm.contest` for the other end of the pipe). In one process the engines
 would disturb each other: ONNX Runtime's idle threads spin for some 50 ms after each inference.
@@ -109,6 +111,24 @@ def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
     engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
     hold(engine)
     return engine.version
+
+
+def load_litert(model: str, threads: int, optimised: bool) -> str:
+    """Load a TFLite file; returns the version of LiteRT. Raises what LiteRT raises, and ImportError."""
+    from autosched.tvm.other_engines import LiteRtEngine
+
+    lite = LiteRtEngine(Path(model), threads, optimised=optimised)
+    _loaded[:] = [lite]
+    return lite.version
+
+
+def load_pytorch(model: str, threads: int, optimised: bool) -> str:
+    """Load a PyTorch program; returns the version of PyTorch. Raises what PyTorch raises, and ImportError."""
+    from autosched.tvm.other_engines import TorchEngine
+
+    torch = TorchEngine(Path(model), threads, optimised=optimised)
+    _loaded[:] = [torch]
+    return torch.version
 
 
 def bind(inputs: Mapping[str, Array]) -> None:

@@ -6,7 +6,7 @@ Runs in the process of the job; the engines run in processes of their own (see `
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autosched.backend import Evaluation, OperatorTimes, Timing
+from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.measured.statistics import clearly_faster
 from autosched.tvm.contest import Contest, Contestant, race
@@ -40,9 +40,9 @@ def evaluate(
         contestants.append(rival.contestant)
     found = race(contestants, min(BUDGET_S, contest.left_s / 4), few={"default": UNTUNED_ROUNDS_MAX})
     for name, why in found.lost.items():
-        if name != "onnxruntime":
+        if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")
-        notes.append(f"ONNX Runtime was not measured: {why}")
+        notes.append(f"{RIVALS[name]} was not measured: {why}")
     choice = published(found.timings, verdict, notes)
     check = verdict.checks[choice or "tuned"]
     operators = _operators(default if choice == "default" else tuned, notes)

@@ -39,14 +39,21 @@ def read(path: Path, shapes: Shapes) -> Imported:
 
 def load(path: Path) -> Any:
     """The exported program in a file. Raises ModelRejected."""
-    if sys.modules.get("torch", ...) is None:  # hidden from TVM, which loads it for nothing
-        del sys.modules["torch"]
     try:
-        import torch
+        torch = package()
     except ImportError as error:
         raise ModelRejected(f"{path.name} is a PyTorch program, and PyTorch is not installed. {INSTALL}") from error
     with imported.quietly(path.name):
         return torch.export.load(str(path))
+
+
+def package() -> Any:
+    """PyTorch, although workers hide it from TVM, which would load it for nothing. Raises ImportError."""
+    if sys.modules.get("torch", ...) is None:
+        del sys.modules["torch"]
+    import torch
+
+    return torch
 
 
 def _outputs(program: Any) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ class Form(Struct, frozen=True):
 
     name: str
     path: str
+    engine: str = "onnxruntime"
+    """What runs it: one of `autosched.backend.RIVALS`."""
 
 
 # The functions that workers run, by name: the job's process need not load them.
@@ -88,6 +90,8 @@ COMPILE_AGAIN = "autosched.tvm.compiler:compile_again"
 FORMS = "autosched.tvm.frontend.forms:write"
 FORMS_LIKE = "autosched.tvm.frontend.forms:write_like"
 LOAD_MODULE = "autosched.tvm.engines:load_module"
+LOAD_LITERT = "autosched.tvm.engines:load_litert"
+LOAD_PYTORCH = "autosched.tvm.engines:load_pytorch"
 LOAD_ONNXRUNTIME = "autosched.tvm.engines:load_onnxruntime"
 BIND = "autosched.tvm.engines:bind"
 RUN = "autosched.tvm.engines:run"

@@ -1,5 +1,9 @@
 """What the fork server imports once, so that each worker is a fork and not a start of TVM."""
 
-from autosched.tvm import building, intrinsics, profiling  # noqa: F401
+import sys
+
+sys.modules.setdefault("torch", None)  # type: ignore[arg-type] # TVM would load it, which takes a second, for nothing
+
+from autosched.tvm import building, intrinsics, profiling  # noqa: E402, F401 # once PyTorch is hidden; they are only loaded
 
 intrinsics.install()

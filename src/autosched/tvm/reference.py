@@ -14,7 +14,9 @@ import onnx
 from onnx import numpy_helper
 
 from autosched.tvm.comparison import EPSILON, Expected, Scores
+from autosched.tvm.frontend.quantised import RANGES
 from autosched.tvm.inputs import Array
+from autosched.tvm.quantised_reference import fidelity, float_form
 
 PERTURBED_RUNS = 2
 PERTURBATION = 4.0
@@ -40,19 +42,34 @@ class Reference:
         import onnxruntime
 
         self.version = str(onnxruntime.__version__)
+        self.name = f"ONNX Runtime {self.version}"
+        self.notes: list[str] = []
+        """What there is to say of the results."""
         self._threads = threads
         self._scored: dict[int, tuple[str, int]] = {}
         """By number of the output: the name of the values from which its indices are chosen, and the axis."""
+        self._levels: frozenset[int] = frozenset()
+        """Numbers of the outputs that are levels of a quantised tensor."""
+        model = onnx.load(path) if path.stat().st_size <= MODEL_BYTES_MAX else None
+        self._path = path
+        self._form = float_form(model) if model is not None else None
+        self._quantised = model if self._form is not None else None
+        """The quantised model, until its float form is found to be right or wrong."""
+        self._open(path, self._form or model, rewritten=self._form is not None, outputs=outputs)
+
+    def _open(self, path: Path, model: Any | None, *, rewritten: bool, outputs: int | None) -> None:
+        """Use this model, which is `rewritten` from that in the file, or the same; None: it is too large to change."""
+        import onnxruntime
+
         whole = onnxruntime.GraphOptimizationLevel
-        model: Any = None
-        if path.stat().st_size <= MODEL_BYTES_MAX:
-            model = onnx.load(path)
-            self._scored = scored_outputs(model)
-        full = self._session(str(path), whole.ORT_ENABLE_ALL)
+        self._scored = scored_outputs(model) if model is not None else {}
+        full = self._session(model.SerializeToString() if model and rewritten else str(path), whole.ORT_ENABLE_ALL)
         self.names = [output.name for output in full.get_outputs()][:outputs]
         self._sessions = [full]
         if model is None:
             return
+        kinds = [value.type.tensor_type.elem_type for value in model.graph.output]
+        self._levels = frozenset(n for n, kind in enumerate(kinds) if rewritten and kind in RANGES)
         exposed = [name for name, _ in self._scored.values() if name not in self.names]
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(exposed))
         if exposed:
@@ -64,6 +81,8 @@ class Reference:
 
     def expected(self, inputs: Mapping[str, Array], seed: int = 0) -> Expected:
         """The outputs for one sample of inputs."""
+        if self._quantised is not None:
+            self._judge_form(inputs)
         scores = [name for name, _ in self._scored.values()]
         wanted = list(dict.fromkeys([*self.names, *scores]))
         found = []
@@ -81,7 +100,24 @@ class Reference:
                 for n, (name, axis) in self._scored.items()
                 if n < len(self.names)
             },
+            levels=self._levels,
         )
+
+    def _judge_form(self, inputs: Mapping[str, Array]) -> None:
+        """Go back to the quantised model if rounding does not explain how far its float form is from it."""
+        found = fidelity(self._quantised, self._form, lambda model: self._run_once(model, inputs))
+        self.notes.append(found.note)
+        if not found.explained:
+            self._open(self._path, self._quantised, rewritten=False, outputs=len(self.names))
+        self._quantised = self._form = None
+
+    def _run_once(self, model: Any, inputs: Mapping[str, Array]) -> list[Array]:
+        import onnxruntime
+
+        session = self._session(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
+        known = {one.name for one in session.get_inputs()}
+        given = {name: array for name, array in inputs.items() if name in known}
+        return [np.asarray(value) for value in session.run(self.names, given)]
 
     def _session(self, model: str | bytes, level: Any) -> Any:
         import onnxruntime
@@ -92,6 +128,7 @@ class Reference:
         options.log_severity_level = 4
         options.graph_optimization_level = level
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.x64quantprecision", "1")  # no products that saturate
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

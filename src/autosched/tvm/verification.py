@@ -10,8 +10,11 @@ import numpy as np
 from autosched.errors import RequestError
 from autosched.tvm import samples, sources
 from autosched.tvm.comparison import Expected, Tolerances
+from autosched.tvm.failures import gist
+from autosched.tvm.frontend.model_file import kind_of_file
 from autosched.tvm.inputs import Array
 from autosched.tvm.module import Module
+from autosched.tvm.other_reference import OTHER_NAMES, OtherReference
 from autosched.tvm.reference import Reference, perturbed_inputs
 from autosched.tvm.verdict import Check, Request, Verdict
 
@@ -33,7 +36,9 @@ class Judge:
         self.default: Check | None = None
         """How far the untuned build is off; None without one."""
         reference = _reference(request)
-        self.reference = UNTUNED if isinstance(reference, str) else f"ONNX Runtime {reference.version}"
+        if isinstance(reference, OtherReference) and not reference.exact:
+            reference = self._inexact(reference, default)
+        self.reference = UNTUNED if isinstance(reference, str) else reference.name
         names = [output.name for output in default.info.outputs] if default is not None else []
         if isinstance(reference, str):
             if default is None:
@@ -44,11 +49,27 @@ class Judge:
             self.default = Check(True, 0.0, self.tolerances.largest)
         else:
             expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
+            self.notes += reference.notes
             del reference  # its threads would disturb what is measured next
             self.tolerances = Tolerances(expected, names, request.share)
             if default is not None:
                 self._add_default(expected, default, names, request.share)
         self.notes += self.tolerances.notes()
+
+    def _inexact(self, reference: OtherReference, default: Module | None) -> str:
+        """Say how far the float form is from the results of an engine that computes with quantised numbers."""
+        if default is not None:
+            shares = []
+            for want, found in zip(reference.run(self.inputs[0]), default.run(self.inputs[0]), strict=True):
+                left, right = want.astype("float64"), found.astype("float64")
+                shares.append(
+                    float(np.max(np.abs(left - right), initial=0.0) / (np.max(np.abs(left), initial=0.0) or 1))
+                )
+            self.notes.append(
+                "the model is quantised; builds compute in float32 and do not round activations, so that their outputs"
+                f" differ from those of {reference.name} by up to {max(shares):.1%} of the largest value"
+            )
+        return f"{reference.name} computes with quantised numbers"
 
     def check(self, module: Module) -> Check:
         """Run a build on all samples and compare."""
@@ -75,9 +96,16 @@ class Judge:
             self.tolerances = Tolerances([*widened, *expected[len(outputs) :]], names)
 
 
-def _reference(request: Request) -> Reference | str:
-    """ONNX Runtime's results, or why there are none."""
+def _reference(request: Request) -> Reference | OtherReference | str:
+    """The results of ONNX Runtime, or of what runs files of another kind; or why there are none."""
     trouble = ""
+    if (kind := kind_of_file(Path(request.models[0]))) in OTHER_NAMES:
+        try:
+            return OtherReference(Path(request.models[0]), kind, request.threads)
+        except ImportError:
+            return f"{OTHER_NAMES[kind]} is not installed"
+        except Exception as error:  # as below
+            return f"{OTHER_NAMES[kind]} cannot run the model: {gist(error)[:200]}"
     for model in request.models:
         try:
             return Reference(Path(model), request.threads)

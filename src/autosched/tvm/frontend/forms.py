@@ -11,17 +11,25 @@ from typing import Any
 import onnx
 
 from autosched.tvm.frontend import graph
+from autosched.tvm.frontend.model_file import FileKind, kind_of_file
 from autosched.tvm.orders import AS_IT_IS, FIXED, SIMPLIFIED, Form
+
+ENGINES = {FileKind.TFLITE: "litert", FileKind.TORCH: "pytorch"}
+"""What runs files of other kinds, which have one form only."""
 
 
 def write_like(model: str, prepared: str, folder: str) -> list[Form]:
     """As `write`, with the input shapes of a prepared model."""
+    if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
+        return [Form(AS_IT_IS, model, engine)]
     inputs = graph.inputs_of(onnx.load(prepared, load_external_data=False))
     return write(model, {value.name: tuple(dim or 1 for dim in graph.dims_of(value) or ()) for value in inputs}, folder)
 
 
 def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> list[Form]:
     """Leave each form that differs from the model in a folder; the model itself comes first, where it lies."""
+    if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
+        return [Form(AS_IT_IS, model, engine)]
     forms = [Form(AS_IT_IS, model)]
     original = onnx.load(model)
     fixed = with_shapes(original, shapes)
