@@ -52,6 +52,8 @@ class Ready:
     opset: int = 0
     """Version of ONNX's operators; 0 for files of other kinds."""
     fixes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
 
 
 class OnnxSource:
@@ -135,13 +137,13 @@ def prepare(path: Path, shapes: Shapes) -> Ready:
     found = importer.prepare(path, shapes)
     return Ready(
         OnnxSource(found.model), f"ONNX opset {found.opset}", found.nodes_before, found.nodes_after, found.opset,
-        found.fixes,
+        found.fixes, found.notes,
     )  # fmt: skip
 
 
 def _imported(found: Imported) -> Ready:
     source = RelaxSource(found.module, found.inputs, found.outputs)
-    return Ready(source, found.format, found.nodes, found.nodes, fixes=found.fixes)
+    return Ready(source, found.format, found.nodes, found.nodes, fixes=found.fixes, notes=found.fixes)
 
 
 def load(path: Path) -> Source:
