@@ -162,11 +162,13 @@ def _built(module: Any, target: str, model: Any) -> Any:
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched.tvm import compiler
+    from autosched.tvm import compiler, sources
 
     with tempfile.TemporaryDirectory() as folder:
         who = compiler.SideName("net", "default")
-        compiler.write_build(Path(folder) / "net", module, model, target, ms.database.MemoryDatabase(), who)
+        compiler.write_build(
+            Path(folder) / "net", module, sources.OnnxSource(model), target, ms.database.MemoryDatabase(), who
+        )
         machine = relax.VirtualMachine(tvm.runtime.load_module(f"{folder}/net.so"), tvm.cpu())
     names = [value.name for value in model.graph.input]
 

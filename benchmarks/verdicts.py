@@ -151,7 +151,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched.tvm import building, compiler, importer
+    from autosched.tvm import building, compiler, importer, sources
     from autosched.tvm.layouts.wanted import Wanted
 
     compilation = session._compilation
@@ -171,7 +171,9 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
         functions = {other: one.function for other, one in schedules.items()} | {key: changed}
         module, _ = compiler.with_schedules(fused, functions)
         who = compiler.SideName("net", "tuned")
-        compiler.write_build(path, module, model, compilation.target, ms.database.MemoryDatabase(), who)
+        compiler.write_build(
+            path, module, sources.OnnxSource(model), compilation.target, ms.database.MemoryDatabase(), who
+        )
         return f"task {schedules[key].task}: {name}", path
     return None
 

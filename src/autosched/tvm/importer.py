@@ -39,6 +39,11 @@ def prepare(path: Path, shapes: Shapes) -> Prepared:
     return graph.prepare(path, shapes, unsupported)
 
 
+def network(model: Any, target: Any) -> Any:
+    """The fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
+    return fused(cleaned(model), target)
+
+
 def cleaned(model: Any) -> Any:
     """The module of an ONNX model before layouts are chosen. Raises ModelRejected."""
     return clean(_from_onnx(model))

@@ -10,7 +10,7 @@ tvm = pytest.importorskip("tvm")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
-from autosched.tvm import compiler, importer, operators  # noqa: E402
+from autosched.tvm import compiler, importer, operators, sources  # noqa: E402
 from autosched.tvm.compiler import SideName  # noqa: E402
 from autosched.tvm.inputs import random_inputs  # noqa: E402
 from autosched.tvm.module import Module  # noqa: E402
@@ -32,7 +32,15 @@ def module(folder: Path, *, by_rule: bool) -> Module:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     fused = importer.network(model, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}))
     who = SideName("net", "tuned")
-    compiler.write_build(folder / "net", fused, model, TARGET_TEXT, ms.database.MemoryDatabase(), who, by_rule=by_rule)
+    compiler.write_build(
+        folder / "net",
+        fused,
+        sources.OnnxSource(model),
+        TARGET_TEXT,
+        ms.database.MemoryDatabase(),
+        who,
+        by_rule=by_rule,
+    )
     return Module(folder / "net")
 
 
