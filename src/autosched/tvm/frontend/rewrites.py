@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from autosched.tvm.frontend import normalising
+
 Node = Any
 Array = Any
 
@@ -47,7 +49,10 @@ class Graph:
 def apply(model: Any) -> dict[str, int]:
     """Rewrite in place; returns how often each rewrite was used."""
     state = Graph(model)
-    counts = {"Dropout and Identity removed": _remove_nops(state)}
+    counts = {
+        "Dropout and Identity removed": _remove_nops(state),
+        "LayerNormalization recognised": normalising.layer_norms(state),
+    }
     rules = {
         "Sum made Add": _sum_to_add,
         "bias taken out of Conv": _split_bias,
