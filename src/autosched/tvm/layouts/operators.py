@@ -113,6 +113,8 @@ def describe(call: Any, around: Around) -> Operator | None:
         return _elementwise(call, name, shape, around)
     if name in _POOLS or name == "relax.nn.adaptive_avg_pool2d":
         return _pool(call, shape, around)
+    if name == "relax.image.resize2d":
+        return _resize(call, shape, around)
     if name == "relax.concat":
         return _concat(call, shape, around)
     if name == "relax.nn.pad":
@@ -369,6 +371,24 @@ def _pool(call: Any, shape: Shape, around: Around) -> Operator | None:
     def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
         changes = {"layout": str(way.output), "out_layout": str(way.output)}
         return relax.Call(call.op, [inputs[0]], _with(attrs, changes), call.ty_args)
+
+    return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
+
+
+def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
+    """Each channel by itself, so any layout will do."""
+    data, size, attrs = call.args[0], call.args[1], call.attrs
+    if attrs.layout != "NCHW" or constant(data) is not None:
+        return None
+    names = (
+        "method", "coordinate_transformation_mode", "rounding_method", "cubic_alpha", "cubic_exclude",
+        "extrapolation_value", "out_dtype",
+    )  # fmt: skip
+    kept = {name: getattr(attrs, name) for name in names}
+    roi = tuple(float(edge) for edge in attrs.roi)
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        return relax.op.image.resize2d(inputs[0], size, roi=roi, layout=str(way.output), **kept)
 
     return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
 

@@ -160,6 +160,16 @@ def dense(columns: int) -> Any:
     return net.done([net.add("MatMul", a, net.add("Transpose", a, perm=[0, 2, 1]))], 2, 5, 12)
 
 
+def enlarged() -> Any:
+    """An image that is enlarged in two ways between convolutions, and joined."""
+    net = Net()
+    sizes = [net.constant(np.array([], "float32")), net.constant(np.array([1, 1, 2, 2], "float32"))]
+    a = net.add("Relu", net.conv("x", 16, 8))
+    b = net.add("Resize", a, *sizes, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    c = net.add("Resize", a, *sizes, mode="linear", coordinate_transformation_mode="half_pixel")
+    return net.done([net.conv(net.add("Concat", b, c, axis=1), 8, 32, 1)], 1, 8, 6, 5)
+
+
 def surveyed(net: Any) -> Survey:
     found = network.survey(importer.cleaned(net), LANES)
     assert found is not None
@@ -200,6 +210,7 @@ MOVES = {
     grouped: (4, 2),
     shuffled: (4, 4),
     pixels: (1, 0),
+    enlarged: (2, 2),
 }
 
 
