@@ -93,7 +93,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
                 load = _load(ROUND[number]) if number < len(ROUND) - 1 else JobLoad(complete=True)
                 steps = await happens(StepEnded(step, Outcome.DONE, load), (span,))
             store.tag(job, [1, 2], "other load")
-            store.add_artifact(job, Artifact("net.so", hashlib.sha256(str(job).encode()).hexdigest(), 100))
+            store.add_artifacts(job, [Artifact("net.so", hashlib.sha256(str(job).encode()).hexdigest(), 100)])
             await happens(ClientLost(job, "it ended"))
         await store.flush()
         journal.close()

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from autosched.model import JobSpec
 from autosched_backend_mock import options, times
-from autosched_backend_mock.session import MockSession
+from autosched_backend_mock.session import ComparingSession, MockSession
 
 
 class MockBackend:
     """The entry point."""
 
-    api = (1, 2)
+    api = (1, 5)
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> MockSession:
         """Check the options."""
         chosen = options.read(job.options)
-        return MockSession(job, chosen, times.chosen(chosen, job), workdir, outdir)
+        kind = ComparingSession if chosen.rival_s else MockSession
+        return kind(job, chosen, times.chosen(chosen, job), workdir, outdir)

@@ -12,7 +12,7 @@ Duration = Annotated[float, Meta(ge=0, le=86_400)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 STANDARD = "standard"
 """Names the instances that come with the package, instead of a file."""
-Stage = Literal["", "import", "select", "build", "profile", "update", "compile", "evaluate"]
+Stage = Literal["", "import", "select", "build", "profile", "update", "baseline", "compile", "evaluate"]
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +27,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     update_s: Duration = 0.0
     compile_s: Duration = 0.0
     evaluate_s: Duration = 0.0
+    baseline_s: Duration = 0.0
     """Time of each step of the stage, unless an instance or a journal knows better."""
     spread: Annotated[float, Meta(ge=0, le=5)] = 0.0
     """Times are multiplied by a random factor of mean 1: LogN with this sigma, drawn from the job's seed."""
@@ -57,6 +58,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage that never ends."""
     crash_stage: Stage = ""
     """A stage that kills the client."""
+    rival_s: Duration = 0.0
+    """Latency of what the user would run otherwise, to which builds are compared during the search; 0: nothing is."""
+    rest_s: Duration = 0.0
+    """Latency of what is not tuned."""
     reject: str = ""
     """Refuse the model, in these words."""
     finals: bool = True

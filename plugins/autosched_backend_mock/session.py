@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from autosched.backend import Built, Evaluation, Lease, Measured, Network, Timing
+from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, Failure, JobSpec, Record, TaskIndex, TaskInfo, encode
 from autosched_backend_mock.faults import Fault, Faults
@@ -104,6 +104,10 @@ class MockSession:
             if (best := record.best_s) is not None:
                 self._best_s[record.task] = min(best, self._best_s.get(record.task, best))
 
+    def _write(self) -> None:
+        text = json.dumps({"inputs": [], "best_s": self._best_s})
+        (self._outdir / f"{self._job.name}.json").write_text(text)
+
     def evaluate(self, lease: Lease) -> Evaluation:
         """Leave a module that is a JSON file and an evaluation that says what the landscape says."""
         self._network_step("evaluate", lease)
@@ -112,10 +116,41 @@ class MockSession:
             Timing(name, (value,) * 5, value, value, value)
             for name, value in (("default", 8 * tuned), ("tuned", tuned))
         )
-        (self._outdir / f"{self._job.name}.json").write_text(json.dumps({"inputs": [], "best_s": self._best_s}))
+        self._write()
         return Evaluation(
             timings=timings, reference="the landscape", outputs_equal=True, max_abs_error=0.0, tolerance=1e-3,
             cores=lease.cores, published="tuned",
+        )  # fmt: skip
+
+
+class ComparingSession(MockSession):
+    """A job with something to beat, so that builds are made before the search is over."""
+
+    def baseline(self, lease: Lease) -> Baseline:
+        """What the options say."""
+        self._network_step("baseline", lease)
+        rival_s = self.options.rival_s
+        return Baseline("the rival", "1.0", "as it is", rival_s, 0.99 * rival_s, 1.01 * rival_s)
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        """The same as at the end."""
+        self.compile(records, lease)
+
+    def evaluate_early(self, lease: Lease) -> Evaluation:
+        """Leave a module when the sum over the operators and the rest is less than the rival's latency."""
+        self._network_step("evaluate", lease)
+        weights = {info.task: info.weight for info in self._network.tasks}
+        ours_s = self.options.rest_s + sum(weights[task] * best_s for task, best_s in self._best_s.items())
+        faster = ours_s < self.options.rival_s
+        if faster:
+            self._write()
+        timings = tuple(
+            Timing(name, (value,) * 5, value, value, value)
+            for name, value in (("tuned", ours_s), ("onnxruntime", self.options.rival_s))
+        )
+        return Evaluation(
+            timings=timings, reference="the landscape", outputs_equal=True, max_abs_error=0.0, tolerance=1e-3,
+            cores=lease.cores, published="tuned" if faster else "",
         )  # fmt: skip
 
 

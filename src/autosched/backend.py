@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from autosched.errors import NotFound, RequestError
-from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Record, TaskIndex, TaskInfo
+from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Name, Record, Seconds, TaskIndex, TaskInfo, Text
 from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
@@ -26,6 +26,7 @@ docs/plugins.md tells what each minor brought.
 """
 
 GROUP = "autosched.backends"
+PositiveSeconds = Annotated[float, Meta(gt=0, le=1e6)]
 EVALUATION = "evaluation.json"
 """Among a job's results: what `Session.evaluate` answered, as JSON. The client writes it."""
 
@@ -70,6 +71,46 @@ class Skipped(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the user of a network would run without autosched, measured on the job's device. Since 1.5."""
+
+    runtime: Name
+    """Its name: "ONNX Runtime"."""
+    version: Text
+    form: Text
+    """The form of the model that it ran, the fastest of those that were tried: "with fixed shapes"."""
+    median_s: PositiveSeconds
+    low_s: PositiveSeconds
+    high_s: PositiveSeconds
+    """Bounds of the 95 % confidence interval of the median."""
+
+
+class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a network that is being tuned compares with its baseline, as far as it is known. Since 1.5."""
+
+    baseline: Baseline
+    scale: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    rest_s: Seconds | None = None
+    """Latency of what is not tuned: that of a build beyond the sum of its tasks; None: no build was measured yet."""
+    module_s: PositiveSeconds | None = None
+    """Latency of the module that is kept for the user while the search goes on: right, and faster than the baseline."""
+    faster_after_s: Seconds | None = None
+    """Seconds from the start of the job's first client to the first such module."""
+
+    def whole_s(self, tasks_s: float) -> float:
+        """Expected latency of the network from the sum over its tasks."""
+        return self.scale * tasks_s + (self.rest_s or 0.0)
+
+    def calibrated(self, tasks_s: float, measured_s: float) -> "Comparison":
+        """The same after a build was measured whose tasks sum up to `tasks_s`.
+
+        A build that is faster than its sum scales the sum: kernels that were measured alone found colder caches.
+        """
+        if measured_s < tasks_s:
+            return structs.replace(self, scale=measured_s / tasks_s, rest_s=0.0)
+        return structs.replace(self, scale=1.0, rest_s=measured_s - tasks_s)
+
+
 class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """A model after import: what there is to tune."""
 
@@ -80,6 +121,8 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """Trials for the whole network when the user names none."""
     batch: int = 8
     """Candidates per round of a task."""
+    comparison: Comparison | None = None
+    """Filled in by the client, never by a backend. Since 1.5."""
 
 
 class Earlier(Struct, frozen=True):
@@ -250,6 +293,26 @@ class Session(Protocol):
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease at once (None: all of them); called from another thread."""
+
+
+class ComparingSession(Session, Protocol):
+    """One job inside a backend that knows what the user would run otherwise. Since 1.5.
+
+    With a session that lacks one of these methods, nothing is compiled before the search is over.
+    """
+
+    def baseline(self, lease: Lease) -> Baseline | None:
+        """Measure on the lease's cores what the user would run otherwise; None where there is nothing."""
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile as `compile` does, in the middle of the search; a build without schedules is not needed."""
+
+    def evaluate_early(self, lease: Lease) -> Evaluation:
+        """Check what was compiled last, in the middle of the search, and measure it side by side with the baseline.
+
+        The timings are "tuned" and that of the baseline. A build that is right and clearly faster than the baseline is
+        left in the output folder, as by `evaluate`, and `published` is "tuned"; otherwise it is empty.
+        """
 
 
 class Backend(Protocol):

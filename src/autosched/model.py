@@ -81,6 +81,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Also use the records of this earlier job."""
     learn_from: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
     """Earlier jobs, of any models, whose records teach the search; what they measured is not counted as measured."""
+    until_faster: bool = False
+    """The search ends when a module is right and faster than what the user would run otherwise."""
     output: Annotated[str, Meta(max_length=4_096)] = ""
     """Where the submitting user wants the results; used by `attach`, never by the daemon."""
     external: bool = False

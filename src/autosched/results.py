@@ -117,6 +117,16 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
     return Result(gathered, folder, tuple(files), before if before != job.job else None)
 
 
+async def fetch(daemon: Daemon, job: JobView, output: Path) -> Result:
+    """Write the results that a job has so far into a folder. Raises RequestError where it has no module yet."""
+    if not await daemon.artifacts(job.job):
+        what = "it has ended without any" if JobState(job.state).ended else "none of its builds was faster yet"
+        raise RequestError(
+            f"job {job.job} has no module to fetch: {what}. Compile what it has measured:  autosched compile {job.job}"
+        )
+    return await collect(daemon, job, output)
+
+
 def _owner(folder: Path) -> JobId | None:
     """The job whose report lies in the folder, if one does that can be read."""
     try:

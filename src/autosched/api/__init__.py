@@ -108,6 +108,7 @@ class Model(Ordered):
             options={**settings.options, **tolerance}, inputs=inputs,
             output=str(settings.output or ""), priority=settings.priority,
             deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
+            until_faster=settings.until_faster,
             learn_from=tuple(settings.learn_from),
         )  # fmt: skip
 
@@ -152,17 +153,33 @@ class Job(Ordered):
 
     async def wait_async(self, *, watch: Watch | None = None) -> "TunedModel":
         """The same for coroutines."""
-        holder = None
         async with connected(self.daemon) as connection:
             async for view in connection.follow(self.id):
                 if watch is not None:
                     watch(view)
             results.check_ended(view)
-            folder = self.output
-            if folder is None:
-                holder = TemporaryFolder()
-                folder = holder.path
+            holder, folder = self._place()
             return TunedModel(await results.collect(connection, view, folder), holder)
+
+    def fetch(self) -> "TunedModel":
+        """The results so far: a module that is faster than ONNX Runtime already, while the search goes on.
+
+        Raises RequestError while there is none.
+        """
+        return wait(self.fetch_async())
+
+    async def fetch_async(self) -> "TunedModel":
+        """The same for coroutines."""
+        async with connected(self.daemon) as connection:
+            holder, folder = self._place()
+            return TunedModel(await results.fetch(connection, await connection.job(self.id), folder), holder)
+
+    def _place(self) -> tuple[TemporaryFolder | None, Path]:
+        """The folder for results, and what removes it when it is a temporary one."""
+        if self.output is not None:
+            return None, self.output
+        holder = TemporaryFolder()
+        return holder, holder.path
 
     def view(self) -> JobView:
         """Where the job stands."""

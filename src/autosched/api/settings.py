@@ -36,6 +36,8 @@ class Settings:
     """No step is killed before it has taken so long."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By which jobs are found again."""
+    until_faster: bool = False
+    """End the search as soon as a module is right and faster than ONNX Runtime."""
     learn_from: Sequence[int] = ()
     """Numbers of jobs that have ended, of any models: what they measured teaches the search."""
     inputs: str | Path | None = None
@@ -59,6 +61,7 @@ class Words(TypedDict, total=False):
     deadline_s: float | None
     step_timeout_s: float | None
     labels: Mapping[str, str]
+    until_faster: bool
     learn_from: Sequence[int]
     inputs: str | Path | None
     tolerance: float | None

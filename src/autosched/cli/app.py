@@ -18,6 +18,7 @@ COMMANDS = {
     "tune": "tune:tune",
     "submit": "tune:submit",
     "attach": "tune:attach",
+    "fetch": "fetch:fetch",
     "wait": "wait:wait",
     "compile": "tune:compile",
     "jobs": "listings:jobs",

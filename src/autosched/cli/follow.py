@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from autosched import results
 from autosched.cli.keyboard import pressed
-from autosched.cli.outcome import outcome
+from autosched.cli.outcome import outcome, shown
 from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress import Progress, progress
 from autosched.errors import AutoschedError, DaemonUnreachable
-from autosched.model import JobId, Record
+from autosched.measured.shares import ready
+from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
 from autosched.remote import Daemon, connected, off_devices
 from autosched.text import tables, units
@@ -66,6 +67,7 @@ async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
     with progress() as screen:
         keys = Keys(screen, _stopper())
         with pressed(keys.press):
+            kept = Kept(output, screen)
             while True:
                 try:
                     async with connected(host) as daemon, off_devices(daemon):
@@ -73,6 +75,7 @@ async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
                             failures = 0
                             keys.daemon, keys.view = daemon, view
                             screen.show(view)
+                            await kept.look(daemon, view)
                         break
                 except DaemonUnreachable as error:
                     failures += 1
@@ -83,6 +86,31 @@ async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
     results.check_ended(view)
     async with connected(host) as daemon:
         return await results.collect(daemon, view, output)
+
+
+class Kept:
+    """Fetches a module that is faster than ONNX Runtime while the search goes on."""
+
+    def __init__(self, output: Path, screen: Progress) -> None:
+        self._output, self._screen = output, screen
+        self._latency_s: float | None = None
+
+    async def look(self, daemon: Daemon, view: JobView) -> None:
+        """Fetch it if there is one that is not here yet."""
+        latency_s = None if view.comparison is None else view.comparison.module_s
+        if latency_s is None or latency_s == self._latency_s or JobState(view.state).ended:
+            return
+        self._latency_s = latency_s
+        try:
+            result = await results.fetch(daemon, view, self._output)
+        except DaemonUnreachable:
+            self._latency_s = None
+            raise
+        except AutoschedError as error:
+            self._screen.above((f"autosched: {error}",))
+            return
+        where = shown(result.module) if result.module is not None else shown(result.folder)
+        self._screen.above((f" {where} is ready: {ready(view)}. The search goes on.",))
 
 
 class Keys:

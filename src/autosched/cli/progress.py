@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
-from autosched.measured.shares import gain, tasks_by_share
+from autosched.measured.shares import compared, gain, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
 from autosched.text import units
@@ -56,7 +56,8 @@ class Lines:
 
     def show(self, view: JobView) -> None:
         """Say it if it is time."""
-        phase = (view.state, bool(view.tasks), view.estimate_s is None)
+        module_s = None if view.comparison is None else view.comparison.module_s
+        phase = (view.state, bool(view.tasks), view.estimate_s is None, view.comparison is None, module_s)
         now = time.monotonic()
         if phase == self._said and now - self._said_at < LINE_EVERY_S:
             return
@@ -74,8 +75,12 @@ def line(view: JobView) -> str:
     parts = [f"job {view.job} {view.name}: {view.state}"]
     if view.tasks:
         parts.append(f"{view.trials}/{'?' if view.trials_total is None else view.trials_total} trials")
-    if view.estimate_s is not None:
-        parts.append(f"best {units.latency(view.estimate_s)}{gain(view)}")
+    if view.whole_s is not None:
+        parts.append(f"best {units.latency(view.whole_s)}{gain(view)}")
+    elif (against := compared(view)) != "":
+        parts.append(against)
+    if (module := ready(view)) != "" and not JobState(view.state).ended:
+        parts.append(f"ready: {module}")
     if view.failed:
         parts.append(f"failed {units.reasons(view.failures)}")
     if view.failed_steps:
@@ -133,9 +138,13 @@ def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:
         + Text(f"  {units.count(len(view.tasks), 'task')}{skipped}" if view.tasks else ""),
         _bar(view),
     ]
-    if view.estimate_s is not None:
+    if view.whole_s is not None:
         last = f"  last gain {units.duration(since_gain_s)} ago" if view.trials else ""
-        parts.append(Text.assemble(" best ", (units.latency(view.estimate_s), "bold green"), gain(view), (last, "dim")))
+        parts.append(Text.assemble(" best ", (units.latency(view.whole_s), "bold green"), gain(view), (last, "dim")))
+    elif (against := compared(view)) != "":
+        parts.append(Text(f" to beat: {against}"))
+    if (module := ready(view)) != "":
+        parts.append(Text.assemble((" ready ", "green"), module, (f"  autosched fetch {view.job}", "dim")))
     if view.failed:
         rate = units.share(view.failed, view.trials)
         parts.append(Text(f" failed {rate}: {units.reasons(view.failures)}", style="yellow"))

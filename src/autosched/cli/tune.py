@@ -166,6 +166,10 @@ _SETTINGS = (
         help="A job that has ended, of any model, whose measurements teach this search: 12, last, @NAME; repeatable.",
     ),
     click.option(
+        "--until-faster", is_flag=True,
+        help="End the search as soon as a module is right and faster than ONNX Runtime.",
+    ),
+    click.option(
         "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
         help="Higher goes first; who waits rises, so that nothing starves.",
     ),
@@ -327,8 +331,8 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
     """Follow a job to its end and fetch its results; those of one that has ended, at once. Keys as in `tune`."""
 
     async def find() -> JobView:
-        async with connected(host, told=say, start=_may_be_there(which)) as daemon:
-            return await _view(daemon, which)
+        async with connected(host, told=say, start=may_be_there(which)) as daemon:
+            return await view_of(daemon, which)
 
     view = asyncio.run(find())
     folder = output or Path(view.output or f"{view.name}-tuned")
@@ -349,8 +353,8 @@ def compile(
     """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""
 
     async def begin() -> tuple[JobId, Path]:
-        async with connected(host, told=say, start=_may_be_there(which)) as daemon:
-            view = await _view(daemon, which)
+        async with connected(host, told=say, start=may_be_there(which)) as daemon:
+            view = await view_of(daemon, which)
             folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
             spec = _compile_spec(view, folder)
             if inputs is not None:
@@ -376,14 +380,15 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
     )
 
 
-def _may_be_there(which: str) -> bool:
+def may_be_there(which: str) -> bool:
     """Whether it is worth while to start a daemon, should none run, to ask it for this job."""
     from autosched.daemon.disk.database import has_traces
 
     return has_traces(Config().state_dir, which)
 
 
-async def _view(daemon: Daemon, which: str) -> JobView:
+async def view_of(daemon: Daemon, which: str) -> JobView:
+    """The job that a word names: 12, last, @NAME."""
     return await daemon.job(await answered_async(select_one(which), _numbers(daemon)))
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched.backend import Built, Evaluation, Measured, Network
+from autosched.backend import Baseline, Built, Evaluation, Measured, Network
 from autosched.errors import RequestError, StepFailed
 from autosched.model import Failure
 
@@ -130,6 +130,14 @@ def evaluation(found: object) -> Evaluation:
         if not all(isfinite(seconds) and seconds > 0 for seconds in numbers):
             raise StepFailed(f"the backend's evaluation of the build {timing.name!r} has latencies of {numbers[:9]} s")
     return checked
+
+
+def baseline(found: object) -> Baseline | None:
+    """A baseline with numbers in it. Raises StepFailed."""
+    try:
+        return None if found is None else _checked(found, Baseline)
+    except ValueError as error:
+        raise StepFailed(f"the backend's baseline cannot be used: {error}") from None
 
 
 def _checked(found: object, kind: type[T]) -> T:

@@ -1,6 +1,8 @@
 """The course of a job: what each of its tasks needs next. Pure; the client reports it to the daemon as load.
 
-Task 0 is the network: import, then (when all trials are spent) compile, then evaluate. Every other task goes round
+Task 0 is the network: import, then baseline (what its user would run otherwise), then (when all trials are spent)
+compile, then evaluate. Compile and evaluate also come in the middle of the search, where it is worth it (`early`), and
+a job that is to end as soon as a module is faster than the baseline ends with them. Every other task goes round
 select -> build -> profile -> update. Only as many tasks are under way as keep all lanes and devices fed: with more, the
 decision which task deserves the next round would be made on older news.
 
@@ -18,12 +20,14 @@ from statistics import median
 
 import msgspec
 
-from autosched.backend import Network
+from autosched.backend import Baseline, Network
 from autosched.client.allocation import Share, leading, next_share, outdone
+from autosched.client.early import Early
 from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
 from autosched.measured import standing
 from autosched.measured.blame import DOUBTFUL
+from autosched.measured.shares import network_s
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 
 HOST = "host"
@@ -38,7 +42,9 @@ RETRIED_LEAST = 4
 """So many candidates that failed on one device wait for each other, while there is something else to do."""
 FINALS_MAX = 2
 """Finals that were disturbed, or failed, are held once more."""
-NETWORK_STAGES = ("import", "compile", "evaluate")
+NETWORK_STAGES = ("import", "baseline", "compile", "evaluate")
+ON_DEVICE = ("profile", "baseline", "evaluate")
+"""Stages that measure."""
 NETWORK_TIMEOUT_S = 1800.0
 """Importing and compiling a large model, or timing a slow one, takes minutes."""
 CANDIDATE_TIMEOUT_S = 20.0
@@ -93,10 +99,16 @@ class Course:
     """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
     complete: bool = False
+    early: Early = field(default_factory=Early)
+    """Builds of the network in the middle of the search."""
+    finishing: bool = False
+    """No more rounds begin, and those under way end with their step: what was looked for is found."""
 
     def started(self, task: TaskIndex) -> None:
         """A step of the task runs; the next call that names the task is its end."""
         self.running.add(task)
+        if task == NETWORK_TASK and self.stage[task] == "compile" and self.early.under_way:
+            self.early.begin(self.tasks_s or 0.0)  # it is compiled with what is known now
 
     def kind(self, task: TaskIndex, stage: str) -> str:
         """The kind of a step as far as its length goes: a final builds less and measures longer than a trial."""
@@ -105,11 +117,18 @@ class Course:
     # What happened ------------------------------------------------------------------------------------------
 
     def imported(
-        self, network: Network, records: Sequence[Record], borrowed: int = 0, finals: Collection[TaskIndex] = ()
+        self,
+        network: Network,
+        records: Sequence[Record],
+        borrowed: int = 0,
+        finals: Collection[TaskIndex] = (),
+        *,
+        compares: bool = False,
     ) -> JobLoad:
         """The network is known, and what was measured; the first `borrowed` records cost this job no trials.
 
-        `finals`: tasks whose candidates can be compared with each other and with the default.
+        `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: the backend
+        can measure what the user would run otherwise.
         """
         self.running.discard(NETWORK_TASK)
         self.network = network
@@ -125,7 +144,13 @@ class Course:
             self.recorded(record)
         self._replay(borrowed, records)
         del self.stage[NETWORK_TASK]
-        return self._report(self._go_on())
+        known = self.early.comparison  # by an earlier client
+        if known is not None and known.module_s is not None:
+            self.finishing = self.spec.until_faster
+        elif known is None and compares and self._searching:
+            self.stage[NETWORK_TASK] = "baseline"
+        begun = [NETWORK_TASK] if NETWORK_TASK in self.stage else []
+        return self._report(list(dict.fromkeys([*begun, *self._go_on()])))
 
     def recorded(self, record: Record) -> None:
         """The job has another record."""
@@ -199,6 +224,7 @@ class Course:
             share.best_s[-1:] = [min(known, default=None)]
             return self._round_over(task)
         share.best_s.append(min(known, default=None))
+        self.early.rounds += 1
         self.half.pop(task, None)
         share.strikes = 0 if best_s is not None else share.strikes + 1
         return self._round_over(task)
@@ -220,11 +246,49 @@ class Course:
             self.shares[task].strikes += 1
         return self._round_over(task)
 
+    def baseline(self, found: Baseline | None) -> JobLoad:
+        """What the user would run otherwise was measured; None: there is nothing."""
+        self.early.measured_baseline(found)
+        return self._network_over()
+
     def compiled(self) -> JobLoad:
         """The network is compiled."""
         self.running.discard(NETWORK_TASK)
         self.stage[NETWORK_TASK] = "evaluate"
         return self._report([NETWORK_TASK])
+
+    def evaluated_early(self, latency_s: float, *, kept: bool, after_s: float) -> JobLoad:
+        """An early build takes so long. `kept`: it is with the user, `after_s` after the start of the job's client."""
+        self.early.measured(latency_s, kept=kept, after_s=after_s)
+        self.finishing = self.finishing or (kept and self.spec.until_faster)
+        return self._network_over()
+
+    @property
+    def optional(self) -> bool:
+        """Whether the job goes on when the network's step under way fails."""
+        return self.early.under_way or self.stage.get(NETWORK_TASK) == "baseline"
+
+    def gave_up_early(self) -> JobLoad:
+        """A step of the network that the job can do without has failed."""
+        self.early.failed()
+        return self._network_over()
+
+    def _network_over(self) -> JobLoad:
+        self.running.discard(NETWORK_TASK)
+        del self.stage[NETWORK_TASK]
+        return self._report([NETWORK_TASK, *(task for task in self._go_on() if task != NETWORK_TASK)])
+
+    @property
+    def tasks_s(self) -> float | None:
+        """Latency of the network as the sum over its tasks; None while one that it must call has none."""
+        assert self.network is not None
+        known = {share.task: share.best_s[-1] for share in self.shares.values() if share.best_s}
+        return network_s(self.network.tasks, {task: best_s for task, best_s in known.items() if best_s is not None})
+
+    @property
+    def _searching(self) -> bool:
+        """Whether more trials are to come."""
+        return not self.finishing and self.spent < self.trials and any(share.open for share in self.shares.values())
 
     def evaluated(self) -> JobLoad:
         """The results are with the daemon: nothing is left to do."""
@@ -252,7 +316,7 @@ class Course:
 
     def _advance(self, task: TaskIndex) -> JobLoad:
         stage = self._after(task)
-        if not stage:
+        if not stage or self.finishing:
             return self._round_over(task)
         self.stage[task] = stage
         return self._report([task])
@@ -276,11 +340,17 @@ class Course:
             self.finals.pop(lost.task, None)
             if lost.task not in self.stage:
                 chosen.append(lost.task)
-        under_way_max = self.lanes + self.devices + 1
+        under_way_max = self.lanes + self.devices + 1 + (NETWORK_TASK in self.stage)
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
-        for begin in (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals):
+        beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
+        for begin in () if self.finishing else beginnings:
             while len(self.stage) < under_way_max and (task := begin()) is not None:
                 chosen.append(task)
+        if NETWORK_TASK not in self.stage and self._searching and self.early.wants(tasks_s := self.tasks_s):
+            assert tasks_s is not None
+            self.early.begin(tasks_s)
+            self.stage[NETWORK_TASK] = "compile"
+            chosen.append(NETWORK_TASK)
         if not self.stage and self._nothing_worked():
             self.failure = JobFailure(
                 "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
@@ -388,6 +458,8 @@ class Course:
         """Rounds that no task has begun: of the search, of what must be measured again, and first finals."""
         if self.network is None:
             return None
+        if self.finishing:
+            return 0.0
         batch = self.network.batch
         searching = any(share.open for share in self.shares.values())
         trials = ceil((self.trials - self.spent) / batch) if searching else 0
@@ -447,4 +519,4 @@ class Course:
         """The pools of which a stage needs one unit each; none for no stage."""
         if not stage:
             return ()
-        return (f"device:{self.spec.device}",) if stage in ("profile", "evaluate") else (HOST,)
+        return (f"device:{self.spec.device}",) if stage in ON_DEVICE else (HOST,)

@@ -37,7 +37,9 @@ from autosched.model import (
     TaskIndex,
 )
 from autosched.protocol import (
+    ARTIFACTS_SINCE,
     AddArtifact,
+    AddArtifacts,
     AddRecord,
     AskLoad,
     Done,
@@ -50,6 +52,7 @@ from autosched.protocol import (
     PlanNetwork,
     Poisoned,
     RecordPage,
+    ResultFile,
     Return,
     RevokeStep,
     StartStep,
@@ -76,6 +79,8 @@ LIMITS = {
     errno.ENOMEM: "memory (MemoryMax= of a service)",
 }
 """Of the system, by what it answers to whoever has met it."""
+TUNED = "tuned"
+"""Name of the build with schedules, in an evaluation."""
 T = TypeVar("T")
 
 
@@ -93,6 +98,7 @@ class Host:
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
         self._pace = pace
+        self._began_at = asyncio.get_running_loop().time()
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -135,6 +141,7 @@ class Host:
             own = await self._fetch_records(order.job)
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
+        course.early.comparison = None if order.network is None else order.network.comparison
         self._course.set_result(course)
 
     def standing(self) -> Return | None:
@@ -273,8 +280,14 @@ class Host:
                 network = await self._in_thread(
                     lease, lambda: worker.import_network(lease, self._records, self._borrowed, self._earlier)
                 )
-                load = course.imported(network, self._records, self._borrowed, worker.comparable())
-                await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
+                load = course.imported(
+                    network, self._records, self._borrowed, worker.comparable(), compares=worker.compares
+                )
+                await self._plan(course)
+                return load
+            case "baseline":
+                load = course.baseline(await self._in_thread(lease, lambda: worker.baseline(lease)))
+                await self._plan(course)
                 return load
             case "select":
                 count = course.allotted[task]
@@ -291,16 +304,45 @@ class Host:
                 return course.updated(task, await self._in_thread(lease, lambda: worker.update(task, lease)))
             case "compile":
                 records = [record for own in course.records.values() for record in own]
-                await self._in_thread(lease, lambda: worker.compile(records, lease))
+                build = worker.compile_early if course.early.under_way else worker.compile
+                await self._in_thread(lease, lambda: build(records, lease))
                 return course.compiled()
+            case "evaluate" if course.early.under_way:
+                evaluation = await self._in_thread(lease, lambda: worker.evaluate_early(lease))
+                await self._in_thread(lease, watch.end)
+                return await self._keep_early(course, evaluation)
             case "evaluate":
                 evaluation = await self._in_thread(lease, lambda: worker.evaluate(lease))
                 await self._in_thread(lease, watch.end)
-                text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
-                (self._outdir / EVALUATION).write_bytes(text + b"\n")
-                await self._hand_over()
+                comparison = course.early.comparison
+                if comparison is not None and comparison.module_s is not None and evaluation.published != TUNED:
+                    log.warning("the last build is not used: %s. The module that was kept stays", evaluation.notes)
+                else:
+                    await self._hand_over(evaluation)
                 return course.evaluated()
         raise RequestError(f"no stage is named {stage!r}")
+
+    async def _plan(self, course: Course) -> None:
+        """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
+        network = course.network
+        assert network is not None
+        if self._line.speaks(ARTIFACTS_SINCE):
+            network = msgspec.structs.replace(network, comparison=course.early.comparison)
+        await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
+
+    async def _keep_early(self, course: Course, evaluation: backend.Evaluation) -> JobLoad:
+        """Hand over a build that was made in the middle of the search, if it is right and faster than the baseline."""
+        ours = next((timing for timing in evaluation.timings if timing.name == TUNED), None)
+        if ours is None:
+            raise RequestError(f"the backend's early evaluation has no timing of {TUNED!r}")
+        if kept := evaluation.published == TUNED:
+            await self._hand_over(evaluation)
+        else:
+            log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
+        after_s = asyncio.get_running_loop().time() - self._began_at
+        load = course.evaluated_early(ours.median_s, kept=kept, after_s=after_s)
+        await self._plan(course)
+        return load
 
     async def _profile(self, course: Course, task: TaskIndex, lease: Lease, watch: Watch) -> None:
         """Measure the round's candidates, and say of which records other load makes too much."""
@@ -329,6 +371,8 @@ class Host:
             if course.stage.get(task) != "update":
                 self._worker.give_up(task)
             return load
+        if course.optional:
+            return course.gave_up_early()
         message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
         return course.broken(
             JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000])
@@ -366,11 +410,19 @@ class Host:
             self.kill()
             os._exit(1)
 
-    async def _hand_over(self) -> None:
-        """Upload the result files."""
+    async def _hand_over(self, evaluation: backend.Evaluation) -> None:
+        """Upload the result files, then name all of them at once, so that nobody fetches files of two builds."""
+        text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
+        (self._outdir / EVALUATION).write_bytes(text + b"\n")
+        files = []
         for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
             digest = await self._line.over(partial(blobs.upload, path=path))
-            await self._line.ask(AddArtifact(name=path.name, sha256=digest), Done)
+            files.append(ResultFile(path.name, digest))
+        if self._line.speaks(ARTIFACTS_SINCE):
+            await self._line.ask(AddArtifacts(files=tuple(files)), Done)
+            return
+        for file in files:
+            await self._line.ask(AddArtifact(name=file.name, sha256=file.sha256), Done)
 
 
 def keep_to(cores: Sequence[int]) -> None:

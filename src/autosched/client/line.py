@@ -89,6 +89,10 @@ class Line:
             raise
         return link
 
+    def speaks(self, since: tuple[int, int]) -> bool:
+        """Whether the daemon knows what came with this protocol."""
+        return self._speaks >= since
+
     def close(self) -> None:
         """End the connection; the daemon takes this client for lost."""
         if self._link is not None:

@@ -5,8 +5,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import cast
 
-from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network, Session, Tuner
+from autosched.backend import (
+    Baseline,
+    Built,
+    ComparingSession,
+    Earlier,
+    Evaluation,
+    Lease,
+    Measured,
+    Network,
+    Session,
+    Tuner,
+)
 from autosched.client import border
 from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
@@ -192,6 +204,27 @@ class Worker:
                 wrong = Measured(one.candidate, (), Failure.WRONG_RESULT, detail)
                 self._record(one.task, wrong, lease.units[0], Purpose.NETWORK)
         return evaluation
+
+    @property
+    def compares(self) -> bool:
+        """Whether the backend can measure what the user would run otherwise; before interface 1.5 none could."""
+        return all(hasattr(self._session, name) for name in ("baseline", "compile_early", "evaluate_early"))
+
+    @property
+    def _comparing(self) -> ComparingSession:
+        return cast(ComparingSession, self._session)
+
+    def baseline(self, lease: Lease) -> Baseline | None:
+        """Measure what the user would run otherwise; None where there is nothing."""
+        return border.baseline(self._comparing.baseline(lease))
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules so far."""
+        self._comparing.compile_early(standing.counting(records), lease)
+
+    def evaluate_early(self, lease: Lease) -> Evaluation:
+        """Check and measure the network as it was compiled in the middle of the search."""
+        return border.evaluation(self._comparing.evaluate_early(lease))
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""

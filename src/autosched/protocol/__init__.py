@@ -33,8 +33,9 @@ USER_METHODS = _table(
 """What a user may ask of the daemon."""
 
 CLIENT_METHODS = _table(
-    Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, Heartbeat, PutBlob, GetBlob, GetRecords
-)
+    Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, AddArtifacts, Heartbeat, PutBlob,
+    GetBlob, GetRecords,
+)  # fmt: skip
 """What a client may ask of the daemon."""
 
 DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Poisoned, Goodbye, Stop)

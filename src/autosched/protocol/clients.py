@@ -51,6 +51,7 @@ class JobOrder(Struct, frozen=True):
     """Jobs to learn from: those of `learn_from` in the spec. Their records are to be fetched with GetRecords."""
 
 
+ARTIFACT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 RETURNS_SINCE = (1, 3)
 """Below this protocol a client ends with its connection, and a daemon takes nobody back."""
 
@@ -138,8 +139,26 @@ class AddArtifact(Method, frozen=True):
     """A result file of the job; its blob must be complete."""
 
     result = Done
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$")]
+    name: Annotated[str, Meta(pattern=ARTIFACT_NAME)]
     sha256: Sha256
+
+
+class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A result file of the job; its blob must be complete."""
+
+    name: Annotated[str, Meta(pattern=ARTIFACT_NAME)]
+    sha256: Sha256
+
+
+ARTIFACTS_SINCE = (1, 6)
+"""Below this protocol a daemon knows neither AddArtifacts nor Network.comparison."""
+
+
+class AddArtifacts(Method, frozen=True):
+    """Result files of the job that belong together: whoever asks sees all of them or none."""
+
+    result = Done
+    files: Annotated[tuple[ResultFile, ...], Meta(min_length=1, max_length=100)]
 
 
 class Heartbeat(Method, frozen=True):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from autosched.backend import Comparison
 from autosched.model import JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.basics import WAIT_MAX_S, Done, Method
 
@@ -96,6 +97,15 @@ class JobView(Struct, frozen=True, kw_only=True):
     doing: str = ""
     """The stage of its first running step, or "waiting", "held", "paused"; of an ended job its state."""
     labels: Labels = {}
+    comparison: Comparison | None = None
+    """How it compares with what its user would run otherwise; None while that is not measured."""
+
+    @property
+    def whole_s(self) -> float | None:
+        """Expected latency of the whole network, what is not tuned included as far as it was measured."""
+        if self.estimate_s is None or self.comparison is None:
+            return self.estimate_s
+        return self.comparison.whole_s(self.estimate_s)
 
 
 class JobList(Struct, frozen=True):

@@ -86,8 +86,10 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
                 yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
         yield "outputs", word, f"to {evaluation.reference}, largest difference {tiny(evaluation.max_abs_error)}"
-    elif job.estimate_s is not None:
-        yield "estimate", latency(job.estimate_s), "sum over tasks of calls times best"
+    elif job.whole_s is not None:
+        yield "estimate", latency(job.whole_s), "sum over tasks of calls times best, and the rest as far as measured"
+    if job.comparison is not None and (after_s := job.comparison.faster_after_s) is not None:
+        yield "faster than ONNX Runtime", duration(after_s), "from the start to the first module that could be fetched"
     yield "trials", str(job.trials), f"{job.failed} failed" if job.failed else "none failed"
     yield "tasks", str(len(job.tasks)), f"{len(job.skipped)} skipped" if job.skipped else ""
 

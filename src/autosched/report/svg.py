@@ -8,7 +8,7 @@ from autosched.protocol import Span
 from autosched.report.data import Point
 from autosched.text.units import duration, latency
 
-STAGES = ("import", "select", "build", "profile", "update", "compile", "evaluate")
+STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate")
 WIDTH = 1000
 LABEL_WIDTH = 90
 ROW_HEIGHT = 30

@@ -6,8 +6,8 @@
         backend = MyBackend
 
 Files: contract.py (for pytest), runner.py and child.py (each check in a process that may die), bench.py (drives a
-backend as a client does), search.py, teaching.py, stages.py, process.py (the checks), transcripts.py (stories told to
-the scheduler, for its own tests).
+backend as a client does), search.py, teaching.py, stages.py, comparing.py, process.py (the checks), transcripts.py
+(stories told to the scheduler, for its own tests).
 """
 
 from autosched.testing.contract import BackendContract

@@ -21,12 +21,14 @@ from msgspec import Struct
 from autosched.errors import AutoschedError
 from autosched.lines import Lines
 from autosched.plugin.blame import defined, place
-from autosched.testing import process, search, stages, teaching
+from autosched.testing import comparing, process, search, stages, teaching
 from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for check in (*stages.CHECKS[:8], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[8:], *process.CHECKS)
+    for check in (
+        *stages.CHECKS[:8], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[8:], *comparing.CHECKS, *process.CHECKS,
+    )
 }  # fmt: skip
 """In the order in which their failures are best mended."""
 FIRST = ("a_session_opens", "the_model_is_imported")

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
-from autosched.measured.shares import gain, tasks_by_share
+from autosched.measured.shares import against, compared, gain, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
 from autosched.text import units
@@ -97,6 +97,8 @@ def beside_state(reason: str) -> str:
 def reason(job: JobView) -> str:
     """Why it is as it is, in a few words, beside its state."""
     words = job.failure.message if job.failure is not None else "" if _ended(job) else beside_state(job.reason)
+    if (times := against(job)) != "":
+        words = f"{times}; {words}" if words else f"{times} than ONNX Runtime"
     if (wishes := wanted(job)) and not _ended(job):
         words = f"{words}; {wishes}"
     return f"DISTURBED; {words}".removesuffix("; ") if job.shared_units else words
@@ -123,16 +125,22 @@ def wanted(view: JobView) -> str:
     return ", ".join(parts)
 
 
+def _to_beat(job: JobView) -> str:
+    """Latency of what the user would run otherwise."""
+    return "" if job.comparison is None else units.latency(job.comparison.baseline.median_s).replace(" ", "")
+
+
 JOBS = (
     Column("JOB", lambda job: str(job.job), right=True),
     Column("MODEL", lambda job: job.name, least=8),
     Column("TARGET", lambda job: job.device if job.target == "auto" else target(job.target), least=6),
     Column("STATE", lambda job: job.doing or job.state),
     Column("TRIALS", _trials, right=True),
-    Column("BEST", lambda job: units.latency(job.estimate_s).replace(" ", ""), right=True),
+    Column("BEST", lambda job: units.latency(job.whole_s).replace(" ", ""), right=True),
     Column("ETA", lambda job: "" if _ended(job) else units.duration(job.eta_s), right=True),
     Column("REASON", reason, least=14),
     Column("START", lambda job: units.latency(job.first_estimate_s).replace(" ", ""), right=True, wide=True),
+    Column("TO BEAT", _to_beat, right=True, wide=True),
     Column("FAILED", lambda job: str(job.failed), right=True, wide=True),
     Column("OWNER", lambda job: job.owner, wide=True),
     Column("BACKEND", lambda job: job.backend, wide=True),
@@ -161,8 +169,12 @@ def facts(view: JobView) -> list[str]:
         lines.append(f" {units.disturbed(view.disturbed_records)}")
     if view.failed_steps:
         lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
-    if view.estimate_s is not None:
-        lines.append(f" best estimate {units.latency(view.estimate_s)}{gain(view)}")
+    if view.whole_s is not None:
+        lines.append(f" best estimate {units.latency(view.whole_s)}{gain(view)}")
+    elif (against := compared(view)) != "":
+        lines.append(f" to beat: {against}")
+    if (module := ready(view)) != "":
+        lines.append(f" ready: {module}. Fetch it:  autosched fetch {view.job}")
     if not _ended(view):
         memory = f"; its client holds {units.size(view.client_bytes)}" if view.client_bytes else ""
         lines.append(f" {view.reason or 'no reason given'}, ready in {units.duration(view.eta_s)}{memory}")

@@ -164,7 +164,7 @@ class Top(App[None]):
         if (job := self._chosen()) is not None:
             points = tuple(self._watch.curves.get(job.job, ()))
             until = look.now if job.ended_at is None else job.ended_at
-            head = f"job {job.job} {job.name}: {units.latency(job.estimate_s)}{gain(job)}"
+            head = f"job {job.job} {job.name}: {units.latency(job.whole_s)}{gain(job)}"
             size = curve.content_size
             lines = [head, *curve_lines(points, until, max(20, size.width), max(2, size.height - 1))]
             self._put("curve", Text("\n".join(lines), no_wrap=True))

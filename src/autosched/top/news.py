@@ -38,7 +38,7 @@ def _of_job(before: JobView | None, job: JobView) -> Iterator[str]:
         why = f": {job.failure.message.partition(chr(10))[0]}" if job.failure is not None else ""
         yield f"{name} is {job.state}{why}"
     if job.estimate_s is not None and job.estimate_s != before.estimate_s:
-        yield f"{name}: {units.latency(job.estimate_s)}{gain(job)}"
+        yield f"{name}: {units.latency(job.whole_s)}{gain(job)}"
     if job.failed_steps > before.failed_steps:
         yield f"{name}: a step failed: {job.last_error.partition(chr(10))[0]}"
 

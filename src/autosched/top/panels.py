@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from autosched.measured.shares import against
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
 from autosched.text import tables, units
@@ -89,9 +90,9 @@ def job_cells(job: JobView, width: int) -> tuple[str, ...]:
         job.name,
         job.doing or job.state,
         f"{job.trials}/{'?' if job.trials_total is None else job.trials_total}",
-        units.latency(job.estimate_s).replace(" ", ""),
+        units.latency(job.whole_s).replace(" ", ""),
         "" if ended else units.duration(job.eta_s),
-        wish + reason,
+        "; ".join(part for part in (against(job), wish + reason) if part),
     )
     widths = [size for _, size in JOB_COLUMNS]
     widths.append(reason_width(width))

@@ -82,6 +82,7 @@ class Form(Struct, frozen=True):
 TAKE_IN = "autosched.tvm.network:take_in"
 BUILD = "autosched.tvm.building:build"
 BUILD_BY_RULE = "autosched.tvm.building:build_by_rule"
+PLAIN_INPUTS = "autosched.tvm.early:plain_inputs"
 READY = "autosched.tvm.profiling:ready"
 PROFILE = "autosched.tvm.profiling:profile"
 COMPARE = "autosched.tvm.profiling:compare"

@@ -22,6 +22,7 @@ from autosched.measured import standing
 from autosched.model import JobId, JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.backend import options_of
+from autosched.tvm.early import EarlyBuilds
 from autosched.tvm.experience import Experience
 from autosched.tvm.failures import gist
 from autosched.tvm.kernels import Kernels, task_file
@@ -44,7 +45,7 @@ CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
 
-class TvmSession:
+class TvmSession(EarlyBuilds):
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
     def __init__(

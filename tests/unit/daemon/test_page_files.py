@@ -12,7 +12,7 @@ STATIC = Path(__file__).parents[3] / "src/autosched/daemon/web/static"
 SHEET = (STATIC / "style.css").read_text()
 TEXTS = ("text", "dim", "link", "good", "warn", "bad")
 GROUNDS = ("panel", "ground", "hover")
-STAGES = ("import", "select", "build", "profile", "update", "compile", "evaluate", "other")
+STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate", "other")
 
 
 def themes() -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from autosched_backend_mock import MockBackend
 
 class TestMock(BackendContract):
     backend = MockBackend
+    options = {"rival_s": 1.0}
     kill_s = 20.0  # this machine may be busy
     hanging = {
         stage: {"hang_stage": stage}

@@ -120,7 +120,7 @@ def test_colours_have_contrast_enough_in_light_and_dark(page: str) -> None:
         for text in ("text", "dim", "accent", "good", "bad"):
             for back in ("back", "card"):
                 assert contrast(theme[text], theme[back]) >= 4.5, (text, back)
-        for stage in ("import", "select", "build", "profile", "update", "compile", "evaluate", "other"):
+        for stage in ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate", "other"):
             assert contrast(theme[stage], theme["lane"]) >= 3, stage
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network, Timing
+from autosched.backend import Baseline, Built, Earlier, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record, TaskInfo
 
@@ -104,6 +104,15 @@ class Session:
         timings = tuple(Timing(name, (1e-3,) * 3, 1e-3, 1e-3, 1e-3) for name in ("default", "tuned"))
         return Evaluation(timings, "itself", True, 0.0, 0.0, (), "tuned")
 
+    def baseline(self, lease: Lease) -> Any:
+        return Baseline("a library", "1.0", "as it is", 1e-2, 1e-2, 1e-2)
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        self.compile(records, lease)
+
+    def evaluate_early(self, lease: Lease) -> Any:
+        return self.evaluate(lease)
+
     def kill(self, lease: Lease | None = None) -> None:
         if lease is not None:
             self.event(lease).set()
@@ -115,7 +124,7 @@ class Session:
 class Good:
     """Healthy."""
 
-    api: Any = (1, 4)
+    api: Any = (1, 5)
     session: type[Session] = Session
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
@@ -395,6 +404,24 @@ class learn_takes_what_a_job_measured(Good):
     class session(Session):
         def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
             self.best = min(median(record.latency_s) for one in earlier for record in one.records)
+
+
+class early_builds_are_compared(Good):
+    """It says that the build is with the user, and left nothing."""
+
+    class session(Session):
+        def evaluate_early(self, lease: Lease) -> Any:
+            found = super().evaluate_early(lease)
+            (self.outdir / "toy.json").unlink()
+            return found
+
+
+class compares_too_early(Good):
+    api = (1, 4)
+
+
+class compares_by_half(Good):
+    session = type("Of", (Session,), {"compile_early": property()})  # hasattr finds none
 
 
 class obeys_strangers(Good):

@@ -19,6 +19,7 @@ from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
     AddArtifact,
+    AddArtifacts,
     AddRecord,
     Artifact,
     EarlierJob,
@@ -30,6 +31,7 @@ from autosched.protocol import (
     Method,
     PlanNetwork,
     PutBlob,
+    ResultFile,
     TagRecords,
 )
 
@@ -59,6 +61,8 @@ class ClientSession:
         self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
         self._verdicts = parts.verdicts
+        self._told = False
+        """Whether this client has told its network before: what is new then is how it compares with its baseline."""
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
         """Begin to answer one call. What it changes is under way when this returns: records and the end of their step
@@ -75,7 +79,9 @@ class ClientSession:
             case PlanNetwork():
                 return self._plan(method)
             case AddArtifact(name=name, sha256=sha256):
-                return self._add_artifact(name, sha256)
+                return self._add_artifacts((ResultFile(name, sha256),))
+            case AddArtifacts(files=files):
+                return self._add_artifacts(files)
             case PutBlob():
                 return self._blobs.put(method)
             case GetBlob():
@@ -114,8 +120,11 @@ class ClientSession:
         indices = [info.task for info in method.network.tasks]
         if len(set(indices)) != len(indices) or 0 in indices:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
-        self._ledger.of(self._job).plan(method.network, method.trials)
-        return self._planned(self._store.plan(self._job, method.network, method.trials))
+        progress = self._ledger.of(self._job)
+        progress.plan(method.network, method.trials)
+        stored = self._store.plan(self._job, method.network, method.trials)
+        told, self._told = self._told, True
+        return self._added(stored) if told else self._planned(stored)
 
     async def _planned(self, stored: asyncio.Future[None]) -> None:
         await stored
@@ -181,11 +190,13 @@ class ClientSession:
     def _stale(self, step: StepId) -> Refused:
         return Refused(f"stale step: {step} is not running for job {self._job}; its end was not counted")
 
-    def _add_artifact(self, name: str, sha256: str) -> Awaitable[None]:
-        size = self._blobs.size(sha256)
-        if size is None:
-            raise NotFound(f"the file {name} is not uploaded: no complete blob has the hash {sha256}")
-        return self._added(self._store.add_artifact(self._job, Artifact(name, sha256, size)))
+    def _add_artifacts(self, files: Sequence[ResultFile]) -> Awaitable[None]:
+        artifacts = []
+        for file in files:
+            if (size := self._blobs.size(file.sha256)) is None:
+                raise NotFound(f"the file {file.name} is not uploaded: no complete blob has the hash {file.sha256}")
+            artifacts.append(Artifact(file.name, file.sha256, size))
+        return self._added(self._store.add_artifacts(self._job, artifacts))
 
     async def _added(self, stored: asyncio.Future[None]) -> None:
         await stored

@@ -138,10 +138,10 @@ class Store:
         """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""
         return self._journal.write(*((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)) for trial in trials))
 
-    def add_artifact(self, job: JobId, artifact: Artifact) -> asyncio.Future[None]:
-        """Keep the name of a result file; a later one of the same name replaces it."""
-        row = checked(job, artifact.name, artifact.sha256, artifact.bytes)
-        return self._journal.write((PUT_ARTIFACT, row))
+    def add_artifacts(self, job: JobId, artifacts: Iterable[Artifact]) -> asyncio.Future[None]:
+        """Keep the names of result files, in one transaction; a later one of the same name replaces it."""
+        rows = [checked(job, artifact.name, artifact.sha256, artifact.bytes) for artifact in artifacts]
+        return self._journal.write(*((PUT_ARTIFACT, row) for row in rows))
 
     def flush(self) -> asyncio.Future[None]:
         """Done when everything written so far is durable, and so can be read."""

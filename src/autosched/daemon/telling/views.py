@@ -15,6 +15,7 @@ from autosched.protocol import Calibration, JobView, ListJobs, TaskView, UnitVie
 
 DOING = {
     "import": "importing",
+    "baseline": "measuring the baseline of",
     "select": "choosing schedules for",
     "build": "building",
     "profile": "measuring",
@@ -67,6 +68,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         held=job.held,
         doing=doing(state, job),
         labels=job.spec.labels,
+        comparison=None if network is None else network.comparison,
     )
 
 

@@ -214,7 +214,7 @@ def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -
         list(journal.replay())
         journal.start()
         made = backups.make(folder)
-        await Store(journal).add_artifact(2, Artifact("later.so", "c" * 64, 1))
+        await Store(journal).add_artifacts(2, [Artifact("later.so", "c" * 64, 1)])
         journal.close()
         return made
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 async def writing(journal: Journal) -> None:
     list(journal.replay())
     journal.start()
-    await Store(journal).add_artifact(1, Artifact("net.so", "a" * 64, 1))
+    await Store(journal).add_artifacts(1, [Artifact("net.so", "a" * 64, 1)])
 
 
 def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0, besides: Path | None = None) -> str:

@@ -111,9 +111,9 @@ def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
 
 def test_a_later_result_file_replaces_one_of_the_same_name(tmp_path: Path) -> None:
     async def work(journal: Journal, store: Store) -> None:
-        await store.add_artifact(1, Artifact("net.so", "a" * 64, 5))
-        await store.add_artifact(1, Artifact("net.so", "b" * 64, 6))
-        await store.add_artifact(1, Artifact("evaluation.json", "c" * 64, 7))
+        await store.add_artifacts(1, [Artifact("net.so", "a" * 64, 5)])
+        await store.add_artifacts(1, [Artifact("net.so", "b" * 64, 6)])
+        await store.add_artifacts(1, [Artifact("evaluation.json", "c" * 64, 7)])
         assert await store.artifacts(1) == (Artifact("evaluation.json", "c" * 64, 7), Artifact("net.so", "b" * 64, 6))
         assert await store.artifacts(2) == ()
 

@@ -40,6 +40,19 @@ function weighed() {
   return view.tasks.map((task, index) => [task, shares[index] / whole]).sort((a, b) => b[1] - a[1]);
 }
 
+function whole() {
+  const { comparison: known, estimate_s: sum } = view;
+  return known && sum !== null ? known.scale * sum + (known.rest_s ?? 0) : sum;
+}
+
+function toBeat({ baseline, module_s: module, rest_s: rest }) {
+  const ours = whole();
+  const times = ours ? baseline.median_s / ours : null;
+  const said = times ? `expected: ${times >= 1 ? `x${times.toFixed(2)} faster` : `x${(1 / times).toFixed(2)} slower`}${rest === null ? ", tuned operators alone" : ""}` : "";
+  const ready = module ? `a module of ${latency(module)} can be fetched` : "";
+  return [`To beat: ${baseline.runtime}`, latency(baseline.median_s), [baseline.form, said, ready].filter(Boolean).join("; ")];
+}
+
 function draw(explained) {
   document.title = `autosched: job ${number} ${view.name}`;
   say(at("title"), `Job ${number}: ${view.name}`);
@@ -51,7 +64,8 @@ function draw(explained) {
   const stands = ["waiting", "held", "paused"].includes(view.doing) ? view.doing : view.state;
   const facts = [
     ["State", stands, view.reason === view.state ? "" : view.reason],
-    ["Network, estimated", latency(view.estimate_s), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
+    ["Network, estimated", latency(whole()), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
+    ...(view.comparison ? [toBeat(view.comparison)] : []),
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
     ["Searched by", view.backend, `on ${view.device}, target ${view.target}`],

@@ -1,0 +1,30 @@
+"""The command `fetch`: results of a job that goes on."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from autosched import results
+from autosched.cli.outcome import outcome
+from autosched.cli.output import data, say
+from autosched.cli.tune import may_be_there, view_of
+from autosched.remote import connected
+
+
+@click.command()
+@click.argument("which", metavar="JOB")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR|FILE.so", help="Default: as submitted.")
+@click.pass_obj
+def fetch(host: str | None, which: str, output: Path | None) -> int:
+    """Fetch the results that a job has so far: the module that is faster than ONNX Runtime already, and a report."""
+
+    async def get() -> results.Result:
+        async with connected(host, told=say, start=may_be_there(which)) as daemon:
+            view = await view_of(daemon, which)
+            folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            return await results.fetch(daemon, view, folder)
+
+    for line in outcome(asyncio.run(get())):
+        data(line)
+    return 0

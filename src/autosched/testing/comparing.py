@@ -1,0 +1,54 @@
+"""Checks of a backend that compares a network with its baseline during the search. One that does not passes."""
+
+from typing import cast
+
+from autosched.backend import Baseline, ComparingSession, Evaluation
+from autosched.plugin.blame import written
+from autosched.testing.bench import Bench, Broken, Check, NotApplicable, well_formed
+
+SINCE = (1, 5)
+"""The version of the interface that has `Session.baseline`."""
+METHODS = ("baseline", "compile_early", "evaluate_early")
+
+
+def early_builds_are_compared(bench: Bench) -> None:
+    """baseline measures what the user would run otherwise, and evaluate_early a build in the middle of the search.
+
+    All three methods are needed, and `api = (1, 5)`. `published` is "tuned" when the build is right and faster,
+    and lies in the output folder; otherwise it is empty. The search goes on afterwards.
+    """
+    found, tuner = bench.imported("compared")
+    missing = [name for name in METHODS if not hasattr(found, name)]
+    if len(missing) == len(METHODS):
+        raise NotApplicable("its sessions have no baseline: nothing is built before the search is over")
+    session = cast(ComparingSession, found)
+    if missing:
+        there = next(getattr(session, name) for name in METHODS if name not in missing)
+        raise Broken(f"there is no {' and no '.join(missing)}, which belong to the others", there)
+    if tuple(bench.backend.api) < SINCE and written(session.baseline):
+        said = f"there is a baseline, which older versions of autosched do not call, and api = {bench.backend.api}"
+        raise Broken(said, type(bench.backend))
+    baseline = session.baseline(bench.lease("baseline"))
+    if baseline is None:
+        raise NotApplicable("it has nothing to compare this model with")
+    if not isinstance(baseline, Baseline):
+        raise Broken(f"baseline gave a {type(baseline).__name__}", session.baseline)
+    well_formed(baseline, session.baseline)
+    measured = bench.measure(tuner)
+    bench.learn(tuner, measured)
+    session.compile_early(measured.records(), bench.lease("compile"))
+    evaluation = session.evaluate_early(bench.lease("evaluate"))
+    if not isinstance(evaluation, Evaluation):
+        raise Broken(f"evaluate_early gave a {type(evaluation).__name__}", session.evaluate_early)
+    well_formed(evaluation, session.evaluate_early)
+    if "tuned" not in {timing.name for timing in evaluation.timings} or evaluation.published not in ("", "tuned"):
+        names = [timing.name for timing in evaluation.timings]
+        raise Broken(f"timings of {names}, published {evaluation.published!r}", session.evaluate_early)
+    left = any(path.is_file() for path in (bench.workdir("compared") / "out").iterdir())
+    if evaluation.published and not left:
+        raise Broken("published is 'tuned', and the output folder is empty", session.evaluate_early)
+    if not tuner.select(bench.subject.count, bench.lease("select")):
+        raise Broken("the search selects nothing after an early build", tuner.select)
+
+
+CHECKS: tuple[Check, ...] = (early_builds_are_compared,)

@@ -1,0 +1,111 @@
+"""Modules that are kept while the search goes on, through a real daemon and real clients."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autosched import results
+from autosched.backend import Evaluation
+from autosched.errors import RequestError
+from autosched.protocol import JobView
+from autosched.remote import Daemon
+from deadlines import DEADLINE_S
+from integration.lab import BOARD, Lab, ended, lab
+
+SEARCH = {"trials": 4000, "tasks": 2, "build_s": 0.01}
+"""Many more trials than the first module takes."""
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    with lab(tmp_path, BOARD) as running:
+        yield running
+
+
+def until(there: Lab, job: int, fact: Callable[[JobView], bool]) -> JobView:
+    async def ask() -> JobView:
+        daemon = await Daemon.connect(there.address)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                async for view in daemon.follow(job):
+                    if fact(view):
+                        return view
+                raise AssertionError(f"the job ended first: {view}")
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def fetched(there: Lab, view: JobView, folder: Path) -> results.Result:
+    async def ask() -> results.Result:
+        daemon = await Daemon.connect(there.address)
+        try:
+            return await results.fetch(daemon, view, folder)
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def kept(view: JobView) -> bool:
+    return view.comparison is not None and view.comparison.module_s is not None
+
+
+def test_a_faster_module_can_be_fetched_while_the_search_goes_on_and_outlives_its_client(
+    there: Lab, tmp_path: Path
+) -> None:
+    job = there.submit(**SEARCH, rival_s=3e-3, rest_s=1e-4)
+    view = until(there, job, kept)
+    assert not ended(view)
+    result = fetched(there, view, tmp_path / "out")
+    assert (tmp_path / "out" / "net.json").is_file()
+    assert isinstance(result.report.evaluation, Evaluation)
+    assert result.report.evaluation.published == "tuned"
+    there.kill_client(job)
+    after = until(there, job, lambda later: later.trials > view.trials)
+    assert after.comparison is not None and view.comparison is not None
+    assert after.comparison.baseline == view.comparison.baseline
+    assert after.comparison.faster_after_s == view.comparison.faster_after_s
+    assert fetched(there, after, tmp_path / "again").report.evaluation is not None
+    there.cancel(job)
+
+
+def test_until_faster_ends_the_job_soon_after(there: Lab) -> None:
+    job = there.submit(**SEARCH, rival_s=3e-3, rest_s=1e-4, until_faster=True)
+    view = there.wait(job)
+    assert view.state == "done"
+    assert kept(view)
+    assert view.trials < 1000
+
+
+def test_without_a_faster_module_there_is_nothing_to_fetch(there: Lab, tmp_path: Path) -> None:
+    job = there.submit(**SEARCH, rival_s=1e-5)
+    view = until(there, job, lambda seen: seen.comparison is not None and seen.trials > 0)
+    with pytest.raises(RequestError, match=f"no module to fetch: none of its builds .* autosched compile {job}"):
+        fetched(there, view, tmp_path)
+    there.cancel(job)
+
+
+@pytest.mark.parametrize("stage", ["baseline"])
+def test_a_baseline_that_hangs_is_given_up_and_the_job_goes_on(there: Lab, stage: str) -> None:
+    job = there.submit(trials=8, tasks=1, rival_s=3e-3, hang_stage=stage, step_timeout_s=1.0)
+    view = there.wait(job)
+    assert (view.state, view.trials, view.comparison) == ("done", 8, None)
+
+
+def test_comparisons_survive_a_restart_of_the_daemon(there: Lab) -> None:
+    import signal
+
+    job = there.submit(**SEARCH, rival_s=3e-3, rest_s=1e-4)
+    before = until(there, job, kept).comparison
+    there.end(signal.SIGKILL)
+    there.start(BOARD)
+    after = until(there, job, kept).comparison
+    assert after is not None and before is not None
+    assert after.baseline == before.baseline
+    assert msgspec.msgpack.encode(after.faster_after_s) == msgspec.msgpack.encode(before.faster_after_s)
+    there.cancel(job)

@@ -1,0 +1,127 @@
+"""The course of a job that is compared with its baseline in the middle of the search."""
+
+import pytest
+
+from autosched.backend import Baseline, Comparison, Network
+from autosched.client.course import Course
+from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
+
+RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
+NETWORK = Network(tasks=(TaskInfo(task=1, name="op", workload="w", flops=1.0, weight=2),), default_trials=100, batch=4)
+
+
+def course(*, until_faster: bool = False, known: Comparison | None = None, trials: int | None = None) -> Course:
+    c = Course(JobSpec(name="net", model="0" * 64, until_faster=until_faster, trials=trials), lanes=1, devices=1)
+    c.early.comparison = known
+    return c
+
+
+def wants(load: JobLoad) -> dict[int, str]:
+    return {t.task: t.stage_next for t in load.tasks if t.resources_next}
+
+
+def a_round(c: Course, best_s: float) -> JobLoad:
+    """Task 1 goes once round, and measures this at best."""
+    c.selected(1, 4)
+    c.advanced(1)
+    c.advanced(1)
+    return c.updated(1, best_s)
+
+
+def built(c: Course, latency_s: float, *, kept: bool) -> JobLoad:
+    """Task 0 goes on from an early compile to its end."""
+    c.started(NETWORK_TASK)
+    assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
+    c.started(NETWORK_TASK)
+    return c.evaluated_early(latency_s, kept=kept, after_s=1.0)
+
+
+def begun(c: Course) -> Course:
+    """The network is imported and the baseline measured."""
+    load = c.imported(NETWORK, [], compares=True)
+    assert wants(load) == {NETWORK_TASK: "baseline", 1: "select"}
+    (baseline,) = [task for task in load.tasks if task.task == NETWORK_TASK]
+    assert baseline.resources_next == ("device:cpu",)
+    c.started(NETWORK_TASK)
+    assert wants(c.baseline(RIVAL)) == {}
+    return c
+
+
+def test_the_search_goes_on_beside_an_early_build() -> None:
+    c = begun(course())
+    assert wants(a_round(c, 4e-3)) == {1: "select", NETWORK_TASK: "compile"}
+    assert wants(built(c, 9e-3, kept=True)) == {}, "no task but the network's was waiting"
+    assert c.early.comparison == Comparison(RIVAL, rest_s=pytest.approx(1e-3), module_s=9e-3, faster_after_s=1.0)
+    assert wants(a_round(c, 3.9e-3)) == {1: "select"}
+    assert not c.complete
+
+
+def test_a_build_is_compared_with_the_sum_when_it_was_compiled() -> None:
+    """Rounds end while an early build waits for a lane."""
+    c = begun(course())
+    a_round(c, 5e-3)
+    a_round(c, 4e-3)
+    built(c, 9e-3, kept=True)
+    assert c.early.comparison is not None
+    assert c.early.comparison.rest_s == pytest.approx(1e-3)
+
+
+def test_until_faster_ends_with_a_module_that_is_faster() -> None:
+    c = begun(course(until_faster=True))
+    a_round(c, 4e-3)
+    c.selected(1, 4)
+    built(c, 9e-3, kept=True)
+    assert c.load().rounds_left == 0
+    assert wants(c.advanced(1)) == {NETWORK_TASK: "compile"}, "the round under way ends with its step"
+    assert not c.early.under_way, "the last build is a full one"
+    assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
+    assert c.evaluated().complete
+
+
+def test_until_faster_goes_on_without_one() -> None:
+    c = begun(course(until_faster=True))
+    a_round(c, 4e-3)
+    built(c, 10.5e-3, kept=False)
+    assert wants(a_round(c, 3.9e-3)) == {1: "select"}
+
+
+def test_a_client_that_takes_over_measures_no_baseline_again() -> None:
+    c = course(known=Comparison(RIVAL, rest_s=1e-3))
+    assert wants(c.imported(NETWORK, [], compares=True)) == {1: "select"}
+
+
+def test_a_client_that_takes_over_after_the_module_was_kept_ends_the_search() -> None:
+    c = course(until_faster=True, known=Comparison(RIVAL, rest_s=1e-3, module_s=9e-3))
+    assert wants(c.imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "compile"}
+
+
+def test_a_failed_baseline_or_early_build_does_not_end_the_job() -> None:
+    c = course()
+    c.imported(NETWORK, [], compares=True)
+    c.started(NETWORK_TASK)
+    assert c.optional
+    c.gave_up_early()
+    assert c.failure is None
+    assert wants(a_round(c, 1e-3)) == {1: "select"}, "nothing to compare with, nothing to build early"
+    assert not c.optional
+
+    c = begun(course())
+    a_round(c, 4e-3)
+    c.started(NETWORK_TASK)
+    assert c.optional
+    c.gave_up_early()
+    assert c.failure is None
+    assert c.early.failures == 1
+
+
+def test_the_last_build_waits_for_an_early_one() -> None:
+    c = begun(course(trials=12))
+    assert wants(a_round(c, 4e-3)) == {1: "select", NETWORK_TASK: "compile"}
+    a_round(c, 3e-3)
+    assert wants(a_round(c, 3e-3)) == {}
+    assert wants(built(c, 9e-3, kept=True)) == {NETWORK_TASK: "compile"}
+    assert not c.optional
+
+
+def test_without_a_search_there_is_no_baseline() -> None:
+    assert wants(course(trials=0).imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "compile"}

@@ -1,0 +1,86 @@
+"""When a network is built in the middle of its search."""
+
+import pytest
+
+from autosched.backend import Baseline
+from autosched.client import early
+from autosched.client.early import Early
+
+RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
+
+
+def knowing(*builds: tuple[float, float, bool]) -> Early:
+    """After builds of (sum over the tasks, latency, whether it was kept), and the rounds that lie between them."""
+    found = Early()
+    found.measured_baseline(RIVAL)
+    for tasks_s, latency_s, kept in builds:
+        found.begin(tasks_s)
+        found.measured(latency_s, kept=kept, after_s=60.0)
+        found.rounds = early.ROUNDS_BETWEEN
+    return found
+
+
+def test_without_a_baseline_or_an_estimate_nothing_is_built() -> None:
+    nothing = Early()
+    nothing.measured_baseline(None)
+    assert not nothing.wants(1e-3)
+    assert not knowing().wants(None)
+
+
+@pytest.mark.parametrize(("tasks_s", "wanted"), [(15e-3, True), (15.1e-3, False)])
+def test_the_first_build_waits_until_the_baseline_is_near(tasks_s: float, wanted: bool) -> None:
+    assert knowing().wants(tasks_s) is wanted
+
+
+@pytest.mark.parametrize(("tasks_s", "wanted"), [(8e-3, True), (8.1e-3, False)])
+def test_the_next_build_must_be_expected_to_win_with_all_that_is_not_tuned(tasks_s: float, wanted: bool) -> None:
+    assert knowing((9e-3, 11e-3, False)).wants(tasks_s) is wanted
+
+
+def test_a_build_that_beats_its_sum_scales_it() -> None:
+    found = knowing((12e-3, 10.2e-3, False)).comparison
+    assert found is not None
+    assert found.whole_s(10e-3) == pytest.approx(8.5e-3)
+
+
+def test_a_build_is_not_made_twice_for_the_same_gain() -> None:
+    """Its latency was unlucky: it takes a better one to try again."""
+    found = knowing((8e-3, 10.0e-3, False))
+    assert not found.wants(8e-3)
+    assert not found.wants(7.9e-3)
+    assert found.wants(7.7e-3)
+
+
+@pytest.mark.parametrize(("tasks_s", "wanted"), [(7e-3, True), (7.2e-3, False)])
+def test_a_module_that_is_kept_is_replaced_by_a_clearly_better_one(tasks_s: float, wanted: bool) -> None:
+    assert knowing((7e-3, 8e-3, False), (7e-3, 9e-3, True)).wants(tasks_s - 0.9e-3) is wanted
+
+
+def test_rounds_lie_between_two_builds() -> None:
+    found = knowing((9e-3, 11e-3, False))
+    found.rounds = early.ROUNDS_BETWEEN - 1
+    assert not found.wants(1e-3)
+
+
+def test_one_build_at_a_time_and_none_after_two_that_failed() -> None:
+    found = knowing()
+    found.begin(9e-3)
+    assert not found.wants(1e-3)
+    for _ in range(early.FAILURES_MAX):
+        found.failed()
+    found.rounds = early.ROUNDS_BETWEEN
+    assert not found.wants(1e-3)
+
+
+def test_the_time_to_the_first_module_stays() -> None:
+    found = knowing((8e-3, 9e-3, True))
+    found.begin(7e-3)
+    found.measured(8e-3, kept=True, after_s=99.0)
+    assert found.comparison is not None
+    assert (found.comparison.module_s, found.comparison.faster_after_s) == (8e-3, 60.0)
+
+
+def test_a_build_that_is_not_kept_leaves_the_module_that_is() -> None:
+    found = knowing((8e-3, 9e-3, True), (7e-3, 11e-3, False))
+    assert found.comparison is not None
+    assert found.comparison.module_s == 9e-3
