@@ -22,7 +22,8 @@ def recognisable() -> Iterator[None]:
     def changed() -> dict[str, Any]:
         known = dict(original())
         made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
-        return known | made | older.converters(known) | recurrent.CONVERTERS
+        known |= made
+        return known | older.converters(known) | recurrent.CONVERTERS
 
     onnx_frontend._get_convert_map = changed
     try:

@@ -31,7 +31,14 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
     with converters.recognisable():
         known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
     known |= _IN_TVM_ONLY_BY_NAME
-    return [node for node in nodes if node.op_type not in known or node.domain not in _DOMAINS]
+    return [
+        node for node in nodes if node.op_type not in known or node.domain not in _DOMAINS or _is_ignored_part(node)
+    ]
+
+
+def _is_ignored_part(node: Any) -> bool:
+    """Whether TVM's converter would leave out a part of what the node computes."""
+    return node.op_type == "Resize" and any(a.name == "antialias" and a.i for a in node.attribute)
 
 
 def prepare(path: Path, shapes: Shapes) -> Prepared:

@@ -36,8 +36,28 @@ def _upsample(convert: Convert, builder: Any, inputs: Any, attributes: dict[str,
     return convert(builder, _inputs(inputs[0], None, scales), rest | _OLD_SAMPLING, params)
 
 
+def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """TVM compiles and runs a kernel for each constant bound to see whether it is a number."""
+    bounds = [inputs[i] if len(inputs) > i else None for i in (1, 2)]
+    if {"min", "max"} & attributes.keys() or any(b is not None and not _is_number(b) for b in bounds):
+        return convert(builder, inputs, attributes, params)
+    value = inputs[0]
+    for bound, function, nothing in zip(bounds, (relax.op.maximum, relax.op.minimum), (-np.inf, np.inf), strict=True):
+        number = None if bound is None else bound.value.numpy().reshape(())
+        if number is not None and number == number and number != nothing:  # a bound that is no number bounds nothing
+            value = builder.emit(function(value, relax.const(number)))
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, tvm.ir.GenericConst) and all(int(extent) == 1 for extent in value.value.shape)
+
+
 _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
-_RULES = {"Slice": ("Slice", _slice), "Resize": ("Resize", _resize), "Upsample": ("Resize", _upsample)}
+_RULES = {
+    "Clip": ("Clip", _clip), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
+    "Upsample": ("Resize", _upsample),
+}  # fmt: skip
 """The converter that does the work, and what prepares its arguments."""
 
 

@@ -96,3 +96,8 @@ def test_older_forms_of_operators(node: Any, weights: dict[str, Any], opset: int
     (expected,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, {"x": x})
     run = relax.VirtualMachine(tvm.compile(importer.cleaned(net), target="llvm"), tvm.cpu())["main"]
     np.testing.assert_allclose(run(tvm.runtime.tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_resize_that_tvm_would_compute_without_antialiasing_is_refused() -> None:
+    assert importer.unsupported([helper.make_node("Resize", ["x", "", "s"], ["y"], antialias=1)])
+    assert not importer.unsupported([helper.make_node("Resize", ["x", "", "s"], ["y"])])

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from onnx import defs, inliner
+import onnx
+from onnx import defs, helper, inliner, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from autosched.tvm.frontend.emitting import Emitter, Node, Unknown, attributes, optional
 
@@ -165,9 +167,55 @@ def _dft(emit: Emitter, node: Node, sizes: Sizes) -> None:
     emit.make("Transpose", [joined], node.output[0], perm=back)
 
 
+def _resize(emit: Emitter, node: Node, sizes: Sizes) -> None:
+    """With antialiasing, one matrix product for each axis that changes; TVM ignores the attribute."""
+    given, shape = attributes(node), _shape(emit, node.input[0], sizes)
+    wanted = _shape(emit, node.output[0], sizes)
+    if not given.get("antialias", 0):
+        raise Unknown("TVM has it")
+    if "axes" in given or given.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+        raise Unknown("its axes depend on each other")
+    scales = emit.array(optional(node, 2)) if optional(node, 2) else None
+    by_size = scales is None or not scales.size
+    if not by_size and given.get("coordinate_transformation_mode") == b"align_corners":
+        raise Unknown("runtimes differ in what they make of a scale here")
+    value, changed = node.input[0], [i for i in range(len(shape)) if shape[i] != wanted[i]]
+    for number, axis in enumerate(changed):
+        one = onnx.NodeProto()
+        one.CopyFrom(node)
+        one.input[:], one.output[:] = ["eye", "", "scale", ""], ["weights"]
+        if by_size:
+            one.input[:] = ["eye", "", "", "size"]
+        constants = {
+            "eye": np.eye(shape[axis], dtype="float32"),
+            "scale": np.array([1, scales[axis] if scales is not None and not by_size else 1], "float32"),
+            "size": np.array([shape[axis], wanted[axis]]),
+        }
+        made = _computed(one, constants, emit.opset).astype("float32")
+        if made.shape != (shape[axis], wanted[axis]):
+            raise Unknown("a scale is rounded in another way")
+        weights = emit.constant(made)
+        order = [i for i in range(len(shape)) if i != axis] + [axis]
+        turned = emit.make("Transpose", [value], perm=order)
+        product = emit.make("MatMul", [turned, weights])
+        last = node.output[0] if number == len(changed) - 1 else ""
+        value = emit.make("Transpose", [product], last, perm=[order.index(i) for i in range(len(shape))])
+    if not changed:
+        emit.make("Identity", [value], node.output[0])
+
+
+def _computed(node: Node, constants: dict[str, Array], opset: int) -> Array:
+    """The output of a node of constants, by ONNX's reference implementation."""
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "one", [], [onnx.ValueInfoProto(name=node.output[0])], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return np.asarray(ReferenceEvaluator(model).run(None, {})[0])
+
+
 RULES: dict[str, Rule] = {
     "DFT": _dft,
     "LpNormalization": _lp_normalization,
+    "Resize": _resize,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
 }

@@ -86,6 +86,19 @@ def test_fourier_transform(axis: int, parts: int, inverse: int, onesided: int, l
     rewritten(model([node], {"x": [8, 9, parts]}, ["y"], weights, opset), "DFT", x=x)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(
+    ("by", "coordinates"),
+    [("scales", "half_pixel"), ("scales", "asymmetric"), ("sizes", "half_pixel"), ("sizes", "align_corners")],
+)
+def test_resize_with_antialiasing(coordinates: str, by: str, mode: str) -> None:
+    x = normal(1, 2, 12, 10)
+    inputs = ["x", "", "scales"] if by == "scales" else ["x", "", "", "sizes"]
+    node = helper.make_node("Resize", inputs, ["y"], antialias=1, mode=mode, coordinate_transformation_mode=coordinates)
+    weights = {"scales": np.array([1, 1, 0.5, 0.75], "float32"), "sizes": np.array([1, 2, 5, 7])}
+    rewritten(model([node], {"x": list(x.shape)}, ["y"], weights, 18), "Resize", x=x)
+
+
 def test_an_operator_that_the_standard_defines_by_others_is_written_that_way() -> None:
     node = helper.make_node("Celu", ["x"], ["y"], alpha=2.0)
     before = model([node], {"x": [2, 3]}, ["y"], {}, 13)
