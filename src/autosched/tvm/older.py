@@ -1,4 +1,4 @@
-"""Converters for forms of operators that TVM's importer does not know: older versions, empty optional inputs."""
+"""Converters for forms of operators that TVM's importer does not know (older versions), or spends seconds on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,13 +49,26 @@ def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     return value
 
 
+def _gather(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """TVM compiles and runs three kernels to make constant indices positive."""
+    data, indices = inputs[0], inputs[1]
+    if isinstance(data, tvm.ir.GenericConst | relax.ShapeExpr) or not isinstance(indices, tvm.ir.GenericConst):
+        return convert(builder, inputs, attributes, params)
+    axis = int(attributes.get("axis", 0))
+    extent = data.ty.shape[axis] if data.ty.shape is not None else None
+    if not isinstance(extent, tvm.tirx.IntImm):
+        return convert(builder, inputs, attributes, params)
+    numbers = indices.value.numpy()
+    return relax.op.take(data, relax.const(np.where(numbers < 0, numbers + int(extent), numbers), "int64"), axis)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, tvm.ir.GenericConst) and all(int(extent) == 1 for extent in value.value.shape)
 
 
 _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
 _RULES = {
-    "Clip": ("Clip", _clip), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
+    "Clip": ("Clip", _clip), "Gather": ("Gather", _gather), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
     "Upsample": ("Resize", _upsample),
 }  # fmt: skip
 """The converter that does the work, and what prepares its arguments."""

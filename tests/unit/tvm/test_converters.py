@@ -83,6 +83,8 @@ def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_its_name(doma
         (helper.make_node("Upsample", ["x", "s"], ["y"], mode="linear"), {"s": np.array([1, 1, 2, 2], "float32")}, 9),
         (helper.make_node("Resize", ["x", "s"], ["y"]), {"s": np.array([1, 1, 1.5, 2], "float32")}, 10),
         (helper.make_node("Resize", ["x", "s"], ["y"], mode="linear"), {"s": np.array([1, 1, 2, 3], "float32")}, 10),
+        (helper.make_node("Gather", ["x", "i"], ["y"], axis=2), {"i": np.array(-1)}, 13),
+        (helper.make_node("Gather", ["x", "i"], ["y"], axis=-1), {"i": np.array([[0, -2], [4, 1]], "int32")}, 13),
         (
             helper.make_node("Resize", ["x", "e", "e", "n"], ["y"], coordinate_transformation_mode="asymmetric"),
             {"e": np.zeros(0, "float32"), "n": np.array([1, 3, 8, 10])}, 13,
