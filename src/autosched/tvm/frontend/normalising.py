@@ -1,9 +1,11 @@
-"""Recognises layer normalisations that an export has written as means, differences and quotients.
+"""Recognises normalisations along the last axis that an export has written as means, differences and quotients.
 
-Exports to ONNX before opset 17 have nine nodes for each, which become three kernels; as one operator they are one.
+Exports to ONNX before opset 17 have nine nodes for a layer normalisation, which become three kernels; as one operator
+they are one. ONNX has a normalisation by the root of the mean square since opset 23.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,10 +46,14 @@ class Reader:
         return None
 
 
-def layer_norms(state: State) -> int:
-    """Put one LayerNormalization in place of each chain; returns their number."""
+def recognise(state: State) -> int:
+    """Put one operator in place of each chain; returns their number."""
+    return _replaced(state, _layer_norm) + _replaced(state, _rms_norm)  # the first kind contains the second
+
+
+def _replaced(state: State, rule: Callable[[Reader, Node], Node | None]) -> int:
     reader = Reader(state)
-    found = {node.output[0]: made for node in state.graph.node if (made := _layer_norm(reader, node)) is not None}
+    found = {node.output[0]: made for node in state.graph.node if (made := rule(reader, node)) is not None}
     for node in state.graph.node:
         if (made := found.get(node.output[0])) is not None:
             node.CopyFrom(made)
@@ -79,22 +85,57 @@ def _layer_norm(reader: Reader, last: Node) -> Node | None:
     )
 
 
+def _rms_norm(reader: Reader, last: Node) -> Node | None:
+    """The operator for a chain that ends with x / sqrt(mean of squares + epsilon) * scale."""
+    if last.op_type != "Mul" or (ends := reader.split(last)) is None:
+        return None
+    quotient, scale = ends
+    size = scale.shape[-1] if scale.ndim else 1
+    if scale.size != size or size < 2 or scale.dtype != np.float32:
+        return None
+    for value, root in _quotients(reader, quotient):
+        if (found := _mean_of_squares(reader, root)) is not None and found[0] == value:
+            name = reader.state.constant(f"{last.output[0]}_scale", scale.reshape(size))
+            return helper.make_node(
+                "RMSNormalization", [value, name], [last.output[0]], name=last.name, axis=-1, epsilon=found[1]
+            )
+    return None
+
+
+def _quotients(reader: Reader, name: str) -> list[tuple[str, str]]:
+    """Dividend and divisor of a value, however the division is written."""
+    if (division := reader.writer(name, "Div")) is not None:
+        return [(division.input[0], division.input[1])]
+    if (product := reader.writer(name, "Mul")) is None:
+        return []
+    found = []
+    for value, inverse in (product.input, reversed(product.input)):
+        if (reciprocal := reader.writer(inverse, "Reciprocal")) is not None:
+            found.append((value, reciprocal.input[0]))
+        elif (division := reader.writer(inverse, "Div")) is not None and reader.scalar(division.input[0]) == 1:
+            found.append((value, division.input[1]))
+    return found
+
+
 def _standardised(reader: Reader, division: Node) -> tuple[str, float] | None:
     """What a division standardises along the last axis, and the epsilon."""
-    numerator, root = division.input[0], reader.writer(division.input[1], "Sqrt")
-    total = reader.writer(root.input[0], "Add") if root else None
+    found = _mean_of_squares(reader, division.input[1])
+    if found is None:
+        return None
+    first, second = _difference(reader, division.input[0]), _difference(reader, found[0])
+    return None if first is None or first != second else (first, found[1])
+
+
+def _mean_of_squares(reader: Reader, root: str) -> tuple[str, float] | None:
+    """Of which value a value is the root of the mean square along the last axis, and the epsilon added to it."""
+    node = reader.writer(root, "Sqrt")
+    total = reader.writer(node.input[0], "Add") if node else None
     if total is None or (parts := reader.split(total)) is None or parts[1].size != 1:
         return None
-    mean_of_squares = reader.writer(parts[0], "ReduceMean")
-    if mean_of_squares is None or not _along_last(reader, mean_of_squares):
+    mean = reader.writer(parts[0], "ReduceMean")
+    if mean is None or not _along_last(reader, mean) or (squared := _squared(reader, mean.input[0])) is None:
         return None
-    squared = _squared(reader, mean_of_squares.input[0])
-    if squared is None:
-        return None
-    first, second = _difference(reader, numerator), _difference(reader, squared)
-    if first is None or first != second:
-        return None
-    return first, float(parts[1].reshape(-1)[0])
+    return squared, float(parts[1].reshape(-1)[0])
 
 
 def _squared(reader: Reader, name: str) -> str | None:

@@ -51,7 +51,7 @@ def apply(model: Any) -> dict[str, int]:
     state = Graph(model)
     counts = {
         "Dropout and Identity removed": _remove_nops(state),
-        "LayerNormalization recognised": normalising.layer_norms(state),
+        "normalisation recognised": normalising.recognise(state),
     }
     rules = {
         "Sum made Add": _sum_to_add,
