@@ -169,7 +169,7 @@ class OperatorTimes(Struct, frozen=True):
     """Where the time of one inference goes."""
 
     whole_s: float
-    """Latency of the network without any instrument."""
+    """Latency of the network without any instrument, in runs that nothing interrupted."""
     rows: tuple[OperatorTime, ...]
     """Those that take longest first."""
 

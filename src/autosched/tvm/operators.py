@@ -21,6 +21,11 @@ from autosched.backend import OperatorTime, OperatorTimes
 from autosched.tvm import tasks
 from autosched.tvm.module import Module
 
+QUIET_SHARE = 4
+"""One in so many runs counts, the fastest: a run that another program interrupts is slower as a whole, while most of
+its operators are not."""
+SLOWER_MAX = 6.0
+"""Maximum of how much slower the instrument may be in a network; beyond, something else has slowed the runs."""
 RUNS_MAX = 200
 """Maximum of instrumented inferences. There is at least one, however small the budget is."""
 IDLE_CALLS, IDLE_RUNS = 64, 30
@@ -72,11 +77,20 @@ def measured(module: Module, tensors: list[Any], budget_s: float) -> OperatorTim
             call.samples_s.append(sample_s)
         module.sample(tensors, 1)  # it meets other caches
         wholes_s.append(module.sample(tensors, 1))
-    whole_s = statistics.median(wholes_s)
+    whole_s = statistics.median(sorted(wholes_s)[: _quiet(len(wholes_s))])
+    fastest = sorted(range(len(instrumented_s)), key=lambda run: instrumented_s[run])[: _quiet(len(instrumented_s))]
+    for call in calls:
+        call.samples_s = [call.samples_s[run] for run in fastest]
     overheads = {count: _overhead(count) for count in {call.arguments for call in calls}}
     added_s = sum(overheads[call.arguments].added_s for call in calls)
-    slower = max(1.0, (statistics.median(instrumented_s) - whole_s) / max(added_s, 1e-9))
+    slower = (statistics.median(instrumented_s[run] for run in fastest) - whole_s) / max(added_s, 1e-9)
+    slower = min(max(slower, 1.0), SLOWER_MAX)
     return OperatorTimes(whole_s, _rows(calls, module.info.kernels, overheads, slower))
+
+
+def _quiet(runs: int) -> int:
+    """Number of runs that count."""
+    return -(-runs // QUIET_SHARE)
 
 
 def _rows(

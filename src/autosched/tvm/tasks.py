@@ -130,7 +130,7 @@ def describe(name: str, buffers: list[Shape]) -> str:
     return text if output == inputs[0] else f"{text} -> {say(output)}"
 
 
-_HEADS = frozenset({"depthwise", "group", "winograd"})
+_HEADS = frozenset({"depthwise", "group", "packed", "winograd"})
 _TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose", "transform"})
 _LAYOUTS = frozenset({"NCHWc", "NHWC"})
 

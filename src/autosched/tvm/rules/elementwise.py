@@ -46,7 +46,7 @@ def undivided(stage: Stage) -> list[Stage]:
             waiting.append(boxes.part(part, loop, loop.extent - rest, loop.extent))
             part = boxes.part(part, loop, 0, loop.extent - rest)
             loop = next(one for one in part.loops if one.variable.same_as(loop.variable))
-        waiting.append(_cut(part, loop, length))
+        waiting.append(cut(part, loop, length))
     return [*done, *waiting]
 
 
@@ -126,7 +126,7 @@ def _division(stage: Stage) -> tuple[Loop, int] | None:
     return None
 
 
-def _cut(stage: Stage, loop: Loop, length: int) -> Stage:
+def cut(stage: Stage, loop: Loop, length: int) -> Stage:
     """A stage with a loop cut into parts of a length."""
     dtype = str(loop.variable.ty)
     outer = Loop(tirx.Var(f"{loop.variable.name}_o", dtype), loop.extent // length)

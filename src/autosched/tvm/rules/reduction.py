@@ -22,11 +22,13 @@ import tvm_ffi
 from tvm import tirx
 
 from autosched.tvm.rules import access, nest, threads
-from autosched.tvm.rules.elementwise import lanes_of, undivided
+from autosched.tvm.rules.elementwise import cut, lanes_of, undivided
 from autosched.tvm.rules.stage import Loop, Stage, nodes, substitute
 
 VECTORS_MAX = 4
 """Vectors of one row in a tile."""
+JOINED = (2, 3)
+"""Values of another loop that join a tile, the first that divides the loop."""
 ROWS_MAX = 12
 """Maximum rows of a tile."""
 ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
@@ -58,8 +60,32 @@ def _nest(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -
     costs = [access.cost(stage, number, lanes) for number in range(len(loops))]
     usable = [number for number, loop in enumerate(loops) if loop.extent > 1] or [0]
     best = min(usable, key=lambda number: (round(costs[number], 6), number >= len(stage.loops), -number))
-    work = _Work(stage, after, place, buffers, lanes)
-    return work.along_elements(best) if best < len(stage.loops) else work.along_terms(best - len(stage.loops))
+    if best >= len(stage.loops):
+        return _Work(stage, after, place, buffers, lanes).along_terms(best - len(stage.loops))
+    vector, joint = stage.loops[best], None
+    if (found := _joint(stage, best, lanes)) is not None:
+        cut_at = next(number for number, loop in enumerate(stage.loops) if loop is found[0])
+        stage = cut(stage, *found)
+        joint = stage.loops[cut_at + 1]
+    number = next(n for n, loop in enumerate(stage.loops) if loop.variable.same_as(vector.variable))
+    return _Work(stage, after, place, buffers, lanes).along_elements(number, joint)
+
+
+def _joint(stage: Stage, number: int, lanes: int) -> tuple[Loop, int] | None:
+    """A loop of which several values join a tile, and how many, where the vectors' loop is too short for a tile: those
+    of blocks of output channels, above all. What is read along no vector is shared by them.
+    """
+    loads = access.loads_of(stage)
+    alone = [load for load in loads if load.steps[number] == 0]
+    along = [load for load in loads if load.steps[number] == 1]
+    if stage.loops[number].extent > lanes or not alone or not along:
+        return None
+    for other, loop in enumerate(stage.loops):
+        shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
+        count = next((count for count in JOINED if loop.extent % count == 0), 0)
+        if other != number and shared and count:
+            return loop, count
+    return None
 
 
 class _Work:
@@ -68,18 +94,21 @@ class _Work:
         self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
         self.reduction = stage.reduction
         self.dtype = str(stage.buffer.ty.dtype)
+        self.joint: Loop | None = None
         self.cores = place.cores if threads.worthwhile(stage, place.cores) else 1
 
     # Along elements ---------------------------------------------------------------------------------------------
 
-    def along_elements(self, number: int) -> Any:
-        """Vectors of neighbouring elements."""
+    def along_elements(self, number: int, joint: Loop | None) -> Any:
+        """Vectors of neighbouring elements; all values of the loop `joint` belong to each tile."""
         vector = self.stage.loops[number]
+        self.joint = joint
         rows = self._rows(number)
         most = self._vectors(vector, rows)
         wide = [most * self.lanes, self.lanes]
-        high = [self._height(rows, most)] if rows is not None else [1]
-        others = [loop for loop in self.stage.loops if loop is not vector and loop is not rows]
+        across = most * (joint.extent if joint is not None else 1)
+        high = [self._height(rows, across)] if rows is not None else [1]
+        others = [loop for loop in self.stage.loops if loop is not vector and loop is not rows and loop is not joint]
 
         def tiles(values: dict[Any, Any]) -> Any:
             return nest.sequence([
@@ -110,23 +139,23 @@ class _Work:
     ) -> Any:  # fmt: skip
         """Compute `height` times `width` elements in registers."""
         lanes = self.lanes if width % self.lanes == 0 else width
-        count = width // lanes
-        sums = self._accumulators(height * width)
+        joined = self.joint.extent if self.joint is not None else 1
+        vectors = [(y, z, x) for y in range(height) for z in range(joined) for x in range(0, width, lanes)]
+        sums = self._accumulators(len(vectors) * lanes)
 
         def each(body: Any) -> Any:
             """`body` for each vector of the tile, unrolled: values of the variables, place of the accumulator."""
-            inside = []
-            for y in range(height):
-                for x in range(count):
 
-                    def one(lane: Any, y: int = y, x: int = x) -> Any:
-                        own = {**values, vector.variable: start + (x * lanes) + lane}
-                        if rows is not None:
-                            own[rows.variable] = first[rows.variable] + y
-                        return body(own, lane + (y * width + x * lanes))
+            def one(number: int, lane: Any) -> Any:
+                y, z, x = vectors[number]
+                own = {**values, vector.variable: start + x + lane}
+                if rows is not None:
+                    own[rows.variable] = first[rows.variable] + y
+                if self.joint is not None:
+                    own[self.joint.variable] = nest.number(self.joint.variable, z)
+                return body(own, lane + number * lanes)
 
-                    inside.append(nest.vector(vector, lanes, one))
-            return nest.sequence(inside)
+            return nest.sequence([nest.vector(vector, lanes, partial(one, number)) for number in range(len(vectors))])
 
         def begin(_own: dict[Any, Any], place: Any) -> Any:
             return tirx.BufferStore(sums, self.reduction.start, [place])

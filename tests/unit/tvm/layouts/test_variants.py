@@ -210,6 +210,8 @@ def test_shapes_are_said_without_blocks() -> None:
     say = tasks.describe
     blocked = [(1, 4, 56, 56, 16), (4, 4, 3, 3, 16, 16), (1, 4, 1, 1, 16), (1, 4, 56, 56, 16)]
     assert say("fused_conv2d_NCHWc17_add9_relu", blocked) == "conv2d NCHW16c+add+relu 64x56x56 -> 64x56x56, 3x3"
+    packed = [(1, 128, 384), (96, 384, 16), (1536,), (1, 128, 1536)]
+    assert say("fused_packed_matmul3_add4", packed) == "packed matmul+add 128x384 by 384x1536"
     depthwise = [(1, 2, 9, 9, 8), (2, 1, 5, 5, 1, 8), (1, 2, 9, 9, 8)]
     assert say("depthwise_conv2d_NCHWc", depthwise) == "depthwise conv2d NCHW8c 16x9x9 -> 16x9x9, 5x5"
     nhwc = [(1, 9, 9, 16), (5, 3, 16, 8), (1, 9, 9, 8)]

@@ -1,5 +1,6 @@
 """Kernels under the schedules of the rules compute what they compute without one."""
 
+import re
 import threading
 
 import numpy as np
@@ -62,6 +63,12 @@ def convolution(strides: int, pad: int, layout: str = "NCHW"):
     return [x, w, topi.sigmoid(found)]
 
 
+def blocked_convolution(chunks: int):
+    """In blocks of eight channels, with `chunks` blocks of results."""
+    x, w = data(1, 2, 6, 9, 8), te.placeholder((chunks, 2, 3, 3, 8, 8), name="w")
+    return [x, w, topi.nn.relu(topi.nn.conv2d_NCHWc(x, w, 1, 1, 1, "NCHW8c", "NCHW8c"))]
+
+
 def pool(kind: str):
     x = data(1, 3, 11, 9, 8)
     return [x, topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], kind, layout="NCHW8c")]
@@ -110,6 +117,9 @@ CASES = {
     "convolution": lambda: convolution(1, 1),
     "convolution with strides": lambda: convolution(2, 0),
     "convolution NHWC": lambda: convolution(1, 1, "NHWC"),
+    "blocked convolution, pairs of blocks": lambda: blocked_convolution(4),
+    "blocked convolution, three blocks": lambda: blocked_convolution(3),
+    "blocked convolution, odd blocks": lambda: blocked_convolution(5),
     "largest of windows": lambda: pool("max"),
     "mean of windows": lambda: pool("avg"),
 }  # fmt: skip
@@ -238,3 +248,13 @@ def test_rows_of_a_tile_fill_the_registers_and_leave_few_over(rows: int, height:
         function = te.create_prim_func(packed_product(rows, 64, 31, 16))
     by_rule = rules.scheduled(function, TARGET).script()
     assert f"_acc0 = T.sblock_alloc_buffer(({16 * height},)" in by_rule
+
+
+@pytest.mark.parametrize(("chunks", "vectors"), [(4, 2 * 5), (3, 3 * 3), (5, 9)])
+def test_blocks_of_results_share_what_they_read(chunks: int, vectors: int) -> None:
+    """Nine pixels of a row, in 16 registers: two blocks of five, three blocks of three, or one block of all."""
+    with TARGET:
+        function = te.create_prim_func(blocked_convolution(chunks))
+    by_rule = rules.scheduled(function, TARGET).script()
+    sizes = re.findall(r"_acc\d+ = T.sblock_alloc_buffer\(\((\d+),\)", by_rule)
+    assert int(sizes[0]) == 8 * vectors
