@@ -43,7 +43,7 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     """Name a model's file and the shapes of its dynamic inputs. Raises RequestError when it cannot be read.
 
     Only the file is looked at; whether it can be tuned is found out by the job's first step. The backends on TVM read
-    ONNX; what a model is for another one, it says itself.
+    ONNX and TFLite files and PyTorch programs; what a model is for another one, it says itself.
     """
     path = Path(path)
     try:

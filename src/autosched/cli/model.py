@@ -20,11 +20,11 @@ TASKS_SHOWN = 8
 
 @click.group(cls=Group)
 def model() -> None:
-    """Look at ONNX files."""
+    """Look at models: ONNX and TFLite files, PyTorch programs."""
 
 
 @model.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="MODEL.onnx")
+@click.argument("path", type=click.Path(path_type=Path), metavar="MODEL")
 @shape_option
 @click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
 @document_option

@@ -217,7 +217,7 @@ def tune(
 ) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
-    MODEL is an ONNX file, or what the backend that is chosen takes for one.
+    MODEL is an ONNX or TFLite file or a PyTorch program (.pt2), or what the backend that is chosen takes for one.
     Starts a private daemon when none runs. Ctrl-C or q detaches: the job goes on and can be attached again or
     cancelled. At a terminal w shows all tasks, f what failed and why, e what the job waits for.
     """

@@ -16,6 +16,8 @@ from tvm import relax
 
 from autosched.errors import ModelRejected, RequestError
 from autosched.tvm import sources
+from autosched.tvm.frontend.model_file import FileKind
+from autosched.tvm.other_reference import OtherReference
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # LiteRT warns of its own packages
 RANDOM = np.random.default_rng(4)
@@ -171,3 +173,14 @@ def test_a_cut_file_is_refused(share: float, tmp_path: Path) -> None:
     path.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(ModelRejected, match=r"net\.tflite"):
         sources.prepare(path, {})
+
+
+def test_litert_is_the_reference_unless_it_computes_with_integers(tmp_path: Path) -> None:
+    given = {"x": RANDOM.standard_normal((1, 8, 8, 3)).astype("float32")}
+    reference = OtherReference(float_net(tmp_path / "net.tflite"), FileKind.TFLITE, 1)
+    assert reference.exact
+    assert reference.name.startswith("LiteRT ")
+    expected = reference.expected(given)
+    for other in expected.others:
+        np.testing.assert_allclose(other[0], expected.outputs[0], rtol=1e-4, atol=1e-4)
+    assert not OtherReference(integer_net(tmp_path / "int.tflite"), FileKind.TFLITE, 1).exact

@@ -15,6 +15,8 @@ from tvm import relax
 
 from autosched.errors import ModelRejected, RequestError
 from autosched.tvm import sources
+from autosched.tvm.frontend.model_file import FileKind
+from autosched.tvm.other_reference import OtherReference
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # PyTorch warns of its own code
 
@@ -75,3 +77,12 @@ def test_weights_alone_are_refused(tmp_path: Path) -> None:
     torch.save(Net().state_dict(), tmp_path / "net.pt")
     with pytest.raises(ModelRejected, match=r"torch\.export\.save"):
         sources.prepare(tmp_path / "net.pt", {})
+
+
+def test_pytorch_is_the_reference(tmp_path: Path) -> None:
+    net = Net().eval()
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype("float32")
+    reference = OtherReference(exported(tmp_path / "net.pt2", net), FileKind.TORCH, 1)
+    assert reference.name.startswith("PyTorch ")
+    wanted = net(torch.from_numpy(x))["scores"].detach().numpy()
+    np.testing.assert_allclose(reference.expected({"picture": x}).outputs[0], wanted, rtol=1e-5, atol=1e-5)
