@@ -9,7 +9,7 @@ With `rounded`, activations are rounded wherever the quantised network rounds. T
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,15 @@ class Quantised:
 
 
 @dataclass(frozen=True)
+class Divided:
+    """A bias that is made an integer at run time, by dividing it by the scale of a product."""
+
+    real: str
+    factors: tuple[str, ...]
+    """The tensors whose product it is divided by."""
+
+
+@dataclass(frozen=True)
 class Accumulated:
     """An int32 product of quantised tensors: `real` divided by each of `scales`, which are computed at run time."""
 
@@ -53,6 +62,8 @@ class Accumulated:
     operator: str
     operands: tuple[str, str]
     attributes: dict[str, Any]
+    added: tuple[Divided, ...] = ()
+    """Biases that were added to the integers."""
 
 
 class Dequantiser:
@@ -63,6 +74,7 @@ class Dequantiser:
         self.quantised: dict[str, Quantised] = {}
         self.accumulated: dict[str, Accumulated] = {}
         self.factors: dict[str, tuple[str, ...]] = {}
+        self.divided: dict[str, Divided] = {}
 
     # Real numbers of quantised tensors ----------------------------------------------------------------------
 
@@ -157,7 +169,7 @@ class Dequantiser:
     def forget(self, node: Node) -> None:
         """Take back what a rule declared before it gave the node up."""
         for name in node.output:
-            for known in (self.quantised, self.accumulated, self.factors):
+            for known in (self.quantised, self.accumulated, self.factors, self.divided):
                 known.pop(name, None)
 
     # Integer products ---------------------------------------------------------------------------------------
@@ -345,6 +357,41 @@ def _cast(state: Dequantiser, node: Node) -> None:
     known = state.accumulated.get(node.input[0])
     if known and attributes(node)["to"] == TensorProto.FLOAT:
         state.accumulated[node.output[0]] = known
+    _rounded(state, node)
+
+
+def _div(state: Dequantiser, node: Node) -> None:
+    """A constant that is divided by a scale of run time may be a bias; in the rounded form it is rounded."""
+    value, scale = node.input
+    emit = state.emit
+    if not state.rounded and emit.array(value) is not None and emit.array(scale) is None:
+        state.divided[node.output[0]] = Divided(value, state.factors_of(scale))
+    emit.keep(node)
+
+
+def _rounded(state: Dequantiser, node: Node) -> None:
+    """A bias stays one when it is rounded and cast."""
+    if (bias := state.divided.get(node.input[0])) is not None:
+        state.divided[node.output[0]] = bias
+    state.emit.keep(node)
+
+
+def _reshape(state: Dequantiser, node: Node) -> None:
+    bias = state.divided.get(node.input[0])
+    if bias is None:
+        _moved(state, node)
+        return
+    shaped = state.emit.make("Reshape", [bias.real, *node.input[1:]], **attributes(node))
+    state.divided[node.output[0]] = Divided(shaped, bias.factors)
+    state.emit.keep(node)
+
+
+def _add(state: Dequantiser, node: Node) -> None:
+    """A product of integers with a bias of the same scale stays a product."""
+    for product, other in (tuple(node.input), tuple(reversed(node.input))):
+        known, bias = state.accumulated.get(product), state.divided.get(other)
+        if known is not None and bias is not None:
+            state.accumulated[node.output[0]] = replace(known, added=(*known.added, bias))
     state.emit.keep(node)
 
 
@@ -356,10 +403,15 @@ def _mul(state: Dequantiser, node: Node) -> None:
         if known is None or product == other:
             continue
         left = list(state.factors_of(other))
+        if any(sorted(bias.factors) != sorted(left) for bias in known.added):
+            continue
         if all(known.scales.count(scale) <= left.count(scale) for scale in known.scales):
             for scale in known.scales:
                 left.remove(scale)
-            emit.alias(state.scaled(known, left), node.output[0])
+            value = state.scaled(known, left)
+            for bias in known.added:
+                value = emit.make("Add", [value, bias.real])
+            emit.alias(value, node.output[0])
             return
     state.factors[node.output[0]] = state.factors_of(node.input[0]) + state.factors_of(node.input[1])
     emit.keep(node)
@@ -460,6 +512,11 @@ RULES: dict[str, Rule] = _MOVING_RULES | {
     "ConvInteger": _conv_integer,
     "MatMulInteger": _mat_mul_integer,
     "Cast": _cast,
+    "Div": _div,
+    "Floor": _rounded,
+    "Round": _rounded,
+    "Reshape": _reshape,
+    "Add": _add,
     "Mul": _mul,
     "MaxPool": _max_pool,
     "Resize": _resize,

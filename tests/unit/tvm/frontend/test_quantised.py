@@ -198,6 +198,31 @@ def test_dynamic_convolution() -> None:
     assert operators(rewritten(net)) == ["Conv", "Identity"]
 
 
+def test_bias_that_is_made_an_integer_at_run_time() -> None:
+    """As older quantisers of ONNX Runtime write a convolution with a bias."""
+    constants = {
+        "w": weights(6, 4, 3, 3), "ws": scale(0.01), "wz": np.asarray(0, "int8"), "b": small(6),
+        "shape": np.asarray([1, 6, 1, 1]),
+    }  # fmt: skip
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+        node("Mul", ["qs", "ws"], ["step"]),
+        node("Div", ["b", "step"], ["levels"]),
+        node("Floor", ["levels"], ["whole"]),
+        node("Cast", ["whole"], ["bias"], to=TensorProto.INT32),
+        node("ConvInteger", ["q", "w", "qz", "wz"], ["p"], pads=[1, 1, 1, 1]),
+        node("Reshape", ["bias", "shape"], ["shaped"]),
+        node("Add", ["p", "shaped"], ["sum"]),
+        node("Cast", ["sum"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["qs", "ws"], ["both"]),
+        node("Mul", ["f", "both"], ["y"]),
+    ]
+    x = small(1, 4, 9, 9)
+    net = network(nodes, {"x": x}, {"y": FLOAT}, constants)
+    prove(net, {"x": x}, 36 * 64 * 0.01 * float(np.ptp(x)) / 255 / 2)
+    assert operators(rewritten(net)) == ["Reshape", "Conv", "Add", "Identity"]
+
+
 def test_dynamic_product_of_two_activations() -> None:
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
