@@ -48,6 +48,7 @@ class Judge:
             self.tolerances = Tolerances(expected, names, request.share)
             self.default = Check(True, 0.0, self.tolerances.largest)
         else:
+            names = names or reference.names
             expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
             self.notes += reference.notes
             del reference  # its threads would disturb what is measured next

@@ -82,7 +82,8 @@ def _is_image(shape: tuple[int, ...]) -> bool:
     if len(inner) != 3:
         return False
     first, last = (inner[0], inner[1:]), (inner[2], inner[:2])
-    return any(channels in IMAGE_CHANNELS and min(sides) >= IMAGE_SIDE_MIN for channels, sides in (first, last))
+    known = IMAGE_CHANNELS if len(shape) == 4 else IMAGE_CHANNELS[1:]  # 1x128x40 is a batch of features
+    return any(channels in known and min(sides) >= IMAGE_SIDE_MIN for channels, sides in (first, last))
 
 
 def _is_sound(shape: tuple[int, ...]) -> bool:

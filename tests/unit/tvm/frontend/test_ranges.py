@@ -1,10 +1,12 @@
 """Made-up whole numbers must be valid where they are used as indices."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from autosched.tvm.frontend import ranges
+from autosched.tvm.inputs import Kind
 from nets import model
 
 
@@ -37,3 +39,43 @@ def test_what_a_network_writes_to_is_a_table_as_well() -> None:
 def test_other_numbers_are_bytes_and_masks_are_bits() -> None:
     net = model([helper.make_node("Add", ["ids", "mask"], ["y"])], {"ids": [2], "mask": [2]}, ["y"], {})
     assert ranges.highs(net) == {"ids": ranges.PLAIN_HIGH, "mask": ranges.MASK_HIGH}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind"),
+    [
+        ("data", [1, 3, 64, 64], Kind.IMAGE),
+        ("data", [1, 64, 64, 3], Kind.IMAGE),
+        ("data", [1, 80, 64, 64], Kind.NORMAL),
+        ("wave", [1, 16000], Kind.SOUND),
+        ("features", [1, 128, 40], Kind.NORMAL),
+        ("attention_mask", [1, 128], Kind.MASK),
+        ("h0", [2, 1, 64], Kind.STATE),
+    ],
+)
+def test_what_an_input_holds_is_told_by_its_name_and_shape(name: str, shape: list[int], kind: Kind) -> None:
+    made = model([helper.make_node("Relu", [name], ["y"])], {name: shape}, ["y"], {})
+    assert [tensor.kind for tensor in ranges.inputs(made)] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "kind"),
+    [("Div", 255.0, Kind.PIXELS), ("Mul", 1 / 127.5, Kind.PIXELS), ("Sub", 0.5, Kind.UNIT_IMAGE)],
+)
+def test_a_network_that_normalises_its_image_tells_the_range(operator: str, value: float, kind: Kind) -> None:
+    made = model(
+        [helper.make_node(operator, ["x", "c"], ["n"]), helper.make_node("Relu", ["n"], ["y"])],
+        {"x": [1, 3, 32, 32]}, ["y"], {"c": np.full(1, value, "float32")},
+    )  # fmt: skip
+    assert ranges.inputs(made)[0].kind is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "high"), [("sr", [], 16_001), ("lengths", [1], 129), ("position_ids", [1, 128], 128)]
+)
+def test_rates_lengths_and_positions_are_whole_numbers(name: str, shape: list[int], high: int) -> None:
+    made = model([helper.make_node("Identity", ["ids"], ["y"])], {"ids": [1, 128], name: shape}, ["y"], {})
+    for value in made.graph.input:
+        value.type.tensor_type.elem_type = onnx.TensorProto.INT64
+    found = {tensor.name: tensor for tensor in ranges.inputs(made)}[name]
+    assert (found.high, found.kind in (Kind.COUNT, Kind.POSITIONS)) == (high, True)
