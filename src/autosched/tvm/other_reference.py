@@ -27,6 +27,8 @@ class OtherReference:
         self._usual = _ENGINES[kind](path, threads)
         self.name = f"{OTHER_NAMES[kind]} {self._usual.version}"
         self.notes: list[str] = []
+        self.names: list[str] = []
+        """Names of the outputs, which these engines do not tell."""
         self.exact = not self._usual.quantised
         """Whether it computes in floating point, as builds do."""
 
