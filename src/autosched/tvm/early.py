@@ -1,83 +1,55 @@
-"""What a job on TVM does before its search is over: measures what the user would run otherwise, and builds."""
+"""Measures what the user would run otherwise, and builds of the network in the middle of the search against it."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from msgspec import structs
+import onnx
 
-from autosched.backend import Baseline, Evaluation, Lease
+from autosched.backend import Baseline, Evaluation
 from autosched.errors import StepFailed
 from autosched.measured.statistics import clearly_faster
-from autosched.model import Record
-from autosched.tvm import orders
-from autosched.tvm.workers import Killed, WorkerError, Workers
+from autosched.tvm import samples
+from autosched.tvm.contest import Contest, race
+from autosched.tvm.frontend import ranges
+from autosched.tvm.inputs import Array
+from autosched.tvm.orders import Form
 
-log = logging.getLogger(__name__)
-INPUT_SEED = 0
-
-
-class EarlyBuilds:
-    """A part of a session. What it takes from the rest of the session is declared here."""
-
-    _workers: Workers
-    _forms: Sequence[orders.Form]
-    _tasks_dir: Path
-
-    def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Of the session."""
-        raise NotImplementedError
-
-    def evaluate(self, lease: Lease) -> Evaluation:
-        """Of the session."""
-        raise NotImplementedError
-
-    def baseline(self, lease: Lease) -> Baseline | None:
-        """Measure ONNX Runtime with the form of the model that suits it best; None where it cannot run the model."""
-        from autosched.tvm.contest import Contest  # loads NumPy, which the search may not need
-
-        prepared = str(self._tasks_dir / "prepared.onnx")
-        try:
-            inputs = self._workers.once(lease.cores, orders.PLAIN_INPUTS, prepared, timeout_s=lease.timeout_s)
-            with Contest(self._workers, lease.cores, lease.timeout_s) as contest:
-                rival = contest.rival(self._forms, inputs)
-        except Killed:
-            raise
-        except WorkerError as error:
-            raise StepFailed(f"baseline: {error}") from error
-        if isinstance(rival, str):
-            log.info("there is nothing to compare with: %s", rival)
-            return None
-        best = next(timing for timing in rival.forms if timing.name == rival.form)
-        return Baseline("ONNX Runtime", rival.version, rival.form, best.median_s, best.low_s, best.high_s)
-
-    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile the network with the best schedules so far."""
-        self.compile(records, lease)
-
-    def evaluate_early(self, lease: Lease) -> Evaluation:
-        """As at the end, but what is not clearly faster than ONNX Runtime is not published."""
-        found = self.evaluate(lease)
-        timings = {timing.name: timing for timing in found.timings}
-        rival = timings.get("onnxruntime")
-        faster = rival is not None and clearly_faster(timings["tuned"], rival)
-        right = found.published == "tuned" and found.outputs_equal
-        return found if faster and right else structs.replace(found, published="")
+BUDGET_S = 3.0
+"""Seconds of measuring an early build and ONNX Runtime: the search waits for the device meanwhile."""
 
 
-def plain_inputs(model: str) -> Mapping[str, Any]:
-    """Inputs for a prepared model that ONNX Runtime can be timed with: normal numbers, and ones for whole numbers."""
-    import numpy as np
-    import onnx
+def first_sample(model: str, file: str) -> dict[str, Array]:
+    """Inputs for a prepared model: the first sample in the user's file, or a made-up one without a file."""
+    return samples.of(ranges.inputs(onnx.load(model)), file)[0]
 
-    from autosched.tvm.frontend import graph
 
-    generator = np.random.default_rng(INPUT_SEED)
-    made = {}
-    for value in graph.inputs_of(onnx.load(model)):
-        shape = tuple(extent or 1 for extent in graph.dims_of(value) or ())
-        kind = np.dtype(graph.dtype_of(value))
-        numbers = generator.standard_normal(shape) if kind.kind == "f" else np.ones(shape)
-        made[value.name] = numbers.astype(kind)
-    return made
+def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
+    """ONNX Runtime with the fastest form of the model; or why it cannot be measured."""
+    rival = contest.rival(forms, inputs)
+    if isinstance(rival, str):
+        return rival
+    best = next(timing for timing in rival.forms if timing.name == rival.form)
+    return Baseline("ONNX Runtime", rival.version, rival.form, best.median_s, best.low_s, best.high_s)
+
+
+def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
+    """Time a build and ONNX Runtime; `published` is "tuned" if the build is clearly faster. Outputs are not compared.
+
+    Raises StepFailed when either crashes, and WorkerError.
+    """
+    ours, _ = contest.module("tuned", build)
+    ours.bind(inputs)
+    rival = contest.rival(forms, inputs)
+    if isinstance(rival, str):
+        raise StepFailed(rival)
+    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4))
+    if found.lost:
+        name, why = next(iter(found.lost.items()))
+        raise StepFailed(f"{name} crashed while it was measured: {why}")
+    timings = {timing.name: timing for timing in found.timings}
+    faster = clearly_faster(timings["tuned"], timings["onnxruntime"])
+    return Evaluation(
+        timings=tuple(found.timings), reference=f"ONNX Runtime {rival.version}", outputs_equal=False,
+        max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if faster else "", form=rival.form,
+        notes=() if faster else ("the build is not clearly faster than ONNX Runtime; its outputs were not compared",),
+    )  # fmt: skip

@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from autosched.backend import INPUTS, Earlier, Evaluation, Lease, Network
+from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.measured import standing
 from autosched.model import JobId, JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.backend import options_of
-from autosched.tvm.early import EarlyBuilds
 from autosched.tvm.experience import Experience
 from autosched.tvm.failures import gist
 from autosched.tvm.kernels import Kernels, task_file
@@ -30,7 +29,7 @@ from autosched.tvm.mending import REJECTED, Wrong, mended
 from autosched.tvm.options import Options
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
-from autosched.tvm.verdict import Request
+from autosched.tvm.verdict import Request, Verdict
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ CHOICES_MAX = 3
 """Schedules per task that compile is given, in case the best does not apply."""
 
 
-class TvmSession(EarlyBuilds):
+class TvmSession:
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
     def __init__(
@@ -84,6 +83,8 @@ class TvmSession(EarlyBuilds):
         """Those that the network was compiled with."""
         self._opened_at = time.monotonic()
         self._samples = str(workdir / INPUTS) if job.inputs is not None else ""
+        self._best_form: Sequence[orders.Form] = ()
+        """The form that won when the baseline was measured; none before."""
         self._forms: Sequence[orders.Form] = (orders.Form(orders.AS_IT_IS, str(model)),)
 
     # The network's stages -----------------------------------------------------------------------------------
@@ -198,9 +199,7 @@ class TvmSession(EarlyBuilds):
         from autosched.tvm.evaluate import evaluate
         from autosched.tvm.module import side_of
 
-        request = Request(
-            tuple(form.path for form in self._forms), max(1, len(lease.cores)), self._samples, self.options.tolerance
-        )
+        request = self._request(lease)
         limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
         found = mended(partial(self._ask, lease), self._compilation, request, self._choices, limits)
         if found.compile_notes is not None:
@@ -217,6 +216,59 @@ class TvmSession(EarlyBuilds):
         if found.difference is not None:
             self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
         return evaluation
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules so far."""
+        self._records = tuple(records)
+        arguments = (self._compilation, self._choices())
+        self._child("compile", lease, orders.COMPILE_AGAIN, *arguments, timeout_s=lease.timeout_s)
+
+    def baseline(self, lease: Lease) -> Baseline | None:
+        """Measure ONNX Runtime with the form of the model that suits it best; None where it cannot run the model."""
+        from autosched.tvm.contest import Contest
+        from autosched.tvm.early import baseline
+
+        prepared, limit_s = str(_prepared(self._tasks_dir)), lease.timeout_s
+        try:
+            inputs = self._workers.once(lease.cores, orders.FIRST_SAMPLE, prepared, self._samples, timeout_s=limit_s)
+        except Raised as error:  # the model is no ONNX file, which ONNX Runtime could not run either
+            log.info("there is nothing to compare with: %s", gist(error))
+            return None
+        with _told("baseline", limit_s), Contest(self._workers, lease.cores, limit_s) as contest:
+            found = baseline(contest, self._forms, inputs)
+        if isinstance(found, str):
+            log.info("there is nothing to compare with: %s", found)
+            return None
+        self._best_form = tuple(form for form in self._forms if form.name == found.form)
+        return found
+
+    def evaluate_early(self, lease: Lease) -> Evaluation:
+        """Measure what was compiled last side by side with ONNX Runtime; publish it if it is faster and right."""
+        from autosched.tvm import samples
+        from autosched.tvm.contest import Contest
+        from autosched.tvm.early import measured
+        from autosched.tvm.module import side_of
+
+        build, limit_s = self._builds / "tuned", lease.timeout_s
+        inputs = samples.of(side_of(build).inputs, self._samples)
+        with _told("evaluate", limit_s), Contest(self._workers, lease.cores, limit_s) as contest:
+            evaluation = measured(contest, build, self._best_form or self._forms, inputs[0])
+        if not evaluation.published:
+            return evaluation
+        arguments = (str(build), self._request(lease), inputs)
+        verdict: Verdict = self._child("verify", lease, orders.VERIFY_MODULE, *arguments, timeout_s=limit_s)
+        check = verdict.checks["tuned"]
+        if check.equal:
+            self._publish(build, self._stem)
+        return msgspec.structs.replace(
+            evaluation, reference=verdict.reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
+            tolerance=check.tolerance, published="tuned" if check.equal else "", samples=verdict.samples,
+            difference=check.difference, notes=verdict.notes,
+        )  # fmt: skip
+
+    def _request(self, lease: Lease) -> Request:
+        models = tuple(form.path for form in self._forms)
+        return Request(models, max(1, len(lease.cores)), self._samples, self.options.tolerance)
 
     def _left_s(self) -> float:
         """Seconds until the job's deadline, as far as this session knows."""
