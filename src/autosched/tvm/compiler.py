@@ -69,7 +69,7 @@ def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compil
     )
     tuned, used = with_schedules(fused, functions)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
-    write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who)
+    write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
     return Compiled(tasks=used, notes=(*lacking, *notes))
 
 

@@ -99,7 +99,8 @@ class _Hunt:
         functions = {key: self._schedules[key].function for key in keys}
         module, _ = compiler.with_schedules(self._fused, functions)
         try:
-            compiler.write_build(path, module, self._source, self._target, ms.database.MemoryDatabase(), self._who)
+            database = ms.database.MemoryDatabase()
+            compiler.write_build(path, module, self._source, self._target, database, self._who, by_rule=True)
             return self.judge.check(Module(path))
         finally:
             shutil.rmtree(path.parent)

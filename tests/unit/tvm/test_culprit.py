@@ -23,7 +23,7 @@ from tvm import tirx  # noqa: E402
 from autosched.tvm import building, compiler, culprit, importer, intrinsics, orders, targets, tasks  # noqa: E402
 from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
 from autosched.tvm.mending import REJECTED, mended  # noqa: E402
-from autosched.tvm.module import Module  # noqa: E402
+from autosched.tvm.module import Module, side_of  # noqa: E402
 from autosched.tvm.orders import Choice, Compilation  # noqa: E402
 from autosched.tvm.verdict import Request  # noqa: E402
 from nets import model  # noqa: E402
@@ -139,7 +139,7 @@ def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, ind
     assert not list(folder.glob("attempt-*"))
 
 
-def test_a_task_without_a_right_schedule_stays_untuned(made: Any) -> None:
+def test_a_task_without_a_right_schedule_gets_one_by_rule(made: Any) -> None:
     compilation, choices, request = made(three_layers(1.0, index=False), (WRONG, WORSE))
 
     def without(wrong: Any) -> list[Choice]:
@@ -151,6 +151,8 @@ def test_a_task_without_a_right_schedule_stays_untuned(made: Any) -> None:
     found = mended(ask, compilation, request, without, (600.0, 600.0))
     assert [one.candidate for one in found.wrong] == [WRONG, WORSE], found.notes
     assert found.verdict.checks["tuned"].equal
+    kernels = side_of(Path(compilation.folder) / "tuned").kernels
+    assert "by rule" in kernels.values() and "default" not in kernels.values()
 
 
 def test_a_search_without_time_says_so(made: Any) -> None:
