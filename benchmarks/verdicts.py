@@ -285,6 +285,7 @@ def _changes_a_constant(function: Any, random: Any) -> Any:
 
 
 def _reads_beside(function: Any, random: Any) -> Any:
+    import tvm
     from tvm import tirx
 
     inputs = list(function.params[:-1])
@@ -296,7 +297,7 @@ def _reads_beside(function: Any, random: Any) -> Any:
         *first, last = load.indices
         return tirx.BufferLoad(load.source, [*first, tirx.max(last - 1, 0)])
 
-    return _one_of(function, tirx.BufferLoad, fits, beside, random)
+    return _one_of(function, tvm.ir.TensorLoad, fits, beside, random)
 
 
 MUTATIONS: list[tuple[str, Callable[[Any, Any], Any]]] = [
