@@ -40,7 +40,7 @@ def tune(cli: Callable[..., Said], *words: object) -> Said:
 def test_tune_leaves_a_folder_and_says_what_came_of_it(cli: Callable[..., Said], tmp_path: Path) -> None:
     code, out, err = tune(cli, "--seed", 3, "--option", "fail_ratio=0.3")
     assert code == 0
-    assert "x8.00 faster than default" in out
+    assert "x8.00 faster than the untuned build" in out
     assert "outputs equal to" in out
     assert "build error" in out
     assert " Next:" in out
