@@ -22,7 +22,7 @@ def model(
     return onnx.shape_inference.infer_shapes(made)
 
 
-def small_net(batch: int | str = 1) -> Any:
+def small_net(batch: int | str = 1, height: int | str = 12) -> Any:
     """Convolution, normalisation, sum, dropout, pooling, dense: one of each that is rewritten."""
     random = np.random.default_rng(7)
 
@@ -44,7 +44,7 @@ def small_net(batch: int | str = 1) -> Any:
         "w1": normal(8, 3, 3, 3), "b1": normal(8), "scale": normal(11) + 1, "shift": normal(11), "mean": normal(11),
         "var": np.abs(normal(11)) + 1, "w2": normal(5, 11), "b2": normal(5),
     }  # fmt: skip
-    return model(nodes, {"x": [batch, 3, 12, 12]}, ["y"], weights)
+    return model(nodes, {"x": [batch, 3, height, 12]}, ["y"], weights)
 
 
 def conv_net(channels: int = 16, size: int = 16) -> Any:

@@ -336,8 +336,8 @@ def test_a_network_without_arithmetic_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_dynamic_shape_is_asked_for(tmp_path: Path) -> None:
-    message = rejected(saved(small_net(batch="N"), tmp_path), tmp_path)
-    assert "--shape x=1,3,12,12" in message
+    message = rejected(saved(small_net(batch="N", height="H"), tmp_path), tmp_path)
+    assert "--shape x=1,3," in message
 
 
 @pytest.mark.parametrize(("words", "told"), [({"options": {"popsize": 3}}, "popsize"), ({"target": "cuda"}, "cuda")])
@@ -382,7 +382,7 @@ def commands(words: Sequence[str]) -> dict[str, object]:
 
 
 def test_check_and_probe_and_module_print_one_json_object(tmp_path: Path) -> None:
-    net = saved(small_net(batch="N"), tmp_path)
+    net = saved(small_net(batch="N", height="H"), tmp_path)
     answer = commands(["autosched.tvm.check", str(net), "--shape", "x=1,3,12,12"])
     assert (answer["ok"], answer["opset"], answer["nodes_before"]) == (True, 13, 9)
     assert commands(["autosched.tvm.check", str(net)])["code"] == "model_rejected"

@@ -122,7 +122,7 @@ def rejected() -> dict[str, tuple[Callable[[], None], str]]:
             lambda: save("unsupported.onnx", node("NonMaxSuppression", ["x"], ["y"], name="nms")),
             "nms",
         ),
-        "dynamic.onnx": (lambda: onnx.save(small_net("n"), "dynamic.onnx"), "--shape x="),
+        "dynamic.onnx": (lambda: onnx.save(small_net("n", "h"), "dynamic.onnx"), "--shape x=1,3,"),
         "nothing.onnx": (lambda: save("nothing.onnx", node("Flatten", ["x"], ["y"])), "no operator worth tuning"),
     }
 

@@ -31,7 +31,8 @@ def test_the_demo_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
     assert "random weights" not in said, "its networks could not be fetched: see above what pip said"
     results, _, following = results.partition("Next:")
     for name in ("rnet", "magika"):
-        told = re.search(rf"^ +{name} .* -> .* x\d.* ONNX Runtime .*\n +(.+)\n +(\S+)$", results, re.MULTILINE)
+        headline = rf"^ +{name} +.* than ONNX Runtime: .* against .*\n"
+        told = re.search(headline + r"(?: +.*\n)*? +(outputs equal.*)\n +(\S+)$", results, re.MULTILINE)
         assert told, results
         assert told[1].startswith("outputs equal to ONNX Runtime")
         assert (tmp_path / told[2]).stat().st_size > 0

@@ -73,5 +73,5 @@ def test_auto_tunes_both_and_says_what_it_chose(tmp_path: Path) -> None:
     assert len({group for info in offered for group in info.groups}) == 1, "they compete"
     groups = {group for info in network.tasks for group in info.groups}
     assert network.default_trials == 10 * (len(groups) + sum(not info.groups for info in network.tasks))
-    assert any(note.startswith("layouts: convolutions 1 in ") for note in evaluation.notes)
+    assert any(note.startswith("layouts: 1 convolutions in ") for note in evaluation.notes), evaluation.notes
     assert evaluation.outputs_equal
