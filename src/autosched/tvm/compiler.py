@@ -30,47 +30,40 @@ class SideName(Struct, frozen=True):
     build: str
 
 
-def compile_network(
-    model: str,
-    target: str,
-    choices: Sequence[Choice],
-    folder: str,
-    name: str,
-    layout: str = Wanted.KEEP,
-    winograd: bool = False,
-) -> Compiled:
+def compile_network(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
     """Leave default.so and tuned.so in the folder, each with its side file.
 
     The default build is TVM's own: no schedules, the model's own layouts. In the tuned build each kernel without a
     measured schedule has one by rule.
     """
-    tvm_target = tvm.target.Target(json.loads(target))
-    source = sources.load(Path(model))
+    source = sources.load(Path(compilation.model))
     cleaned = source.cleaned()
-    schedules, lacking = applied(choices)
-    functions = {key: one.function for key, one in schedules.items()}
-    fused, notes = laid_out(cleaned, tvm_target, choices, Wanted(layout), winograd=winograd)
-    default = fused if Wanted(layout) in UNTOUCHED else importer.fused(cleaned, tvm_target)
-    tuned, used = with_schedules(fused, functions)
-    for build, module in (("default", default), ("tuned", tuned)):
-        who = SideName(name, build)
-        database, path = ms.database.MemoryDatabase(), Path(folder) / build
-        write_build(path, module, source, target, database, who, by_rule=build == "tuned")
-    return Compiled(tasks=used, notes=(*lacking, *notes))
+    fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
+    if Wanted(compilation.layout) not in UNTOUCHED:
+        fused = importer.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
+    path, who = Path(compilation.folder) / "default", SideName(compilation.name, "default")
+    write_build(path, fused, source, compilation.target, ms.database.MemoryDatabase(), who)
+    return compiled
 
 
 def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
     """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
-    tvm_target, source = tvm.target.Target(json.loads(compilation.target)), sources.load(Path(compilation.model))
+    source = sources.load(Path(compilation.model))
+    return _compile_tuned(compilation, choices, source, source.cleaned())[1]
+
+
+def _compile_tuned(
+    compilation: Compilation, choices: Sequence[Choice], source: Source, cleaned: Any
+) -> tuple[Any, Compiled]:
+    """Leave tuned.so in the folder; returns the network in its layouts, without schedules, and what was compiled."""
+    target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     functions = {key: one.function for key, one in schedules.items()}
-    fused, notes = laid_out(
-        source.cleaned(), tvm_target, choices, Wanted(compilation.layout), winograd=compilation.winograd
-    )
+    fused, notes = laid_out(cleaned, target, choices, Wanted(compilation.layout), winograd=compilation.winograd)
     tuned, used = with_schedules(fused, functions)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
     write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
-    return Compiled(tasks=used, notes=(*lacking, *notes))
+    return fused, Compiled(tasks=used, notes=(*lacking, *notes))
 
 
 def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:

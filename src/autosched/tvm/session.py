@@ -184,8 +184,7 @@ class TvmSession:
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
         self._records = tuple(records)
-        one = self._compilation
-        arguments = (one.model, one.target, self._choices(), one.folder, one.name, one.layout, one.winograd)
+        arguments = (self._compilation, self._choices())
         compiled = self._child("compile", lease, orders.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
 

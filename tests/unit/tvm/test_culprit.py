@@ -94,7 +94,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
             own = candidates if info.task == 2 else (SOUND,)
             choices.append(Choice(info.task, str(tmp_path / f"{info.task}.json"), own, 1e-3))
         compilation = Compilation(str(path), TARGET, str(tmp_path), "net", Wanted.KEEP.value)
-        compiler.compile_network(compilation.model, TARGET, choices, compilation.folder, "net")
+        compiler.compile_network(compilation, choices)
         return compilation, choices, Request((str(path),), 1)
 
     yield take

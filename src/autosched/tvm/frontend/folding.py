@@ -18,6 +18,8 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from autosched.tvm.frontend.names import unused
+
 Array = Any
 Node = Any
 Type = Any
@@ -401,11 +403,7 @@ class _Folder:
         return name
 
     def _fresh(self, like: str) -> str:
-        number = 0
-        while (name := f"{like}__{number}") in self._taken:
-            number += 1
-        self._taken.add(name)
-        return name
+        return unused(like, self._taken)
 
 
 def _attributes(node: Node) -> dict[str, Any]:

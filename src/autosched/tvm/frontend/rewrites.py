@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autosched.tvm.frontend import normalising
+from autosched.tvm.frontend.names import unused
 
 Node = Any
 Array = Any
@@ -39,11 +40,7 @@ class Graph:
 
     def fresh(self, like: str) -> str:
         """A name that is free."""
-        number = 0
-        while (name := f"{like}__{number}") in self.taken:
-            number += 1
-        self.taken.add(name)
-        return name
+        return unused(like, self.taken)
 
 
 def apply(model: Any) -> dict[str, int]:

@@ -136,9 +136,10 @@ def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> 
         file = str(tmp_path / f"{info.task}.json")
         best_s = 1e-3 if "NCHW" not in info.shape or "5x5" in info.shape else 1e-6
         choices.append(orders.Choice(info.task, file, (candidate(file),), best_s))
-    compiled = compiler.compile_network(
-        str(tmp_path / "prepared.onnx"), TARGET_TEXT, choices, str(tmp_path), "net", Wanted.AUTO.value
+    compilation = orders.Compilation(
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", Wanted.AUTO.value
     )
+    compiled = compiler.compile_network(compilation, choices)
     assert compiled.tasks == 3
     assert any("layouts: " in note and "convolutions in" in note for note in compiled.notes)
     default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
@@ -182,9 +183,10 @@ def test_the_faster_algorithm_is_compiled(winograd_s: float, taken: int, tmp_pat
         fast = winograd_s if "winograd" in info.shape else 1.0
         made = winograd_candidate(file) if "winograd" in info.shape else candidate(file)
         choices.append(orders.Choice(info.task, file, (made,), fast))
-    compiled = compiler.compile_network(
-        str(tmp_path / "prepared.onnx"), TARGET_TEXT, choices, str(tmp_path), "net", Wanted.NCHWC.value, winograd=True
+    compilation = orders.Compilation(
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", Wanted.NCHWC.value, winograd=True
     )
+    compiled = compiler.compile_network(compilation, choices)
     assert compiled.tasks == 3
     assert any("by Winograd" in note for note in compiled.notes) == bool(taken)
     default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
