@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched import api, remote, zoo
+from autosched.errors import JobFailed
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
 from autosched.remote import Daemon
 from autosched.results import collect
@@ -133,11 +134,12 @@ async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int,
 
 
 async def finish(daemon: Daemon, job: int, output: Path) -> Tuned:
-    """Wait for a job and fetch what it left."""
+    """Wait for a job and fetch what it left. Raises JobFailed for a job without a module."""
     async for last in daemon.follow(job, wait_s=5.0):
         view = last
     result = await collect(daemon, view, output / view.name)
-    assert result.module is not None, f"{view.name} has no module: {view.failure}"
+    if result.module is None:
+        raise JobFailed(f"{view.name} has no module: {view.failure.message if view.failure else view.state}")
     await daemon.link.call(ListDevices(), UnitList)
     return Tuned(view, result.module, await daemon.spans())
 

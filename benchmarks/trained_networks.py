@@ -81,7 +81,7 @@ def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
         try:
             module, tuned = asyncio.run(_tune(network, model, device, trials, folder))
         except AutoschedError as error:
-            return {**row, "refused": str(error)}
+            return {**row, "failed": str(error)}
         row |= tuned | _race(network, model, module, device, folder)
     return row
 

@@ -56,7 +56,7 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
             f" | {row['trials']} | {row['took_s'] / 60:.1f} |"
         )
     lines += [""]
-    refused = [row for row in rows if "refused" in row]
+    refused = [row for row in rows if "failed" in row]
     if refused:
         lines += ["Not imported: " + "; ".join(f"{row['name']} ({row['refused'][:160]})" for row in refused) + ".", ""]
     unequal = [row["name"] for row in measured if not row["outputs_equal"]]

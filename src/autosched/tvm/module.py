@@ -130,7 +130,7 @@ def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) 
         given = [given[name] for name in names]
     if len(given) != len(wanted):
         raise RequestError(f"{len(given)} inputs given, {len(wanted)} wanted: {', '.join(map(describe, wanted))}")
-    arrays = [np.ascontiguousarray(array) for array in given]
+    arrays = [np.asarray(array, order="C") for array in given]
     for tensor, array in zip(wanted, arrays, strict=True):
         if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
             size = math.prod(tensor.shape)

@@ -40,7 +40,7 @@ def test_means_are_geometric_and_over_the_fastest_engine() -> None:
 
 
 def test_a_refused_network_is_named_with_its_reason() -> None:
-    told = {"networks": {"a": {"name": "a", "kind": "ocr", "half": "test", "cores": 1, "refused": "operator X"}}}
+    told = {"networks": {"a": {"name": "a", "kind": "ocr", "half": "test", "cores": 1, "failed": "operator X"}}}
     assert "Not imported: a (operator X)." in page.section(told)
 
 

@@ -18,6 +18,10 @@ def test_by_name_or_in_order() -> None:
         assert [array.shape for array in fit(WANTED, given)] == [(1, 4), (3,)]
 
 
+def test_a_scalar_stays_a_scalar() -> None:
+    assert fit((Tensor("rate", (), "int64"),), [np.array(16000)])[0].shape == ()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -35,7 +35,7 @@ class Graph:
     def constant(self, like: str, value: Array) -> str:
         """Add a constant; returns its name."""
         name = self.fresh(like)
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
     def fresh(self, like: str) -> str:
