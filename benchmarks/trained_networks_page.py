@@ -56,9 +56,9 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
             f" | {row['trials']} | {row['took_s'] / 60:.1f} |"
         )
     lines += [""]
-    refused = [row for row in rows if "failed" in row]
-    if refused:
-        lines += ["Not imported: " + "; ".join(f"{row['name']} ({row['refused'][:160]})" for row in refused) + ".", ""]
+    failed = [row for row in rows if "failed" in row]
+    if failed:
+        lines += ["Without a tuned module: " + "; ".join(f"{row['name']} ({row['failed'][:160]})" for row in failed) + ".", ""]
     unequal = [row["name"] for row in measured if not row["outputs_equal"]]
     if unequal:
         lines += [f"Outputs differ from ONNX Runtime's by more than is allowed: {', '.join(unequal)}.", ""]

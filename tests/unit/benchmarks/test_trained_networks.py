@@ -39,9 +39,9 @@ def test_means_are_geometric_and_over_the_fastest_engine() -> None:
     assert "`training`, 1 core" in text
 
 
-def test_a_refused_network_is_named_with_its_reason() -> None:
+def test_a_network_that_failed_is_named_with_its_reason() -> None:
     told = {"networks": {"a": {"name": "a", "kind": "ocr", "half": "test", "cores": 1, "failed": "operator X"}}}
-    assert "Not imported: a (operator X)." in page.section(told)
+    assert "Without a tuned module: a (operator X)." in page.section(told)
 
 
 def test_an_engine_with_other_outputs_is_marked() -> None:
