@@ -113,6 +113,11 @@ class Ncnn:
         return [np.array(value) for value in self.call()]
 
 
+MNN_CONVERT = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
+"""MNN's converter without the program around it, which installs a package with pip, an older protobuf among its
+dependencies, to report what was converted."""
+
+
 class Mnn:
     """MNN, with the model converted by its own converter."""
 
@@ -126,7 +131,7 @@ class Mnn:
         with tempfile.TemporaryDirectory(prefix="mnn-") as folder:
             converted = Path(folder) / "net.mnn"
             _convert([
-                sys.executable, "-m", "MNN.tools.mnnconvert", "-f", "ONNX", "--modelFile", str(model),
+                sys.executable, "-c", MNN_CONVERT, "-f", "ONNX", "--modelFile", str(model),
                 "--MNNModel", str(converted), "--bizCode", "autosched",
             ], Path(folder))  # fmt: skip
             self._interpreter = MNN.Interpreter(str(converted))

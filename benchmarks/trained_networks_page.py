@@ -58,7 +58,10 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
     lines += [""]
     failed = [row for row in rows if "failed" in row]
     if failed:
-        lines += ["Without a tuned module: " + "; ".join(f"{row['name']} ({row['failed'][:160]})" for row in failed) + ".", ""]
+        lines += [
+            "Without a tuned module: " + "; ".join(f"{row['name']} ({row['failed'][:160]})" for row in failed) + ".",
+            "",
+        ]
     unequal = [row["name"] for row in measured if not row["outputs_equal"]]
     if unequal:
         lines += [f"Outputs differ from ONNX Runtime's by more than is allowed: {', '.join(unequal)}.", ""]
