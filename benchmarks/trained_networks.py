@@ -42,6 +42,8 @@ from autosched.tvm.workers import WorkerError, Workers, prepare
 RESULTS = Path(__file__).parent / "results" / "trained_networks.json"
 RACE_S = 15.0
 """Seconds in which all engines together are timed."""
+OPERATORS_S = 3.0
+"""Seconds in which the operators of the tuned module are timed."""
 RACE_TIMEOUT_S = 900.0
 """Seconds for loading, converting and timing all engines of one network."""
 WORKER_CALLS_MAX = 100
@@ -107,6 +109,7 @@ async def _tune(
         "tasks": len(view.tasks),
         "trials": view.trials,
         "took_s": (view.ended_at or view.now) - view.submitted_at,
+        "faster_after_s": view.comparison.faster_after_s if view.comparison is not None else None,
         "published": evaluation.published,
         "outputs_equal": evaluation.outputs_equal,
         "notes": list(evaluation.notes),
@@ -122,6 +125,7 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
     versions: dict[str, str] = {}
     with Contest(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), device, RACE_TIMEOUT_S) as contest:
         ours, side = contest.module("autosched", module)
+        operators = ours.operators(OPERATORS_S)
         inputs = random_inputs(side.inputs, INPUT_SEED)
         for name, value in network.values.items():
             inputs[name] = np.full_like(inputs[name], value)
@@ -148,6 +152,7 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
     return {
         "median_s": {timing.name: timing.median_s for timing in found.timings},
         "interval_s": {timing.name: [timing.low_s, timing.high_s] for timing in found.timings},
+        "operators_over_whole": operators.sum_s / operators.whole_s,
         "form": rival.form,
         "forms_s": {timing.name: timing.median_s for timing in rival.forms},
         "versions": versions,

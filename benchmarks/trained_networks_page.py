@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 ENGINES = ("onnxruntime", "openvino", "ncnn", "mnn")
@@ -41,6 +42,7 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
             f"Geometric means of {len(over_ort)} networks: latency over ONNX Runtime's {geometric_mean(over_ort):.2f}"
             f" ({above} above 1.00, the worst {max(over_ort):.2f}), over the fastest engine's"
             f" {geometric_mean(over_best):.2f}.",
+            *_times(measured),
             "",
         ]
     lines += [
@@ -68,22 +70,38 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
     return lines
 
 
+def _times(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """When the first module that is faster than ONNX Runtime was ready, and what the operators' times explain."""
+    after_s = [math.inf if (seconds := row["faster_after_s"]) is None else seconds for row in rows]
+    passed, middle_s = sum(map(math.isfinite, after_s)), median(after_s)
+    middle = f"median {middle_s:.0f} s after the job's start" if math.isfinite(middle_s) else "median: never"
+    sums = sorted(row["operators_over_whole"] for row in rows)
+    return [
+        f"A module faster than ONNX Runtime was there to be fetched during the search for {passed} of them ({middle}).",
+        f"Sum of the operators' times over the network's: {sums[0]:.3f} to {sums[-1]:.3f}.",
+    ]
+
+
 def _latency(row: Mapping[str, Any], engine: str) -> str:
     """Median in milliseconds; marked where the outputs are not ONNX Runtime's."""
     if engine not in row["median_s"]:
         return "-"
-    mark = "*" if row["difference"].get(engine, 0.0) > WRONG else ""
+    mark = "" if _takes_part(row, engine) else "*"
     return f"{1e3 * row['median_s'][engine]:.3g}{mark}"
 
 
 def _ratio(row: Mapping[str, Any], engines: Sequence[str]) -> float:
-    """Our latency over that of the fastest of these engines."""
+    """Our latency over that of the fastest of these engines, of those with ONNX Runtime's outputs."""
     median_s = row["median_s"]
-    return float(median_s["autosched"] / min(median_s[engine] for engine in engines if engine in median_s))
+    return float(median_s["autosched"] / min(median_s[engine] for engine in engines if _takes_part(row, engine)))
 
 
 def _ratios(rows: Sequence[Mapping[str, Any]], engines: Sequence[str]) -> list[float]:
-    return [_ratio(row, engines) for row in rows if any(engine in row["median_s"] for engine in engines)]
+    return [_ratio(row, engines) for row in rows if any(_takes_part(row, engine) for engine in engines)]
+
+
+def _takes_part(row: Mapping[str, Any], engine: str) -> bool:
+    return engine in row["median_s"] and row["difference"].get(engine, 0.0) <= WRONG
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ import trained_networks_page as page
 def row(name: str, *, half: str = "test", **median_s: float) -> dict[str, Any]:
     return {
         "name": name, "kind": "ocr", "half": half, "cores": 1, "trials": 10, "took_s": 60.0, "outputs_equal": True,
-        "median_s": median_s, "difference": {}, "form": "simplified", "left_out": {},
+        "faster_after_s": 30.0, "operators_over_whole": 0.98, "median_s": median_s, "difference": {}, "form": "simplified", "left_out": {},
     }  # fmt: skip
 
 
@@ -37,6 +37,20 @@ def test_means_are_geometric_and_over_the_fastest_engine() -> None:
     assert "Geometric means of 2 networks: latency over ONNX Runtime's 1.00 (1 above 1.00, the worst 2.00)" in text
     assert "over the fastest engine's 1.41" in text
     assert "`training`, 1 core" in text
+
+
+def test_an_engine_with_other_outputs_is_no_rival() -> None:
+    one = row("a", autosched=1.0, onnxruntime=2.0, mnn=0.001)
+    one["difference"] = {"mnn": 0.5}
+    assert "over the fastest engine's 0.50" in "\n".join(page.section({"networks": {"a": one}}))
+
+
+def test_networks_that_never_pass_count_as_infinite_in_the_median() -> None:
+    rows = {name: row(name, autosched=1.0, onnxruntime=2.0) for name in "abc"}
+    rows["a"]["faster_after_s"] = None
+    assert "for 2 of them (median 30 s after" in "\n".join(page.section({"networks": rows}))
+    rows["b"]["faster_after_s"] = None
+    assert "for 1 of them (median: never)" in "\n".join(page.section({"networks": rows}))
 
 
 def test_a_network_that_failed_is_named_with_its_reason() -> None:
