@@ -125,11 +125,11 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
     versions: dict[str, str] = {}
     with Contest(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), device, RACE_TIMEOUT_S) as contest:
         ours, side = contest.module("autosched", module)
-        operators = ours.operators(OPERATORS_S)
         inputs = random_inputs(side.inputs, INPUT_SEED)
         for name, value in network.values.items():
             inputs[name] = np.full_like(inputs[name], value)
         ours.bind(inputs)
+        operators = ours.operators(OPERATORS_S)
         rival = contest.rival(written, inputs)
         if isinstance(rival, str):
             return {"left_out": {"onnxruntime": rival}}

@@ -12,7 +12,8 @@ import trained_networks_page as page
 def row(name: str, *, half: str = "test", **median_s: float) -> dict[str, Any]:
     return {
         "name": name, "kind": "ocr", "half": half, "cores": 1, "trials": 10, "took_s": 60.0, "outputs_equal": True,
-        "faster_after_s": 30.0, "operators_over_whole": 0.98, "median_s": median_s, "difference": {}, "form": "simplified", "left_out": {},
+        "faster_after_s": 30.0, "operators_over_whole": 0.98, "median_s": median_s, "difference": {},
+        "form": "simplified", "left_out": {},
     }  # fmt: skip
 
 
