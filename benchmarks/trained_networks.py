@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import psutil
 import rival_engines
+import roofline
 from against_stock import finish
 from networks import Network, networks
 from private import answering, private_daemon
@@ -153,6 +155,7 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
         "median_s": {timing.name: timing.median_s for timing in found.timings},
         "interval_s": {timing.name: [timing.low_s, timing.high_s] for timing in found.timings},
         "operators_over_whole": operators.sum_s / operators.whole_s,
+        "products_s": roofline.operations(onnx.load(written[-1].path)) / len(device) / roofline.peak(device[-1]),
         "form": rival.form,
         "forms_s": {timing.name: timing.median_s for timing in rival.forms},
         "versions": versions,

@@ -21,7 +21,9 @@ def section(told: Mapping[str, Any]) -> list[str]:
         "timed in turns with the engines that users run otherwise, each in a process of its own. Medians in",
         "milliseconds, float32; an asterisk marks outputs unlike ONNX Runtime's. ONNX Runtime has the fastest",
         "of three forms of the model: as it is, with fixed shapes, simplified. Only networks of the half `test` count",
-        "for the means: nothing was developed on them.",
+        "for the means: nothing was developed on them. *Products* is the time that the network's convolutions and",
+        "matrix products take at the peak of the cores (`benchmarks/roofline.py`): without Winograd or integers no",
+        "engine can be faster.",
         "",
     ]
     for half in ("test", "training"):
@@ -46,15 +48,16 @@ def _table(rows: Sequence[Mapping[str, Any]], half: str, cores: int) -> list[str
             "",
         ]
     lines += [
-        "| network | kind | autosched | ONNX Runtime (form) | OpenVINO | ncnn | MNN | / ONNX Runtime | / fastest"
-        " | trials | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| network | kind | autosched | ONNX Runtime (form) | OpenVINO | ncnn | MNN | products | / ONNX Runtime"
+        " | / fastest | trials | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in measured:
         rivals = [_latency(row, engine) for engine in ENGINES]
         lines.append(
             f"| {row['name']} | {row['kind']} | {_latency(row, 'autosched')} | {rivals[0]} ({row['form']}) |"
-            f" {' | '.join(rivals[1:])} | {_ratio(row, ('onnxruntime',)):.2f} | {_ratio(row, ENGINES):.2f}"
+            f" {' | '.join(rivals[1:])} | {1e3 * row['products_s']:.3g} |"
+            f" {_ratio(row, ('onnxruntime',)):.2f} | {_ratio(row, ENGINES):.2f}"
             f" | {row['trials']} | {row['took_s'] / 60:.1f} |"
         )
     lines += [""]
@@ -75,10 +78,13 @@ def _times(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     after_s = [math.inf if (seconds := row["faster_after_s"]) is None else seconds for row in rows]
     passed, middle_s = sum(map(math.isfinite, after_s)), median(after_s)
     middle = f"median {middle_s:.0f} s after the job's start" if math.isfinite(middle_s) else "median: never"
+    bounds = [row["products_s"] / row["median_s"]["onnxruntime"] for row in rows if _takes_part(row, "onnxruntime")]
+    bound = geometric_mean(bounds) if all(bounds) and bounds else 0.0
     sums = sorted(row["operators_over_whole"] for row in rows)
     return [
         f"A module faster than ONNX Runtime was there to be fetched during the search for {passed} of them ({middle}).",
         f"Sum of the operators' times over the network's: {sums[0]:.3f} to {sums[-1]:.3f}.",
+        f"Their products alone, at the cores' peak, take {bound:.2f} of ONNX Runtime's latency (geometric mean).",
     ]
 
 
