@@ -18,8 +18,6 @@ PIPELINE = "autosched"
 """The name to give as `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`; known once `install` has run."""
 BASE = "s_tir"
 STACK_BYTES_MAX = 8_192
-ON_STACK = "disable_lower_builtin"
-"""TVM's annotation of a buffer that is not to be taken from the pool."""
 
 
 def install() -> str:
@@ -55,4 +53,4 @@ def _mark(allocation: Any) -> Any:
     size = math.prod(int(extent) for extent in buffer.shape) * dtype.bits * dtype.lanes // 8
     if size > STACK_BYTES_MAX:
         return allocation
-    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations), ON_STACK: tirx.IntImm("bool", 1)})
+    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations), calls.ON_STACK: tirx.IntImm("bool", 1)})
