@@ -61,8 +61,8 @@ class Pair:
                     helper.make_node("Relu", [f"{name}_y"], [name]),
                 ]
                 last = name
-        shape = [1, channels, self.height, self.width]
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", last)]
+        image = [1, channels, self.height, self.width]
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, image) for name in ("x", last)]
         graph = helper.make_graph(nodes, "pairs", ends[:1], ends[1:], initializer=weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
