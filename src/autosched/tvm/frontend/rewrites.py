@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from autosched.tvm.frontend import normalising
+from autosched.tvm.frontend import lifting, normalising
 from autosched.tvm.frontend.names import unused
 
 Node = Any
@@ -26,6 +26,7 @@ class Graph:
         self.ranks = _ranks(model)
         self.taken = set(self.constants) | {name for node in self.graph.node for name in (*node.input, *node.output)}
         self.wanted = {value.name for value in self.graph.output}
+        self.opset = max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
     def array(self, name: str) -> Array | None:
         """A constant's value; None for what is computed."""
@@ -50,6 +51,8 @@ def apply(model: Any) -> dict[str, int]:
         "Dropout and Identity removed": _remove_nops(state),
         "normalisation recognised": normalising.recognise(state),
     }
+    lifted, counts["one-dimensional convolutions made two-dimensional"] = lifting.lift(state)
+    _replace_nodes(state, lifted)
     rules = {
         "Sum made Add": _sum_to_add,
         "bias taken out of Conv": _split_bias,
