@@ -379,7 +379,8 @@ class Daemon:
                 self._clients.stop(job, reason)
             case RevokeStep():
                 self._clients.revoke_step(action)
-            case EndJob():
+            case EndJob(job=job):
+                self._ledger.of(job).close()
                 self._look_busy()
 
     def changed(self, job: JobId) -> None:

@@ -4,7 +4,8 @@ All functions are pure and take records in the order in which they were measured
 down, so a disturbed latency still counts as an upper bound, until its candidate has an undisturbed one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from autosched.model import Failure, Purpose, Record, TaskIndex
 
@@ -15,6 +16,33 @@ FINALISTS_WITHIN = 1.10
 ATTEMPTS_MAX = 2
 """So often a disturbed candidate is measured again; a device that never comes to rest must not hold a job for ever."""
 FINALS = (Purpose.FINAL, Purpose.DEFAULT)
+
+
+class Measured(Protocol):
+    """A record, or the part of it that these rules need."""
+
+    @property
+    def trial(self) -> int:
+        """Number within the job, in the order of measurement."""
+
+    @property
+    def candidate(self) -> Hashable:
+        """Names the schedule."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """Why it was measured."""
+
+    @property
+    def disturbed(self) -> object:
+        """True where other load made it slower."""
+
+    @property
+    def best_s(self) -> float | None:
+        """Latency in seconds; None for a failure."""
+
+
+M = TypeVar("M", bound=Measured)
 
 
 def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
@@ -30,14 +58,15 @@ def counting(records: Iterable[Record]) -> list[Record]:
 
     When a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
     """
-    chosen = []
-    for own in by_task(records).values():
-        rejected = wrong_in_network(own)
-        chosen += lasting(own) if rejected else (finals(own) or lasting(own))
-    return chosen
+    return [record for own in by_task(records).values() for record in deciding(own, lasting(own))]
 
 
-def wrong_in_network(records: Iterable[Record]) -> set[bytes]:
+def deciding(records: Sequence[M], lasting: Iterable[M]) -> list[M]:
+    """The records that count of one task, given one lasting record of each of its candidates."""
+    return list(lasting) if wrong_in_network(records) else finals(records) or list(lasting)
+
+
+def wrong_in_network(records: Iterable[M]) -> set[Hashable]:
     """Candidates of a task that were wrong in the whole network; no later measurement of their kernels mends that."""
     return {record.candidate for record in records if record.purpose is Purpose.NETWORK}
 
@@ -50,21 +79,28 @@ def tried(records: Iterable[Record]) -> list[Record]:
 
 def best(records: Sequence[Record]) -> Record | None:
     """The fastest of one task's records that count; None when nothing is valid."""
-    valid = [record for record in counting(records) if record.best_s is not None]
+    return fastest(counting(records))
+
+
+def fastest(records: Iterable[M]) -> M | None:
+    """The fastest valid record, the first of equal ones; None when nothing is valid."""
+    valid = [record for record in records if record.best_s is not None]
     return min(valid, key=lambda record: (record.best_s or 0.0, record.trial), default=None)
 
 
-def lasting(records: Iterable[Record]) -> list[Record]:
-    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first. What
-    was wrong in the network stays so."""
-    chosen: dict[bytes, Record] = {}
+def lasting(records: Iterable[M]) -> list[M]:
+    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first."""
+    chosen: dict[Hashable, M] = {}
     for record in records:
         before = chosen.get(record.candidate)
-        if before is not None and before.purpose is Purpose.NETWORK:
-            continue
-        if before is None or before.disturbed or not record.disturbed:
+        if before is None or replaces(record, before):
             chosen[record.candidate] = record
     return list(chosen.values())
+
+
+def replaces(record: M, before: M) -> bool:
+    """Whether a later record of a candidate counts instead of the earlier one. A wrong result in the network stays."""
+    return before.purpose is not Purpose.NETWORK and bool(before.disturbed or not record.disturbed)
 
 
 def settled(records: Sequence[Record]) -> bool:
@@ -91,7 +127,7 @@ def suspects(records: Iterable[Record]) -> list[bytes]:
     return [record.candidate for record in found]
 
 
-def finals(records: Sequence[Record]) -> list[Record]:
+def finals(records: Sequence[M]) -> list[M]:
     """The last finals of a task, when they are complete: the default is measured last."""
     records = [record for record in records if record.purpose is not Purpose.NETWORK]
     end = len(records)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from autosched.backend import Evaluation
 from autosched.measured import standing
 from autosched.measured.shares import network_s, tasks_by_share
+from autosched.measured.task_best import Measurement, TaskBest
 from autosched.model import Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
 from autosched.version import __version__
@@ -20,7 +21,6 @@ SCHEMA = 1
 EXAMPLES_MAX = 3
 DETAIL_CHARS = 400
 PROFILE = "profile"
-SEARCHED = (Purpose.TRIAL, Purpose.AGAIN)
 
 
 class Machine(Struct, frozen=True):
@@ -130,7 +130,7 @@ def _since(span: Span, job: JobView) -> Span:
 
 
 def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> dict[int, list[Point]]:
-    """When each task improved.
+    """The best latency of each task over time. It rises where a lower one was disturbed or does not hold in the finals.
 
     A record carries how long it was profiled but not when; a task has at most one step in flight, so the records in
     their order, laid end to end, fill the task's profile steps. Without steps (a daemon that forgot them) the records
@@ -143,10 +143,11 @@ def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> d
         steps = [s for s in spans if s.job == job.job and s.task == task and s.stage == PROFILE]
         windows = [(s.started_at, s.ended_at or s.started_at) for s in steps] or [(0.0, whole)]
         points: list[Point] = []
+        best = TaskBest()
         for record, at_s in zip(own, _places(own, windows), strict=True):
-            best = record.best_s if record.purpose in SEARCHED else None
-            if best is not None and (not points or best < points[-1].best_s):
-                points.append(Point(at_s, best))
+            best.add(Measurement.of(record))
+            if best.best_s is not None and (not points or best.best_s != points[-1].best_s):
+                points.append(Point(at_s, best.best_s))
         curves[task] = points
     return curves
 
@@ -170,10 +171,10 @@ def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -
 
 def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Point, ...]:
     tasks = {task.task for task in job.tasks}
-    improvements = sorted((p.at_s, task, p.best_s) for task, points in curves.items() for p in points if task in tasks)
+    changes = [(point.at_s, task, point.best_s) for task, points in curves.items() for point in points if task in tasks]
     best: dict[int, float] = {}
     estimates: list[Point] = []
-    for at_s, task, best_s in improvements:
+    for at_s, task, best_s in sorted(changes, key=lambda change: change[0]):
         best[task] = best_s
         if (whole_s := network_s(job.tasks, best)) is not None:
             estimates.append(Point(at_s, whole_s))

@@ -98,11 +98,11 @@ def time_label(seconds: float) -> str:
 
 
 def curve(points: Sequence[Point], until_s: float, *, title: str) -> str:
-    """Best latency over time as a falling staircase, with axes."""
+    """Best latency over time as a staircase, with axes."""
     if not points or until_s <= 0:
         return ""
     height, bottom, left, right = 280, 250, 80, 20
-    top_s = points[0].best_s * 1.05
+    top_s = 1.05 * max(point.best_s for point in points)
     step = round_step(top_s / 5)
     x_scale, y_scale = (WIDTH - left - right) / until_s, (bottom - 15) / top_s
     parts = []
@@ -127,7 +127,8 @@ def sparkline(points: Sequence[Point], until_s: float) -> str:
     if not points or until_s <= 0:
         return ""
     width, height = 140.0, 26.0
-    high, low = math.log(points[0].best_s), math.log(points[-1].best_s)
+    logarithms = [math.log(point.best_s) for point in points]
+    high, low = max(logarithms), min(logarithms)
     span = max(high - low, 1e-9)
     path = _staircase(
         points, until_s, 0, width / until_s, lambda v: height - 3 - (height - 6) * ((math.log(v) - low) / span)

@@ -63,7 +63,7 @@ def test_tasks_come_by_their_share_and_those_without_a_record_last() -> None:
 
 def test_finals_say_what_they_changed() -> None:
     search = [record for record in records() if record.task == 1]
-    measured = [(b"c", Purpose.FINAL, 0.5e-3), (b"d", Purpose.FINAL, 0.45e-3), (b"", Purpose.DEFAULT, 0.9e-3)]
+    measured = [(b"c2", Purpose.FINAL, 0.5e-3), (b"d", Purpose.FINAL, 0.45e-3), (b"", Purpose.DEFAULT, 0.9e-3)]
     held = [
         Record(task=1, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
         for i, (candidate, purpose, s) in enumerate(measured)
@@ -72,7 +72,9 @@ def test_finals_say_what_they_changed() -> None:
     (final,) = gathered.finals
     assert (final.name, final.candidates, final.best_s, final.default_s) == ("conv2", 3, 0.45e-3, 0.9e-3)
     assert (final.winner, gathered.health) == ("another", {"cpu0": "steady"})
-    assert len(gathered.task_curves["1"]) == 2, "a curve is that of the search"
+    assert [point.best_s for point in gathered.task_curves["1"]] == [1.2e-3, 0.4e-3, 0.5e-3, 0.45e-3], (
+        "it ends at the result"
+    )
     faster = replace(held[2], latency_s=(0.1e-3,))
     (final,) = report.gather(job_view(), None, [*search, *held[:2], faster], spans()).finals
     assert final.winner == "default"

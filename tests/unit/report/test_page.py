@@ -164,7 +164,7 @@ def test_a_job_of_many_steps_stays_small() -> None:
 def test_it_says_what_the_measurements_are_worth() -> None:
     held = [
         Record(task=1, trial=10 + i, candidate=candidate, latency_s=(1e-3,), purpose=purpose)
-        for i, (candidate, purpose) in enumerate([(b"c", Purpose.FINAL), (b"", Purpose.DEFAULT)])
+        for i, (candidate, purpose) in enumerate([(b"c2", Purpose.FINAL), (b"", Purpose.DEFAULT)])
     ]
     view = replace(job_view(), disturbed_records=3)
     page = report.page(report.gather(view, None, [*records(), *held], spans(), {"cpu0": "drifting <fast>"}))

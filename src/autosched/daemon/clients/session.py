@@ -11,7 +11,7 @@ from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
 from autosched.daemon.disk.blobs import Blobs
 from autosched.daemon.disk.history import History
-from autosched.daemon.disk.store import Store, found
+from autosched.daemon.disk.store import Found, Store
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import recorded
 from autosched.daemon.telling.progress import Ledger
@@ -143,7 +143,7 @@ class ClientSession:
         durable = self._store.add_record(
             self._job, progress.records, record, *self._verdicts.recorded(self._job, record)
         )
-        progress.add(found(self._job, record))
+        progress.add(Found.of(self._job, record))
         if record.purpose is Purpose.TRIAL:
             progress.recent.append(self._runtime.clock())
         if record.device in self._runtime.state.slots:

@@ -291,7 +291,7 @@ class Guard:
     def tag(self, job: JobId, trials: Sequence[int], reason: str) -> asyncio.Future[None]:
         """Something disturbed these records; done when that is durable."""
         stored = self._store.tag(job, trials, reason)
-        self._stream.publish(RecordsTagged(job, len(trials), reason))
         self._ledger.of(job).tag(trials)
+        self._stream.publish(RecordsTagged(job, len(trials), reason))
         self._ledger.changed(job)
         return stored

@@ -52,6 +52,9 @@ def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Rec
     replayed = runtime.replay(found.seq if found is not None else 0)
     for job in [job for job in (*ledger.known, *ledger.kept) if job not in runtime.state.jobs]:
         ledger.forget(job)  # it was pruned, and its records are still there
+    for job, progress in ledger.known.items():
+        if runtime.state.jobs[job].state.ended:
+            progress.close()
     return Recovered(runtime, ledger, replayed)
 
 

@@ -10,6 +10,7 @@ from autosched.daemon.disk.journal import WAYS_OUT, Journal
 from autosched.daemon.disk.rows import Insert, Statement, blob
 from autosched.daemon.disk.schema import checked, row_crc
 from autosched.errors import Damaged
+from autosched.measured.task_best import Measurement
 from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
 from autosched.protocol import Artifact, RecordPage, Span
 
@@ -54,18 +55,19 @@ _RECORD = msgspec.msgpack.Decoder(Record)
 _SPAN = msgspec.msgpack.Decoder(Span)
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True):
-    """A record without its candidate: what progress is made of."""
+class Found(msgspec.Struct, frozen=True):
+    """The part of a record that progress is made of."""
 
     job: JobId
     task: TaskIndex
-    trial: int
-    best_s: float | None
-    failure: str | None
-    purpose: Purpose = Purpose.TRIAL
-    disturbed: bool = False
-    fastest_s: float | None = None
-    """Of its repeats; known of what is no plain trial."""
+    measurement: Measurement
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, job: JobId, record: Record) -> "Found":
+        """The part of this record."""
+        failure: Failure | None = record.failure
+        return cls(job, record.task, Measurement.of(record), failure.value if failure is not None else None)
 
 
 class Store:
@@ -99,22 +101,16 @@ class Store:
 
     def _found(self, chosen: str, *which: object) -> Iterator[Found]:
         sql = (
-            "SELECT r.job, r.task, r.trial, r.best_s, r.failure, m.disturbed, CASE WHEN m.trial IS NOT NULL THEN r.body"
-            f" END FROM records r LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE {chosen}"
-            " ORDER BY r.rowid"
+            "SELECT r.job, m.disturbed, r.body FROM records r"
+            f" LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE {chosen} ORDER BY r.rowid"
         )
-        for *row, disturbed, body in self._journal.rows(sql, *which):
-            if body is None:
-                yield msgspec.convert(row, Found)
-                continue
-            assert isinstance(row[0], int) and isinstance(disturbed, str) and isinstance(body, bytes)
+        for job, disturbed, body in self._journal.rows(sql, *which):
+            assert isinstance(job, int) and isinstance(body, bytes)
             try:
-                record = msgspec.structs.replace(_RECORD.decode(body), disturbed=disturbed)
+                record = _RECORD.decode(body)
             except msgspec.MsgspecError as error:
-                raise Damaged(
-                    f"{self._journal.path}: a record of job {row[0]} is damaged ({error}). {WAYS_OUT}"
-                ) from None
-            yield found(row[0], record)
+                raise Damaged(f"{self._journal.path}: a record of job {job} is damaged ({error}). {WAYS_OUT}") from None
+            yield Found.of(job, msgspec.structs.replace(record, disturbed=str(disturbed or "")))
 
     # Writes -----------------------------------------------------------------------------------------------------------
 
@@ -219,12 +215,3 @@ def _listed(jobs: Iterable[JobId]) -> str:
 def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
     """Ended steps, to be written together with the event that ended them."""
     return tuple([(PUT_SPAN, checked(span.step, blob(encode(span)))) for span in spans])
-
-
-def found(job: JobId, record: Record) -> Found:
-    """A record as progress sees it."""
-    failure: Failure | None = record.failure
-    return Found(
-        job, record.task, record.trial, record.best_s, failure.value if failure is not None else None, record.purpose,
-        bool(record.disturbed), min(record.latency_s, default=None),
-    )  # fmt: skip

@@ -4,9 +4,9 @@ The exact curves of one job are made from its records when somebody looks at it;
 """
 
 from autosched.core.actions import EndJob
-from autosched.daemon.telling.happenings import Happening, Recorded
+from autosched.daemon.telling.happenings import Happening, Recorded, RecordsTagged
 from autosched.daemon.telling.progress import Ledger
-from autosched.model import JobId, Purpose, TaskIndex
+from autosched.model import JobId, TaskIndex
 
 JOBS_KEPT = 200
 """Ended ones; the oldest are forgotten."""
@@ -20,24 +20,26 @@ Point = tuple[float, int, float]
 class Curves:
     """Fed by the stream, after the ledger has counted the record."""
 
-    KINDS = (Recorded, EndJob)
+    KINDS = (Recorded, RecordsTagged, EndJob)
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._best: dict[JobId, dict[TaskIndex, float]] = {}
+        self._best_s: dict[JobId, dict[TaskIndex, float | None]] = {}
         self.of: dict[JobId, list[Point]] = {}
         self._ended: dict[JobId, None] = {}
 
     def take(self, happening: Happening) -> None:
         """Something happened."""
         match happening.what:
-            case Recorded(job=job, task=task, latency_s=float(latency_s), purpose=Purpose.TRIAL | Purpose.AGAIN):
-                best = self._best.setdefault(job, {})
-                if latency_s < best.get(task, float("inf")):
-                    best[task] = latency_s
+            case Recorded(job=job, task=task):
+                known, best_s = self._best_s.setdefault(job, {}), self._ledger.of(job).best_s(task)
+                if best_s != known.get(task):
+                    known[task] = best_s
                     self._add(job, happening.at)
+            case RecordsTagged(job=job):
+                self._add(job, happening.at)
             case EndJob(job=job):
-                self._best.pop(job, None)
+                self._best_s.pop(job, None)
                 if job in self.of:
                     self._ended[job] = None
                 if len(self._ended) > JOBS_KEPT:
@@ -45,12 +47,13 @@ class Curves:
                     del self._ended[oldest], self.of[oldest]
 
     def _add(self, job: JobId, now: float) -> None:
+        """Add a point where the estimate has changed; it rises where a disturbed latency is corrected."""
         progress = self._ledger.of(job)
         estimate_s = progress.estimate_s
         if estimate_s is None:
             return
         points = self.of.setdefault(job, [])
-        if not points or estimate_s < points[-1][2]:
+        if not points or estimate_s != points[-1][2]:
             points.append((now, progress.trials, estimate_s))
         if len(points) > POINTS_MAX:
             del points[1:-1:2]

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from autosched.backend import Network
 from autosched.daemon.disk.store import Found, Store
 from autosched.measured.shares import network_s
+from autosched.measured.task_best import TaskBest
 from autosched.model import JobId, Purpose, TaskIndex, TaskInfo
 
 RECENT_TRIALS = 256
@@ -24,13 +25,19 @@ class TaskProgress:
     info: TaskInfo
     trials: int = 0
     failed: int = 0
-    best_s: float | None = None
     first_s: float | None = None
     """Latency of its first valid trial."""
-    default_s: float | None = None
-    """Latency without tuning, when it had its finals."""
-    finals: list[Found] = field(default_factory=list)
-    """The last ones; they are over when the last of them is the default."""
+    best: TaskBest = field(default_factory=TaskBest)
+
+    @property
+    def best_s(self) -> float | None:
+        """Latency of the best schedule, in seconds."""
+        return self.best.best_s
+
+    @property
+    def default_s(self) -> float | None:
+        """Latency without tuning, in seconds; None before the task's finals are complete."""
+        return self.best.default_s
 
 
 @dataclass(slots=True)
@@ -68,52 +75,38 @@ class JobProgress:
 
     def add(self, record: Found) -> None:
         """Count a record."""
+        measured, task = record.measurement, self.tasks.get(record.task)
         self.records += 1
-        self.next_trial = max(self.next_trial, record.trial + 1)
-        if record.disturbed:
-            self.disturbed.add(record.trial)
-        if record.purpose is not Purpose.TRIAL:
-            self._add_retake(record)
+        self.next_trial = max(self.next_trial, measured.trial + 1)
+        if measured.disturbed:
+            self.disturbed.add(measured.trial)
+        if task is not None:
+            task.best.add(measured)
+        if measured.purpose is not Purpose.TRIAL:
             return
         self.trials += 1
         if record.failure is not None:
             self.failures[record.failure] += 1
-        if (task := self.tasks.get(record.task)) is None:
-            return
-        task.trials += 1
-        if record.best_s is None:
-            task.failed += 1
-        else:
-            task.best_s = record.best_s if task.best_s is None else min(task.best_s, record.best_s)
-            task.first_s = task.first_s if task.first_s is not None else record.best_s
+        if task is not None:
+            task.trials += 1
+            task.failed += measured.best_s is None
+            task.first_s = measured.best_s if task.first_s is None else task.first_s
 
-    def _add_retake(self, record: Found) -> None:
-        """A candidate measured again may lower the best; when the finals are over, they alone decide."""
-        if (task := self.tasks.get(record.task)) is None:
-            return
-        if record.purpose is Purpose.NETWORK:
-            return  # which latencies are left of the task, the client knows; the report tells
-        if record.purpose is Purpose.AGAIN:
-            task.best_s = min((s for s in (task.best_s, record.best_s) if s is not None), default=None)
-            return
-        if task.finals and task.finals[-1].purpose is Purpose.DEFAULT:
-            task.finals.clear()  # they are held again
-        task.finals.append(record)
-        self._decide(task)
-
-    def tag(self, trials: Iterable[int]) -> None:
-        """Something disturbed these records, which may change who has won finals."""
+    def tag(self, trials: Collection[int]) -> None:
+        """Other load disturbed these records, so that another schedule may be the best one."""
         self.disturbed.update(trials)
         for task in self.tasks.values():
-            if any(record.trial in self.disturbed for record in task.finals):
-                self._decide(task)
+            task.best.tag(trials)
 
-    def _decide(self, task: TaskProgress) -> None:
-        if not task.finals or task.finals[-1].purpose is not Purpose.DEFAULT:
-            return
-        latencies_s = [r.fastest_s if r.trial in self.disturbed else r.best_s for r in task.finals]
-        task.default_s = latencies_s[-1]
-        task.best_s = min((s for s in latencies_s if s is not None), default=task.best_s)
+    def close(self) -> None:
+        """The job has ended: forget what no later record can change."""
+        for task in self.tasks.values():
+            task.best.close()
+
+    def best_s(self, task: TaskIndex) -> float | None:
+        """Latency of the best schedule of a task, in seconds."""
+        known = self.tasks.get(task)
+        return known.best_s if known is not None else None
 
     @property
     def estimate_s(self) -> float | None:

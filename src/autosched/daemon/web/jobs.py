@@ -1,6 +1,7 @@
 """What the page of one job shows: all that is known of it, how its latency fell, and its report."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from autosched.daemon.sessions import UserSession
 from autosched.daemon.web.shown import Shown
 from autosched.errors import NotFound
 from autosched.measured.shares import network_s
+from autosched.measured.task_best import Measurement, TaskBest
 from autosched.model import JobId, Purpose, Record
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span
 from autosched.protocol.roles import Role
@@ -122,16 +124,18 @@ def _curves(gathered: Report, records: Sequence[Record]) -> bytes:
 
 def _by_trials(job: JobView, records: Iterable[Record]) -> dict[int, list[tuple[float, float]]]:
     """Best latencies by the number of the job's trials that were made until then; 0 is the network."""
-    best: dict[int, float] = {}
+    best: defaultdict[int, TaskBest] = defaultdict(TaskBest)
+    known_s: dict[int, float] = {}
     curves: dict[int, list[tuple[float, float]]] = {}
     trials = 0
     for record in records:
         trials += record.purpose is Purpose.TRIAL
-        found = record.best_s if record.purpose in (Purpose.TRIAL, Purpose.AGAIN) else None
-        if found is not None and found < best.get(record.task, float("inf")):
-            best[record.task] = found
-            curves.setdefault(record.task, []).append((trials, found))
-            if (whole_s := network_s(job.tasks, best)) is not None:
+        best[record.task].add(Measurement.of(record))
+        best_s = best[record.task].best_s
+        if best_s is not None and best_s != known_s.get(record.task):
+            known_s[record.task] = best_s
+            curves.setdefault(record.task, []).append((trials, best_s))
+            if (whole_s := network_s(job.tasks, known_s)) is not None:
                 curves.setdefault(0, []).append((trials, whole_s))
     return curves
 

@@ -14,7 +14,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
 from autosched.daemon.disk.database import TABLES
 from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import found
+from autosched.daemon.disk.store import Found
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
 from autosched.daemon.telling.progress import Ledger
@@ -92,7 +92,7 @@ class Bench:
             }
         )  # fmt: skip
         statements = self.verdicts.recorded(step.job, record)
-        self.ledger.of(step.job).add(found(step.job, record))
+        self.ledger.of(step.job).add(Found.of(step.job, record))
         if statements:
             await self.journal.write(*statements)
 

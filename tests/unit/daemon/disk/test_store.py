@@ -105,7 +105,7 @@ def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "db", *TABLES)
     store = Store(journal)
     assert list(store.networks()) == [(2, NETWORK, 64)]
-    assert list(store.found()) == [Found(2, 1, 0, 0.002, None), Found(2, 1, 1, None, "run crash")]
+    assert list(store.found()) == [Found.of(2, record(0)), Found.of(2, record(1, failure=Failure.RUN_CRASH))]
     journal.close()
 
 
@@ -165,7 +165,8 @@ def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
 
     with_store(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", *TABLES)
-    found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in Store(journal).found() if one.job == 4]
+    measured = [one.measurement for one in Store(journal).found() if one.job == 4]
+    found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in measured]
     journal.close()
     assert found == [
         (0, Purpose.TRIAL, False, 0.002),

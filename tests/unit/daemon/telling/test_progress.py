@@ -7,11 +7,29 @@ import pytest
 from autosched.backend import Network
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
+from autosched.measured.task_best import Measurement
 from autosched.model import Purpose, TaskInfo
 
 NETWORK = Network(
     tasks=(TaskInfo(task=1, name="conv", workload="a", weight=3), TaskInfo(task=2, name="dense", workload="b"))
 )
+
+
+def found(
+    task: int,
+    trial: int,
+    latency_s: float | None,
+    purpose: Purpose = Purpose.TRIAL,
+    *,
+    candidate: str = "",
+    failure: str | None = None,
+    disturbed: bool = False,
+    fastest_s: float | None = None,
+) -> Found:
+    """A record of job 1; each trial has a candidate of its own unless one is named."""
+    digest = (candidate or str(trial)).encode()
+    measured = Measurement(trial, digest, purpose, latency_s, fastest_s or latency_s, disturbed)
+    return Found(1, task, measured, failure)
 
 
 def planned() -> JobProgress:
@@ -23,12 +41,12 @@ def planned() -> JobProgress:
 def test_the_estimate_needs_a_valid_record_of_each_task() -> None:
     progress = planned()
     assert progress.estimate_s is None
-    progress.add(Found(1, 1, 0, 0.004, None))
-    progress.add(Found(1, 2, 1, None, "build error"))
+    progress.add(found(1, 0, 0.004))
+    progress.add(found(2, 1, None))
     assert progress.estimate_s is None
-    progress.add(Found(1, 2, 2, 0.010, None))
-    progress.add(Found(1, 1, 3, 0.002, None))
-    progress.add(Found(1, 1, 4, 0.003, None))
+    progress.add(found(2, 2, 0.010))
+    progress.add(found(1, 3, 0.002))
+    progress.add(found(1, 4, 0.003))
     assert progress.estimate_s == pytest.approx(3 * 0.002 + 0.010)
     assert progress.first_estimate_s == pytest.approx(3 * 0.004 + 0.010)
 
@@ -38,7 +56,7 @@ def test_of_tasks_that_compete_only_the_best_counts() -> None:
     infos = [TaskInfo(task=n, name="conv", workload=str(n), weight=3, groups={"g": 3}) for n in (1, 2)]
     progress.plan(Network(tasks=tuple(infos)), 10)
     for task, trial, latency_s, estimate_s in ((1, 0, 0.004, 0.012), (2, 1, 0.006, 0.012), (2, 2, 0.001, 0.003)):
-        progress.add(Found(1, task, trial, latency_s, None))
+        progress.add(found(task, trial, latency_s))
         assert progress.estimate_s == pytest.approx(estimate_s)
     assert progress.first_estimate_s == pytest.approx(0.012)
 
@@ -46,7 +64,7 @@ def test_of_tasks_that_compete_only_the_best_counts() -> None:
 def test_failures_are_counted_by_reason_and_by_task() -> None:
     progress = planned()
     for trial, failure in enumerate(["build error", "run crash", None, "build error"]):
-        progress.add(Found(1, 1, trial, None if failure else 0.1, failure))
+        progress.add(found(1, trial, None if failure else 0.1, failure=failure))
     assert (progress.trials, progress.failed, dict(progress.failures)) == (4, 3, {"build error": 2, "run crash": 1})
     assert (progress.tasks[1].trials, progress.tasks[1].failed, progress.tasks[2].trials) == (4, 3, 0)
     assert progress.next_trial == 4
@@ -54,7 +72,7 @@ def test_failures_are_counted_by_reason_and_by_task() -> None:
 
 def test_a_second_plan_of_the_same_network_keeps_what_was_counted() -> None:
     progress = planned()
-    progress.add(Found(1, 1, 0, 0.004, None))
+    progress.add(found(1, 0, 0.004))
     progress.plan(NETWORK, 20)
     assert (progress.tasks[1].best_s, progress.trials_total) == (0.004, 20)
 
@@ -70,7 +88,7 @@ def test_the_rest_takes_as_long_as_the_trials_so_far_did() -> None:
     progress.began_at = 100.0
     for trial in range(5):
         assert trial >= 4 or progress.eta_s(110.0) is None
-        progress.add(Found(1, 1, trial, 0.1, None))
+        progress.add(found(1, trial, 0.1))
         progress.recent.append(101.0 + trial)
     assert progress.eta_s(110.0) == pytest.approx(5 * 10.0 / 5)
     progress.trials = 10
@@ -80,7 +98,7 @@ def test_the_rest_takes_as_long_as_the_trials_so_far_did() -> None:
 def test_the_rate_is_that_of_the_last_trials() -> None:
     progress = JobProgress(trials_total=2 * RECENT_TRIALS, began_at=0.0)
     for trial in range(RECENT_TRIALS + 10):
-        progress.add(Found(1, 1, trial, 0.1, None))
+        progress.add(found(1, trial, 0.1))
         progress.recent.append(1_000.0 + trial)
     assert progress.eta_s(1_010.0 + RECENT_TRIALS) == pytest.approx(RECENT_TRIALS - 10)
 
@@ -120,34 +138,43 @@ def test_versions_do_not_repeat_in_another_life() -> None:
 
 def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:
     progress = planned()
-    progress.add(Found(1, 1, 0, 0.004, None, disturbed=True))
-    progress.add(Found(1, 1, 1, 0.003, None, Purpose.AGAIN))
+    progress.add(found(1, 0, 0.004, candidate="a", disturbed=True))
+    progress.add(found(1, 1, 0.003, Purpose.AGAIN, candidate="a"))
     task = progress.tasks[1]
     assert (progress.trials, progress.records, task.trials, task.best_s) == (1, 2, 1, 0.003)
     assert progress.disturbed == {0}
-    progress.add(Found(1, 1, 2, 0.0035, None, Purpose.FINAL))
+    progress.add(found(1, 2, 0.0035, Purpose.FINAL, candidate="b"))
     assert task.best_s == 0.003, "not before the last of the finals, the default"
-    progress.add(Found(1, 1, 3, 0.009, None, Purpose.DEFAULT))
+    progress.add(found(1, 3, 0.009, Purpose.DEFAULT))
     assert (task.best_s, task.default_s) == (0.0035, 0.009)
     for trial, purpose in ((4, Purpose.FINAL), (5, Purpose.DEFAULT)):  # held again
-        progress.add(Found(1, 1, trial, 0.005, None, purpose))
+        progress.add(found(1, trial, 0.005, purpose))
     assert (task.best_s, task.default_s) == (0.005, 0.005)
     assert (progress.trials, progress.next_trial) == (1, 6)
 
 
-def test_finals_that_all_fail_leave_the_best_as_it_was() -> None:
+def test_a_disturbed_latency_ends_to_count_when_the_candidate_is_measured_again() -> None:
     progress = planned()
-    progress.add(Found(1, 1, 0, 0.004, None))
+    progress.add(found(1, 0, 1.10, candidate="a", disturbed=True))
+    progress.add(found(1, 1, 1.20, Purpose.AGAIN, candidate="a"))
+    progress.add(found(2, 2, 1.0))
+    assert progress.tasks[1].best_s == 1.20
+    assert progress.estimate_s == pytest.approx(3 * 1.20 + 1.0)
+
+
+def test_finals_that_all_fail_leave_no_best() -> None:
+    progress = planned()
+    progress.add(found(1, 0, 0.004, candidate="a"))
     for trial, purpose in ((1, Purpose.FINAL), (2, Purpose.DEFAULT)):
-        progress.add(Found(1, 1, trial, None, "run crash", purpose))
-    assert progress.tasks[1].best_s == 0.004
+        progress.add(found(1, trial, None, purpose, candidate="a" if trial == 1 else ""))
+    assert progress.tasks[1].best_s is None
     assert progress.failed == 0, "they were no trials"
 
 
 def test_finals_that_turn_out_disturbed_are_decided_by_the_fastest_repeats() -> None:
     progress = planned()
-    progress.add(Found(1, 1, 0, 0.004, None, Purpose.FINAL, fastest_s=0.001))
-    progress.add(Found(1, 1, 1, 0.003, None, Purpose.DEFAULT, fastest_s=0.002))
+    progress.add(found(1, 0, 0.004, Purpose.FINAL, fastest_s=0.001))
+    progress.add(found(1, 1, 0.003, Purpose.DEFAULT, fastest_s=0.002))
     task = progress.tasks[1]
     assert (task.best_s, task.default_s) == (0.003, 0.003)
     progress.tag([0, 1])

@@ -20,7 +20,20 @@ from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
 from autosched.daemon.telling.views import asked_for, calibration, job_view, reason, unit_views
 from autosched.errors import RequestError
-from autosched.model import JobFailure, JobId, JobLoad, JobSpec, Pool, StepId, TaskIndex, TaskInfo, TaskLoad, Unit
+from autosched.model import (
+    Failure,
+    JobFailure,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Pool,
+    Record,
+    StepId,
+    TaskIndex,
+    TaskInfo,
+    TaskLoad,
+    Unit,
+)
 from autosched.protocol import ListJobs
 
 SPEC = JobSpec(name="net", model="0" * 64, trials=10)
@@ -129,8 +142,8 @@ def test_a_job_with_many_steps_names_the_first() -> None:
 def test_a_job_in_full_has_tasks_and_what_was_left_out() -> None:
     state = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state
     made = progress()
-    made.add(Found(1, 1, 0, 0.5, None))
-    made.add(Found(1, 1, 1, None, "run crash"))
+    made.add(Found.of(1, Record(task=1, trial=0, candidate=b"a", latency_s=(0.5,))))
+    made.add(Found.of(1, Record(task=1, trial=1, candidate=b"b", failure=Failure.RUN_CRASH)))
     view = job_view(state, state.jobs[1], made, 9.0, whole=True)
     assert (view.trials, view.trials_total, view.failed, view.failures) == (2, 10, 1, {"run crash": 1})
     assert view.estimate_s == pytest.approx(1.0)

@@ -1,0 +1,109 @@
+"""The best measurement of one task, kept record by record; always the one that `standing.best` finds in all of them.
+
+Everything that shows a best latency while a job runs asks a `TaskBest`: the views of jobs, the page, `top`, the
+console, the metrics and the curves of reports.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from msgspec import Struct, structs
+
+from autosched.measured import standing
+from autosched.model import Purpose, Record
+
+DIGEST_BYTES = 8
+
+
+class Measurement(Struct, frozen=True, array_like=True):
+    """The part of a record that decides which candidate of a task is the best one."""
+
+    trial: int
+    candidate: bytes
+    """Digest of the candidate, of DIGEST_BYTES."""
+    purpose: Purpose
+    median_s: float | None
+    """Median latency of the repeats; None for a failure."""
+    fastest_s: float | None
+    disturbed: bool = False
+
+    @classmethod
+    def of(cls, record: Record) -> "Measurement":
+        """The measurement in a record."""
+        undisturbed = structs.replace(record, disturbed="")
+        digest = blake2b(record.candidate, digest_size=DIGEST_BYTES).digest()
+        fastest_s = min(record.latency_s, default=None)
+        return cls(record.trial, digest, record.purpose, undisturbed.best_s, fastest_s, bool(record.disturbed))
+
+    @property
+    def best_s(self) -> float | None:
+        """As `Record.best_s`."""
+        return self.fastest_s if self.disturbed else self.median_s
+
+
+@dataclass(slots=True)
+class TaskBest:
+    """The best of a task's measurements so far. A trial costs constant time, a disturbed or final one linear time."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    best: Measurement | None = None
+    """The fastest that counts; None while nothing is valid."""
+    lasting: dict[bytes, Measurement] = field(default_factory=dict)
+    """The measurement of each candidate that counts outside of finals."""
+    default: Measurement | None = None
+    """The task without tuning, where its last finals are complete."""
+    searched_only: bool = True
+    """No finals and no check of the whole network so far."""
+
+    @property
+    def best_s(self) -> float | None:
+        """Latency of the best one, in seconds."""
+        return self.best.best_s if self.best is not None else None
+
+    @property
+    def default_s(self) -> float | None:
+        """Latency without tuning, in seconds; None before the task's finals are complete."""
+        return self.default.best_s if self.default is not None else None
+
+    def add(self, measurement: Measurement) -> None:
+        """Count one more."""
+        self.measurements.append(measurement)
+        before = self.lasting.get(measurement.candidate)
+        if before is None or standing.replaces(measurement, before):
+            self.lasting[measurement.candidate] = measurement
+        self.searched_only &= measurement.purpose in (Purpose.TRIAL, Purpose.AGAIN)
+        was_best = before is not None and self.best is not None and self.best.trial == before.trial
+        if was_best or not self.searched_only:
+            self._decide()
+        elif self.lasting[measurement.candidate] is measurement:
+            self.best = standing.fastest([self.best, measurement] if self.best is not None else [measurement])
+
+    def tag(self, trials: Collection[int]) -> None:
+        """Other load disturbed these measurements."""
+        if not any(one.trial in trials for one in self.measurements):
+            return
+        self.measurements = [
+            structs.replace(one, disturbed=True) if one.trial in trials else one for one in self.measurements
+        ]
+        self.lasting = {one.candidate: one for one in standing.lasting(self.measurements)}
+        self._decide()
+
+    def close(self) -> None:
+        """Forget all measurements but those that decided: the job has ended."""
+        last = standing.finals(self.measurements)
+        self.measurements = [*(one for one in [self.best] if one is not None and one not in last), *last]
+        self.lasting = {one.candidate: one for one in standing.lasting(self.measurements)}
+
+    def _decide(self) -> None:
+        last = standing.finals(self.measurements)
+        self.default = last[-1] if last else None
+        self.best = standing.fastest(standing.deciding(self.measurements, self.lasting.values()))
+
+
+def of(records: Iterable[Record]) -> TaskBest:
+    """The best of one task's records."""
+    found = TaskBest()
+    for record in records:
+        found.add(Measurement.of(record))
+    return found
