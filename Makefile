@@ -31,14 +31,9 @@ help:
 demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
-# What fails beside other tests is tried once more by itself. If it passes then, it is a race to be found: both runs are
-# printed, and only the second one counts. More than a few failures, or an error of pytest's own, end it at once.
-ONCE_MORE = [ $$? = 1 ] && echo '== failed: once more, alone. WHAT PASSES NOW IS A RACE, AND A FAULT TOO' && \
-	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none --maxfail=5
-
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/scenarios tests/simulation tests/integration || { $(ONCE_MORE); }
-	$(BIN)/python -m pytest -q tests/e2e || { $(ONCE_MORE); }  # alone: they pin themselves to cores, and measure
+	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/scenarios tests/simulation tests/integration
+	$(BIN)/python -m pytest -q tests/e2e  # alone: they pin themselves to cores, and measure
 	@$(MAKE) --no-print-directory seeds
 
 service: $(VENV)/.development

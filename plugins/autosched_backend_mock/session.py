@@ -140,7 +140,9 @@ class ComparingSession(MockSession):
         """Leave a module when the sum over the operators and the rest is less than the rival's latency."""
         self._network_step("evaluate", lease)
         weights = {info.task: info.weight for info in self._network.tasks}
-        ours_s = self.options.rest_s + sum(weights[task] * best_s for task, best_s in self._best_s.items())
+        ours_s = self.options.rest_s + sum(
+            weight * self._best_s.get(task, DEFAULT_S) for task, weight in weights.items()
+        )
         faster = ours_s < self.options.rival_s
         if faster:
             self._write()

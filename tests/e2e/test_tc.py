@@ -60,7 +60,9 @@ def test_both_backends_records_make_one_network(tmp_path: Path) -> None:
     ansor.kill()
     tc = start(TcBackend(), tmp_path / "net.onnx", tmp_path / "tc", pop_size=8, number_elites=2)  # type: ignore[arg-type]
     records = tune(tc, 2, first)
-    own = [trace.memo for record in records[len(first) :] if (trace := traces.read(record.candidate)) is not None]
+    own = [
+        trace.memo for record in records[len(first) :] if record.candidate and (trace := traces.read(record.candidate))
+    ]
     tasks = {record.task for record in records}
     tc.compile(records, LANE)
     evaluation = tc.evaluate(DEVICE)
@@ -69,5 +71,5 @@ def test_both_backends_records_make_one_network(tmp_path: Path) -> None:
     assert len(records) == len(first) + 8 * len(tasks)
     assert max(memo["generation"] for memo in own) > 0
     assert sum(record.failure is None for record in records) > len(records) / 2
-    assert len({record.candidate for record in records}) == len(records), "nothing is measured twice"
+    assert len({(record.task, record.candidate) for record in records}) == len(records), "nothing is measured twice"
     assert evaluation.outputs_equal, evaluation

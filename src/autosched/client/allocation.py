@@ -20,6 +20,10 @@ ROUNDS_MIN = 2
 """Before it is outdone for good: first rounds may be of a single trial."""
 PEAK_RATIO = 1.5
 """Speed, in arithmetic operations per second, that a task may reach at most, by the best of all tasks so far."""
+LIGHT_SHARE = 0.005
+"""Share of the network's latency without a search below which a task is light: its whole gain cannot be measured."""
+LIGHT_TRIALS = 1
+"""Trials of a light task's first round, in which its latency without a search is measured."""
 
 
 @dataclass
@@ -35,6 +39,8 @@ class Share:
     exhausted: bool = False
     groups: Mapping[str, int] = field(default_factory=dict)
     """Of its calls those for which it competes, by group."""
+    untuned_s: float | None = None
+    """Latency of one call without a search, in seconds, as measured in a build of the network; None: not known."""
 
     @property
     def open(self) -> bool:
@@ -45,6 +51,11 @@ class Share:
     def tuned(self) -> bool:
         """Whether it has a valid measurement."""
         return bool(self.best_s) and self.best_s[-1] is not None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Latency of one call as far as it is known, in seconds: of the search, else without one."""
+        return self.best_s[-1] if self.tuned else self.untuned_s
 
     def gain_s(self, leading_s: Mapping[str, float]) -> float:
         """Expected saving in network latency per round, in seconds. `leading_s`: best latency in each group."""
@@ -95,11 +106,34 @@ def _hopeless(share: Share, leading_s: Mapping[str, float], peak: float) -> bool
     return all(group in leading_s and share.flops / peak > leading_s[group] for group in share.groups)
 
 
+def untuned_s(shares: Iterable[Share]) -> dict[int, float]:
+    """Seconds that the calls of each task take in the network without a search; empty where no build was measured.
+
+    A task that the measured build did not contain is expected to be as fast, by its arithmetic, as those that it did.
+    """
+    shares = list(shares)
+    known = {share.task: share.weight * share.untuned_s for share in shares if share.untuned_s is not None}
+    work = sum(share.weight * share.flops for share in shares if share.task in known)
+    if not known or not work:
+        return {}
+    per_flop_s = sum(known.values()) / work
+    return {share.task: known.get(share.task, share.weight * share.flops * per_flop_s) for share in shares}
+
+
+def light(shares: Iterable[Share]) -> set[int]:
+    """Tasks that are too small a part of the network for their tuning to be seen in its latency."""
+    shares = list(shares)
+    expected_s = untuned_s(shares)
+    whole_s = sum(expected_s[share.task] for share in shares if share.untuned_s is not None) if expected_s else 0.0
+    return {task for task, seconds in expected_s.items() if seconds < LIGHT_SHARE * whole_s}
+
+
 def next_share(
     shares: Iterable[Share], leading_s: Mapping[str, float], busy: Container[int] = frozenset()
 ) -> Share | None:
     """The share to serve next: each task once, those first that need the least arithmetic of their rivals, the heaviest
-    first; then the largest gain. None when all are closed or `busy`.
+    first (by seconds in the network where a build was measured, else by arithmetic); then the largest gain. None when
+    all are closed or `busy`.
     """
     shares = list(shares)
     candidates = [share for share in shares if share.open and share.task not in busy]
@@ -111,7 +145,10 @@ def next_share(
         for share in shares:
             least.update({group: min(share.flops, least.get(group, share.flops)) for group in share.groups})
         leads = [share for share in fresh if all(share.flops <= least[group] for group in share.groups)]
-        return max(leads or fresh, key=lambda share: (share.weight * share.flops, -share.task))
+        expected_s = untuned_s(shares)
+        return max(
+            leads or fresh, key=lambda share: (expected_s.get(share.task, share.weight * share.flops), -share.task)
+        )
     unproven = [share for share in candidates if share.best_s[-1] is None]
     if unproven:
         return min(unproven, key=lambda share: (len(share.best_s), share.task))

@@ -1,10 +1,10 @@
 """The course of a job: what each of its tasks needs next. Pure; the client reports it to the daemon as load.
 
 Task 0 is the network: import, then baseline (what its user would run otherwise), then (when all trials are spent)
-compile, then evaluate. Compile and evaluate also come in the middle of the search, where it is worth it (`early`), and
-a job that is to end as soon as a module is faster than the baseline ends with them. Every other task goes round
-select -> build -> profile -> update. Only as many tasks are under way as keep all lanes and devices fed: with more, the
-decision which task deserves the next round would be made on older news.
+compile, then evaluate. Compile and evaluate also come right after the baseline and in the middle of the search, where
+it is worth it (`early`), and a job that is to end as soon as a module is faster than the baseline ends with them. Every
+other task goes round select -> build -> profile -> update. Only as many tasks are under way as keep all lanes and
+devices fed: with more, the decision which task deserves the next round would be made on older news.
 
 Two kinds of rounds select nothing and cost no trials: what was disturbed, and what has failed once, is measured again
 (build -> profile -> update), and when no more trials are to come, the best candidates of each task meet in its finals
@@ -20,9 +20,9 @@ from statistics import median
 
 import msgspec
 
-from autosched.backend import Baseline, Network
-from autosched.client.allocation import Share, leading, next_share, outdone
-from autosched.client.early import Early
+from autosched.backend import Baseline, Network, OperatorTimes
+from autosched.client.allocation import LIGHT_TRIALS, Share, leading, light, next_share, outdone
+from autosched.client.early import Early, in_tasks_s, untuned
 from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
 from autosched.measured import standing
@@ -108,7 +108,7 @@ class Course:
         """A step of the task runs; the next call that names the task is its end."""
         self.running.add(task)
         if task == NETWORK_TASK and self.stage[task] == "compile" and self.early.under_way:
-            self.early.begin(self.tasks_s or 0.0)  # it is compiled with what is known now
+            self.early.begin(self.tasks_s)  # it is compiled with what is known now
 
     def kind(self, task: TaskIndex, stage: str) -> str:
         """The kind of a step as far as its length goes: a final builds less and measures longer than a trial."""
@@ -145,6 +145,7 @@ class Course:
         self._replay(borrowed, records)
         del self.stage[NETWORK_TASK]
         known = self.early.comparison  # by an earlier client
+        self.early.builds = int(known is not None)
         if known is not None and known.module_s is not None:
             self.finishing = self.spec.until_faster
         elif known is None and compares and self._searching:
@@ -257,9 +258,21 @@ class Course:
         self.stage[NETWORK_TASK] = "evaluate"
         return self._report([NETWORK_TASK])
 
-    def evaluated_early(self, latency_s: float, *, kept: bool, after_s: float) -> JobLoad:
-        """An early build takes so long. `kept`: it is with the user, `after_s` after the start of the job's client."""
-        self.early.measured(latency_s, kept=kept, after_s=after_s)
+    def evaluated_early(
+        self, latency_s: float, operators: OperatorTimes | None = None, *, kept: bool, after_s: float
+    ) -> JobLoad:
+        """An early build takes so long. `kept`: it is with the user, `after_s` after the start of the job's client.
+
+        `operators`: the time of each operator in it.
+        """
+        assert self.network is not None
+        inside = None
+        if operators is not None:
+            if (inside_s := in_tasks_s(self.network.tasks, operators)) > 0.0:
+                inside = inside_s, operators.whole_s
+            for task, seconds in untuned(self.network.tasks, operators).items():
+                self.shares[task].untuned_s = seconds
+        self.early.measured(latency_s, inside, kept=kept, after_s=after_s)
         self.finishing = self.finishing or (kept and self.spec.until_faster)
         return self._network_over()
 
@@ -282,8 +295,8 @@ class Course:
     def tasks_s(self) -> float | None:
         """Latency of the network as the sum over its tasks; None while one that it must call has none."""
         assert self.network is not None
-        known = {share.task: share.best_s[-1] for share in self.shares.values() if share.best_s}
-        return network_s(self.network.tasks, {task: best_s for task, best_s in known.items() if best_s is not None})
+        known = {share.task: share.latency_s for share in self.shares.values()}
+        return network_s(self.network.tasks, {task: own_s for task, own_s in known.items() if own_s is not None})
 
     @property
     def _searching(self) -> bool:
@@ -340,17 +353,16 @@ class Course:
             self.finals.pop(lost.task, None)
             if lost.task not in self.stage:
                 chosen.append(lost.task)
+        self._build_early(chosen)
         under_way_max = self.lanes + self.devices + 1 + (NETWORK_TASK in self.stage)
+        network_stage = self.stage.get(NETWORK_TASK)
+        if network_stage == "baseline" or (network_stage == "compile" and self.early.at_first):
+            under_way_max = self.lanes + 1  # else candidates would be built before the network
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
         for begin in () if self.finishing else beginnings:
             while len(self.stage) < under_way_max and (task := begin()) is not None:
                 chosen.append(task)
-        if NETWORK_TASK not in self.stage and self._searching and self.early.wants(tasks_s := self.tasks_s):
-            assert tasks_s is not None
-            self.early.begin(tasks_s)
-            self.stage[NETWORK_TASK] = "compile"
-            chosen.append(NETWORK_TASK)
         if not self.stage and self._nothing_worked():
             self.failure = JobFailure(
                 "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
@@ -359,6 +371,13 @@ class Course:
             self.stage[NETWORK_TASK] = "compile"
             chosen.append(NETWORK_TASK)
         return list(dict.fromkeys(chosen))
+
+    def _build_early(self, chosen: list[TaskIndex]) -> None:
+        """Begin a build of the network in the middle of the search where it is worth its time."""
+        if NETWORK_TASK not in self.stage and self._searching and self.early.wants(tasks_s := self.tasks_s):
+            self.early.begin(tasks_s)
+            self.stage[NETWORK_TASK] = "compile"
+            chosen.append(NETWORK_TASK)
 
     def _try(self) -> TaskIndex | None:
         """A round of the search for the task that deserves it most."""
@@ -369,6 +388,8 @@ class Course:
         count = min(self.network.batch, self.trials - self.spent)
         if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
             count = min(count, first_count(self.trials, len(self.shares)))
+            if share.task in light(self.shares.values()):
+                count = min(count, LIGHT_TRIALS)
         return self._allot(share.task, count)
 
     def _allot(self, task: TaskIndex, count: int) -> TaskIndex:

@@ -340,7 +340,7 @@ class Host:
         else:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
         after_s = asyncio.get_running_loop().time() - self._began_at
-        load = course.evaluated_early(ours.median_s, kept=kept, after_s=after_s)
+        load = course.evaluated_early(ours.median_s, evaluation.operators, kept=kept, after_s=after_s)
         await self._plan(course)
         return load
 

@@ -91,7 +91,7 @@ class Worker:
     def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
         """A round that selects nothing: these candidates again, or finals among them and the default."""
         default = self._default(task) if purpose is Purpose.FINAL else None
-        chosen = [*candidates, *([] if default is None else [default])]
+        chosen = [c for c in candidates if c != default] + ([] if default is None else [default])
         self._rounds[task] = Round(chosen, purpose, last=default is not None)
 
     def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:

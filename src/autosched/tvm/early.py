@@ -1,21 +1,27 @@
 """Measures what the user would run otherwise, and builds of the network in the middle of the search against it."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
-from autosched.backend import Baseline, Evaluation
+from autosched.backend import Baseline, Evaluation, OperatorTimes
 from autosched.errors import StepFailed
 from autosched.measured.statistics import clearly_faster
 from autosched.tvm import samples
-from autosched.tvm.contest import Contest, race
+from autosched.tvm.contest import Contest, Contestant, race
 from autosched.tvm.frontend import ranges
 from autosched.tvm.inputs import Array
 from autosched.tvm.orders import Form
+from autosched.tvm.workers import Killed, WorkerError
+
+log = logging.getLogger(__name__)
 
 BUDGET_S = 3.0
 """Seconds of measuring an early build and ONNX Runtime: the search waits for the device meanwhile."""
+OPERATORS_S = 0.5
+"""Seconds of measuring the operators of an early build."""
 
 
 def first_sample(model: str, file: str) -> dict[str, Array]:
@@ -33,7 +39,8 @@ def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array
 
 
 def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
-    """Time a build and ONNX Runtime; `published` is "tuned" if the build is clearly faster. Outputs are not compared.
+    """Time a build and ONNX Runtime, and the build's operators; `published` is "tuned" if the build is clearly faster.
+    Outputs are not compared.
 
     Raises StepFailed when either crashes, and WorkerError.
     """
@@ -51,5 +58,17 @@ def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mappi
     return Evaluation(
         timings=tuple(found.timings), reference=f"ONNX Runtime {rival.version}", outputs_equal=False,
         max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if faster else "", form=rival.form,
+        operators=_operators(ours),
         notes=() if faster else ("the build is not clearly faster than ONNX Runtime; its outputs were not compared",),
     )  # fmt: skip
+
+
+def _operators(ours: Contestant) -> OperatorTimes | None:
+    """The time of each operator of a build; None where that cannot be measured: the search can do without."""
+    try:
+        return ours.operators(OPERATORS_S)
+    except Killed:
+        raise
+    except WorkerError as error:
+        log.warning("the operators of an early build cannot be measured", exc_info=error)
+        return None

@@ -169,7 +169,7 @@ class TvmSession:
 
     def _told(self, job: JobId, info: TaskInfo, folder: Path, records: Sequence[Record], lease: Lease) -> int:
         """How much was measured of a task of an earlier job."""
-        found = [(record.candidate, record.latency_s) for record in records]
+        found = [(record.candidate, record.latency_s) for record in records if record.candidate != orders.UNTUNED]
         self.experience.tell_earlier(info.workload, found)
         # Under names of its own: an equal task of this job is to learn from it, and not to be taken for it.
         other = msgspec.structs.replace(

@@ -19,6 +19,8 @@ from autosched.tvm.kernels import Kernels
 from autosched.tvm.searching import Search
 from autosched.tvm.workers import Killed, WorkerError
 
+Found = tuple[bytes, Sequence[float]]
+"""A candidate and its latencies in seconds, empty for a failure."""
 KEPT = 3
 """Kernels of the best candidates are kept, so that the finals need not build them again."""
 
@@ -38,7 +40,8 @@ class TvmTuner:
         self._experience = experience
         self._begin = begin
         self._heard = experience.heard(task.workload)
-        self._past: list[Record] = []
+        self._knows_untuned = False
+        self._past: list[Found] = []
         self._search: Search | None = None
         self._lock = threading.Lock()
         self._best_s: float | None = None
@@ -48,19 +51,20 @@ class TvmTuner:
 
     def restore(self, records: Sequence[Record]) -> None:
         """Remember what was measured; replayed when the search starts."""
-        self._past.extend(records)
-        found = [(record.candidate, record.latency_s) for record in records]
+        found = self._searched([(record.candidate, record.latency_s) for record in records])
+        self._past.extend(found)
         self._experience.tell(self._task.task, found)
         self._forget_heard(found)
         self._note_best(record.best_s for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """Up to `count` new candidates, first what earlier jobs found best for this very workload; empty when the space
-        is exhausted."""
+        """Up to `count` new candidates: the schedule of the rules, what earlier jobs found best for this very workload,
+        then the search's own; empty when the space is exhausted."""
         with self._lock:
-            heard = self._heard[:count]
-            own = self._started(lease).select(count - len(heard)) if len(heard) < count else ()
-            return [*heard, *(candidate for candidate in own if candidate not in heard)]
+            first = [*([] if self._knows_untuned else [orders.UNTUNED]), *self._heard][:count]
+            search = self._started(lease)
+            own = search.select(count - len(first)) if len(first) < count else ()
+            return [*first, *(candidate for candidate in own if candidate not in first)]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate in the warm workers of the lane, one on each of its cores, in the order given."""
@@ -134,7 +138,7 @@ class TvmTuner:
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Feed search, cost model and database."""
         with self._lock:
-            found = [(one.candidate, one.latency_s) for one in measured]
+            found = self._searched([(one.candidate, one.latency_s) for one in measured])
             self._started(lease).update(found)
             self._experience.tell(self._task.task, found)
             self._forget_heard(found)
@@ -144,10 +148,16 @@ class TvmTuner:
     def _started(self, lease: Lease) -> Search:
         if self._search is None:
             self._search = self._begin(lease)
-            if past := [(record.candidate, record.latency_s) for record in self._past]:
-                self._search.update(past)
+            if self._past:
+                self._search.update(list(self._past))
             self._past.clear()
         return self._search
+
+    def _searched(self, measured: Sequence[Found]) -> list[Found]:
+        """Without the schedule of the rules, which teaches a search nothing."""
+        found = [one for one in measured if one[0] != orders.UNTUNED]
+        self._knows_untuned = self._knows_untuned or len(found) < len(measured)
+        return found
 
     def _forget_heard(self, measured: Iterable[tuple[bytes, Sequence[float]]]) -> None:
         known = {candidate for candidate, _ in measured}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.client.allocation import STRIKES_MAX, Share, leading, next_share, outdone
+from autosched.client.allocation import STRIKES_MAX, Share, leading, light, next_share, outdone, untuned_s
 
 
 def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> Share:
@@ -105,3 +105,20 @@ def test_who_cannot_win_any_call_is_outdone() -> None:
     both = [share(1, 6.0, 6.0, weight=2, groups={"g": 1, "h": 1}), rival(2, 1.0)]
     assert outdone(both) == [], "nobody else was measured for its other call"
     assert outdone([rival(1, *[1.0] * 4), rival(2, *[1.1] * 4), rival(3, *[1.5] * 4)])[0].task == 3
+
+
+def test_where_a_build_was_measured_seconds_say_which_fresh_task_is_the_heaviest() -> None:
+    assert chosen(share(1, flops=5.0, untuned_s=1.0), share(2, flops=1.0, untuned_s=2.0)) == 2
+    assert chosen(share(1, flops=5.0, untuned_s=1.0), share(2, flops=1.0, untuned_s=0.4, weight=3)) == 2
+
+
+def test_a_task_that_the_build_did_not_contain_is_expected_to_be_as_fast_as_the_others() -> None:
+    shares = [share(1, flops=4.0, untuned_s=2.0), share(2, flops=6.0, weight=2)]
+    assert untuned_s(shares) == {1: 2.0, 2: pytest.approx(6.0)}
+    assert untuned_s([share(1), share(2)]) == {}
+
+
+def test_light_tasks_are_told_by_their_share_of_the_network() -> None:
+    shares = [share(1, untuned_s=1.0), share(2, untuned_s=0.004), share(3, untuned_s=0.004, weight=2)]
+    assert light(shares) == {2}
+    assert light([share(1), share(2, flops=1e-9)]) == set(), "no build was measured"

@@ -2,12 +2,15 @@
 
 import pytest
 
-from autosched.backend import Baseline, Comparison, Network
+from autosched.backend import Baseline, Comparison, Network, OperatorTime, OperatorTimes
 from autosched.client.course import Course
+from autosched.client.early import ROUNDS_BETWEEN
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
-NETWORK = Network(tasks=(TaskInfo(task=1, name="op", workload="w", flops=1.0, weight=2),), default_trials=100, batch=4)
+NETWORK = Network(
+    tasks=(TaskInfo(task=1, name="op", workload="w", flops=1.0, weight=2, shape="op 1"),), default_trials=100, batch=4
+)
 
 
 def course(*, until_faster: bool = False, known: Comparison | None = None, trials: int | None = None) -> Course:
@@ -18,6 +21,13 @@ def course(*, until_faster: bool = False, known: Comparison | None = None, trial
 
 def wants(load: JobLoad) -> dict[int, str]:
     return {t.task: t.stage_next for t in load.tasks if t.resources_next}
+
+
+def inside(seconds: dict[int, float]) -> OperatorTimes:
+    """The operators of a build, each a task that is called as often as the network does."""
+    calls = {1: 2} if len(seconds) == 1 else {}
+    rows = tuple(OperatorTime(f"op {task}", "by rule", calls.get(task, 1), s) for task, s in seconds.items())
+    return OperatorTimes(sum(seconds.values()) + 1e-3, rows)
 
 
 def a_round(c: Course, best_s: float) -> JobLoad:
@@ -43,12 +53,23 @@ def begun(c: Course) -> Course:
     (baseline,) = [task for task in load.tasks if task.task == NETWORK_TASK]
     assert baseline.resources_next == ("device:cpu",)
     c.started(NETWORK_TASK)
-    assert wants(c.baseline(RIVAL)) == {}
+    assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}, "the network is built before anything is searched"
+    return c
+
+
+def searching(c: Course, untuned_s: float = 6e-3) -> Course:
+    """The network was built without a search, and is slower than the baseline."""
+    begun(c)
+    c.started(NETWORK_TASK)
+    c.compiled()
+    c.started(NETWORK_TASK)
+    c.evaluated_early(2 * untuned_s + 1e-3, inside({1: 2 * untuned_s}), kept=False, after_s=1.0)
+    c.early.rounds = ROUNDS_BETWEEN
     return c
 
 
 def test_the_search_goes_on_beside_an_early_build() -> None:
-    c = begun(course())
+    c = searching(course())
     assert wants(a_round(c, 4e-3)) == {1: "select", NETWORK_TASK: "compile"}
     assert wants(built(c, 9e-3, kept=True)) == {}, "no task but the network's was waiting"
     assert c.early.comparison == Comparison(RIVAL, rest_s=pytest.approx(1e-3), module_s=9e-3, faster_after_s=1.0)
@@ -58,7 +79,7 @@ def test_the_search_goes_on_beside_an_early_build() -> None:
 
 def test_a_build_is_compared_with_the_sum_when_it_was_compiled() -> None:
     """Rounds end while an early build waits for a lane."""
-    c = begun(course())
+    c = searching(course())
     a_round(c, 5e-3)
     a_round(c, 4e-3)
     built(c, 9e-3, kept=True)
@@ -67,7 +88,7 @@ def test_a_build_is_compared_with_the_sum_when_it_was_compiled() -> None:
 
 
 def test_until_faster_ends_with_a_module_that_is_faster() -> None:
-    c = begun(course(until_faster=True))
+    c = searching(course(until_faster=True))
     a_round(c, 4e-3)
     c.selected(1, 4)
     built(c, 9e-3, kept=True)
@@ -79,7 +100,7 @@ def test_until_faster_ends_with_a_module_that_is_faster() -> None:
 
 
 def test_until_faster_goes_on_without_one() -> None:
-    c = begun(course(until_faster=True))
+    c = searching(course(until_faster=True))
     a_round(c, 4e-3)
     built(c, 10.5e-3, kept=False)
     assert wants(a_round(c, 3.9e-3)) == {1: "select"}
@@ -105,7 +126,7 @@ def test_a_failed_baseline_or_early_build_does_not_end_the_job() -> None:
     assert wants(a_round(c, 1e-3)) == {1: "select"}, "nothing to compare with, nothing to build early"
     assert not c.optional
 
-    c = begun(course())
+    c = searching(course())
     a_round(c, 4e-3)
     c.started(NETWORK_TASK)
     assert c.optional
@@ -115,7 +136,7 @@ def test_a_failed_baseline_or_early_build_does_not_end_the_job() -> None:
 
 
 def test_the_last_build_waits_for_an_early_one() -> None:
-    c = begun(course(trials=12))
+    c = searching(course(trials=12))
     assert wants(a_round(c, 4e-3)) == {1: "select", NETWORK_TASK: "compile"}
     a_round(c, 3e-3)
     assert wants(a_round(c, 3e-3)) == {}
@@ -125,3 +146,53 @@ def test_the_last_build_waits_for_an_early_one() -> None:
 
 def test_without_a_search_there_is_no_baseline() -> None:
     assert wants(course(trials=0).imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "compile"}
+
+
+TWO = Network(
+    tasks=(
+        TaskInfo(task=1, name="small", workload="a", shape="op 1", flops=900.0),
+        TaskInfo(task=2, name="large", workload="b", shape="op 2", flops=100.0),
+        TaskInfo(task=3, name="light", workload="c", shape="op 3", flops=500.0),
+    ),
+    default_trials=48,
+    batch=4,
+)
+
+
+def test_candidates_wait_for_the_lane_until_the_first_build_is_compiled() -> None:
+    c = course()
+    assert wants(c.imported(TWO, [], compares=True)) == {NETWORK_TASK: "baseline", 1: "select"}
+    c.started(NETWORK_TASK)
+    assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}
+    c.started(NETWORK_TASK)
+    c.compiled()
+    assert wants(a_round(c, 1e-3))[3] == "select", "lane and device have work again"
+
+
+def test_after_the_first_build_rounds_go_where_the_time_goes() -> None:
+    c = course()
+    c.imported(TWO, [], compares=True)
+    c.started(NETWORK_TASK)
+    c.baseline(RIVAL)
+    c.started(NETWORK_TASK)
+    c.compiled()
+    c.started(NETWORK_TASK)
+    assert wants(c.evaluated_early(20e-3, inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0))[2] == "select"
+    assert c.tasks_s == pytest.approx(19.01e-3), "known before every task had a round"
+    assert c.allotted == {1: 4, 2: 4, 3: 1}, "of a light task only the latency without a search is measured"
+
+
+def test_a_network_is_built_again_before_every_task_had_a_round() -> None:
+    c = course()
+    c.imported(TWO, [], compares=True)
+    c.started(NETWORK_TASK)
+    c.baseline(RIVAL)
+    c.started(NETWORK_TASK)
+    c.compiled()
+    c.started(NETWORK_TASK)
+    c.evaluated_early(20e-3, inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
+    c.early.rounds = ROUNDS_BETWEEN
+    c.selected(2, 4)
+    c.advanced(2)
+    c.advanced(2)
+    assert wants(c.updated(2, 6e-3))[NETWORK_TASK] == "compile"

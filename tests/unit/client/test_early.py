@@ -2,16 +2,17 @@
 
 import pytest
 
-from autosched.backend import Baseline
+from autosched.backend import Baseline, OperatorTime, OperatorTimes
 from autosched.client import early
 from autosched.client.early import Early
+from autosched.model import TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
 
 
 def knowing(*builds: tuple[float, float, bool]) -> Early:
     """After builds of (sum over the tasks, latency, whether it was kept), and the rounds that lie between them."""
-    found = Early()
+    found = Early(builds=1)  # the one before the search
     found.measured_baseline(RIVAL)
     for tasks_s, latency_s, kept in builds:
         found.begin(tasks_s)
@@ -24,11 +25,14 @@ def test_without_a_baseline_or_an_estimate_nothing_is_built() -> None:
     nothing = Early()
     nothing.measured_baseline(None)
     assert not nothing.wants(1e-3)
+    assert not nothing.wants(None)
     assert not knowing().wants(None)
 
 
 @pytest.mark.parametrize(("tasks_s", "wanted"), [(15e-3, True), (15.1e-3, False)])
-def test_the_first_build_waits_until_the_baseline_is_near(tasks_s: float, wanted: bool) -> None:
+def test_while_it_is_not_known_what_the_rest_costs_builds_wait_until_the_baseline_is_near(
+    tasks_s: float, wanted: bool
+) -> None:
     assert knowing().wants(tasks_s) is wanted
 
 
@@ -84,3 +88,53 @@ def test_a_build_that_is_not_kept_leaves_the_module_that_is() -> None:
     found = knowing((8e-3, 9e-3, True), (7e-3, 11e-3, False))
     assert found.comparison is not None
     assert found.comparison.module_s == 9e-3
+
+
+def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_costs() -> None:
+    found = Early()
+    found.measured_baseline(RIVAL)
+    assert found.wants(None)
+    found.begin(None)
+    assert found.at_first
+    found.begin(None)
+    assert found.builds == 1, "it waited for its lane"
+    found.measured(15e-3, (11e-3, 12e-3), kept=False, after_s=1.0)
+    assert found.comparison is not None and found.comparison.rest_s == pytest.approx(1e-3)
+    found.rounds = early.ROUNDS_BETWEEN
+    assert not found.wants(9.5e-3)
+    assert found.wants(8.9e-3)
+
+
+def test_a_first_build_without_a_sum_is_kept_and_calibrates_nothing() -> None:
+    found = Early()
+    found.measured_baseline(RIVAL)
+    found.begin(None)
+    found.measured(9e-3, None, kept=True, after_s=1.0)
+    assert found.comparison is not None
+    assert (found.comparison.module_s, found.comparison.rest_s) == (9e-3, None)
+    assert not found.wants(None)
+
+
+def test_a_first_build_that_fails_is_not_made_again() -> None:
+    found = Early()
+    found.measured_baseline(RIVAL)
+    found.begin(None)
+    found.failed()
+    assert not found.wants(None)
+
+
+def task(number: int, words: str) -> TaskInfo:
+    return TaskInfo(task=number, name=f"op{number}", workload=f"w{number}", shape=words)
+
+
+def test_times_of_operators_by_rule_are_times_of_tasks_without_a_search() -> None:
+    tasks = [task(1, "conv2d 8x8"), task(2, "mean 8"), task(3, "conv2d 8x8"), task(4, "softmax 8"), task(5, "pool 8")]
+    rows = (
+        OperatorTime("conv2d 8x8", "by rule", 4, 8e-3),
+        OperatorTime("mean 8", "tuned", 1, 1e-3),
+        OperatorTime("softmax 8", "by rule", 2, 0.0),
+    )
+    assert early.untuned(tasks, OperatorTimes(1e-2, rows)) == {1: 2e-3, 3: 2e-3}
+    assert early.in_tasks_s(
+        tasks, OperatorTimes(1e-2, (*rows, OperatorTime("pad 8", "by rule", 1, 5e-3)))
+    ) == pytest.approx(9e-3)

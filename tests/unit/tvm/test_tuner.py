@@ -15,6 +15,7 @@ from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.tvm.experience import Experience
 from autosched.tvm.kernels import Kernels
+from autosched.tvm.orders import UNTUNED
 from autosched.tvm.searching import Search
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.workers import Killed, Raised, TimedOut
@@ -144,15 +145,35 @@ def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> 
         return made
 
     tuner = begun([])
-    first = tuner.select(3, LEASE)
-    assert first == tuner.select(3, LEASE) == [b"e1", b"e2", b"e3"]
-    tuner.update([Measured(one, (1.0,)) for one in first[:2]] + [Measured(first[2])], LEASE)
+    first = tuner.select(4, LEASE)
+    assert first == tuner.select(4, LEASE) == [UNTUNED, b"e1", b"e2", b"e3"]
+    tuner.update([Measured(one, (1.0,)) for one in first[:3]] + [Measured(first[3])], LEASE)
     second = tuner.select(3, LEASE)
     assert second[0] == b"e5"
     assert len(set(second)) == 3
     assert second[1].startswith(b'[["own'), "then the search says"
     again = begun([Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)])
     assert again.select(3, LEASE)[0] == b"e5", "a client that takes over goes on behind what was measured"
+
+
+def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> None:
+    experience, search = Experience(), FakeSearch("own")
+
+    def begun(records: Sequence[Record]) -> TvmTuner:
+        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+        made.restore(records)
+        return made
+
+    tuner = begun([])
+    assert tuner.select(1, LEASE) == [UNTUNED]
+    first = tuner.select(3, LEASE)
+    assert (len(first), first[0]) == (3, UNTUNED)
+    tuner.update([Measured(one, (1.0,)) for one in first], LEASE)
+    assert UNTUNED not in tuner.select(3, LEASE)
+    records = [Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)]
+    assert UNTUNED not in begun(records).select(3, LEASE), "a client that takes over does not measure it again"
+    assert UNTUNED not in {candidate for candidate, _ in search.told}
+    assert all(UNTUNED not in known for known in experience.elsewhere(2))
 
 
 def test_what_a_search_proposes_as_well_is_in_a_round_once() -> None:
