@@ -32,8 +32,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $(PROCESSES) tests/unit tests/scenarios tests/simulation tests/integration
-	$(BIN)/python -m pytest -q tests/e2e  # alone: they pin themselves to cores, and measure
+	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 1)) tests/unit tests/scenarios tests/simulation tests/integration  # one more than cores: many wait
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/e2e  # each is busy on one core at a time
 	@$(MAKE) --no-print-directory seeds
 
 service: $(VENV)/.development
