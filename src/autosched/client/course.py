@@ -355,9 +355,8 @@ class Course:
                 chosen.append(lost.task)
         self._build_early(chosen)
         under_way_max = self.lanes + self.devices + 1 + (NETWORK_TASK in self.stage)
-        network_stage = self.stage.get(NETWORK_TASK)
-        if network_stage == "baseline" or (network_stage == "compile" and self.early.at_first):
-            under_way_max = self.lanes + 1  # else candidates would be built before the network
+        if self.stage.get(NETWORK_TASK) in ("baseline", "compile"):
+            under_way_max = self.lanes + 1  # else the network would wait for its lane behind many candidates
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
         for begin in () if self.finishing else beginnings:

@@ -46,11 +46,6 @@ class Early:
     builds: int = 0
     """Builds that were begun, those of earlier clients counted once."""
 
-    @property
-    def at_first(self) -> bool:
-        """Whether the build under way is the one before the search."""
-        return self.under_way and self.builds == 1
-
     def measured_baseline(self, baseline: Baseline | None) -> None:
         """What the user would run otherwise; None: there is nothing to compare with."""
         if baseline is not None:

@@ -159,7 +159,7 @@ TWO = Network(
 )
 
 
-def test_candidates_wait_for_the_lane_until_the_first_build_is_compiled() -> None:
+def test_candidates_wait_for_the_lane_until_the_network_is_compiled() -> None:
     c = course()
     assert wants(c.imported(TWO, [], compares=True)) == {NETWORK_TASK: "baseline", 1: "select"}
     c.started(NETWORK_TASK)
@@ -195,4 +195,6 @@ def test_a_network_is_built_again_before_every_task_had_a_round() -> None:
     c.selected(2, 4)
     c.advanced(2)
     c.advanced(2)
-    assert wants(c.updated(2, 6e-3))[NETWORK_TASK] == "compile"
+    assert wants(c.updated(2, 6e-3)) == {NETWORK_TASK: "compile"}, (
+        "two rounds are under way, and the lane is to be free"
+    )

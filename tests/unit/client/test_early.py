@@ -95,7 +95,6 @@ def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_cos
     found.measured_baseline(RIVAL)
     assert found.wants(None)
     found.begin(None)
-    assert found.at_first
     found.begin(None)
     assert found.builds == 1, "it waited for its lane"
     found.measured(15e-3, (11e-3, 12e-3), kept=False, after_s=1.0)
