@@ -34,6 +34,9 @@ how far those may be off, so that large elements have a relative spread of their
 UNSTABLE_SHARE = 0.01
 """Tolerance, as a share of an output's largest value, above which the comparison says little."""
 
+UNKNOWN_SHARE = 0.5
+"""Share of an output's elements that are not finite above which the comparison says little."""
+
 
 class Scores(Struct, frozen=True):
     """The values from which the indices of an output were chosen, by ArgMax, ArgMin or TopK."""
@@ -94,6 +97,14 @@ class Tolerances:
         arrays = [[one.outputs[n] for one in self._samples] for n in range(len(self._names))]
         if not any(_finite(array).size for own in arrays for array in own):
             said.append("no output is a finite number for made-up inputs, so that their comparison proves little")
+        else:
+            for name, own in zip(self._names, arrays, strict=True):
+                share = 1 - sum(_finite(array).size for array in own) / max(1, sum(array.size for array in own))
+                if share > UNKNOWN_SHARE:
+                    said.append(
+                        f"{share:.0%} of output {name!r} are not finite numbers for made-up inputs, so that nothing is"
+                        " known about them; compare with samples of your own: --inputs FILE.npz"
+                    )
         for name, own, bound in zip(self._names, arrays, self.common, strict=True):
             scale = max(_scale(array) for array in own)
             share = bound.absolute / scale + bound.relative if scale else 0.0

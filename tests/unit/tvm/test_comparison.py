@@ -122,3 +122,9 @@ def test_a_network_that_rounding_changes_is_noted() -> None:
 
 def test_outputs_without_a_finite_number_are_noted() -> None:
     assert "proves little" in " ".join(Tolerances([Expected((np.full(3, np.nan, "float32"),))]).notes())
+
+
+def test_an_output_that_is_mostly_not_a_number_is_noted() -> None:
+    few, many = (np.where(np.arange(10) < count, np.nan, 1.0).astype("float32") for count in (3, 7))
+    assert not Tolerances([Expected((few,))], ["y"]).notes()
+    assert "70% of output 'y' are not finite" in " ".join(Tolerances([Expected((many,))], ["y"]).notes())

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import onnx
+
 from autosched.tvm.frontend import graph
 from autosched.tvm.inputs import Kind, Tensor
 
@@ -18,6 +20,8 @@ _SAME_VALUES = {
     "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Concat", "Split",
     "Tile",
 }  # fmt: skip
+_SELECTING = {"Gather", "GatherElements", "GatherND"}
+"""Operators whose results are elements of their first input."""
 _INDEX_OF = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
 }  # fmt: skip
@@ -130,8 +134,19 @@ def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
 def highs(model: Any) -> dict[str, int]:
     """Exclusive upper bound of each input's random whole numbers; the lower bound is 0."""
     graph = model.graph
-    dims = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    return {value.name: _high(graph, value.name, dims) for value in graph.input if value.name not in dims}
+    constants = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    dims = _computed_dims(model) | constants
+    return {value.name: _high(graph, value.name, dims) for value in graph.input if value.name not in constants}
+
+
+def _computed_dims(model: Any) -> dict[str, list[int]]:
+    """Shapes of what the network computes, as far as they are fixed."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except (onnx.shape_inference.InferenceError, ValueError):  # too large: the shapes of constants must do
+        inferred = model.graph
+    shapes = {value.name: graph.dims_of(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
 
 
 def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
@@ -142,7 +157,9 @@ def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
         place = _INDEX_OF.get(node.op_type)
         if place is not None and len(node.input) > place and node.input[place] in same:
             bounds = [b for b in bounds if b != PLAIN_HIGH] + [_table(node, dims)]
-        elif node.op_type in _SAME_VALUES and any(i in same for i in node.input):
+        if (node.op_type in _SAME_VALUES and any(i in same for i in node.input)) or (
+            node.op_type in _SELECTING and node.input[0] in same
+        ):
             same.update(node.output)
     return max(1, min(bounds))
 

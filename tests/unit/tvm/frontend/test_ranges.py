@@ -30,6 +30,17 @@ def test_an_index_is_as_large_as_its_table_allows(
     assert ranges.highs(net) == {"ids": high}
 
 
+def test_rows_of_an_index_are_indices_into_what_the_network_computes() -> None:
+    nodes = [
+        helper.make_node("Relu", ["nodes"], ["features"]),
+        helper.make_node("Gather", ["edges", "first"], ["from"], axis=0),
+        helper.make_node("Gather", ["features", "from"], ["y"], axis=0),
+    ]
+    net = model(nodes, {"nodes": [12, 3], "edges": [2, 40]}, ["y"], {"first": np.array(0)})
+    net.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert ranges.highs(net)["edges"] == 12
+
+
 def test_what_a_network_writes_to_is_a_table_as_well() -> None:
     nodes = [helper.make_node("ScatterND", ["table", "ids", "x"], ["y"])]
     net = model(nodes, {"ids": [2, 2], "x": [2]}, ["y"], {"table": np.zeros((9, 5), "float32")})
