@@ -23,7 +23,7 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
-"""What a user calls his jobs by, such as team=vision, in letters, digits and _ . / -; nothing is decided on them."""
+"""A user's labels of jobs, such as team=vision, in letters, digits and _ . / -. No decision depends on them."""
 TASKS_MAX = 4_096
 TRIALS_MAX = 10_000_000
 EARLIER_MAX = 8
@@ -35,7 +35,7 @@ FOREIGN_MIN_S = 0.05
 """Processor time is counted in ticks of 10 ms, for the cores and for each process: less than five mean nothing."""
 
 DEFAULT_BACKEND = "autotvm"
-"""What searches when nobody says."""
+"""Backend of jobs that name none."""
 
 NETWORK_TASK: TaskIndex = 0
 """Task 0 of each job is the network itself: its stages import, compile and evaluate the whole model."""
@@ -56,7 +56,7 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a user submits: one model to tune for one target. What nobody has set is not said, so that a version that
+    """A user's submission: one model to tune for one target. Fields with defaults are not sent, so that a version that
     does not know it yet can read it."""
 
     name: Name
@@ -92,7 +92,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """The user wants the job done so long after its submission; it is hurried when that becomes tight."""
     labels: Labels = {}
-    """Of letters, digits and _ . / - only."""
+    """Labels, of letters, digits and _ . / - only."""
     step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
 
@@ -109,7 +109,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flops: Annotated[float, Meta(ge=0)] = 0.0
     """Floating-point operations of one call."""
     shape: Text = ""
-    """What it works on, for people: "conv2d 64x56x56 -> 64, 3x3"."""
+    """The operator and its shapes, for people: "conv2d 64x56x56 -> 64, 3x3"."""
     groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
     """Where it competes: for each group of tasks of which the network will use the fastest, how many of its calls that
     is. Calls in no group are its own."""
@@ -139,7 +139,7 @@ class Purpose(StrEnum):
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a measurement left behind; immutable, a failure included."""
+    """The result of a measurement, or its failure. Immutable."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     trial: Annotated[int, Meta(ge=0)]
@@ -156,7 +156,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     profile_s: Seconds = 0.0
     purpose: Purpose = Purpose.TRIAL
     disturbed: Text = ""
-    """What made it slower than it is, as found out later: kept beside the record and filled in by whoever reads it."""
+    """Reason why the latency is too high, found later: kept beside the record and filled in when the record is read."""
 
     @property
     def best_s(self) -> float | None:
@@ -174,7 +174,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeviceNote(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client saw of the device during a step, apart from what it measured for its job."""
+    """A client's observation of the device during a step, apart from the measurements of its job."""
 
     core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """How long fixed work that needs only the core took, at best; None: it was not to be run."""
@@ -202,7 +202,7 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stage_done: bool = True
     complete: bool = False
     resources_now: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
-    """What the stage under way holds. The daemon believes its own leases; it is for whoever reads the wire or the
+    """Resources of the stage under way. The daemon believes its own leases; this is for readers of the wire or the
     journal, and for a scheduler that keeps none."""
     resources_next: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
     """Pools of which the next stage needs one unit each, all or nothing."""
@@ -225,7 +225,7 @@ class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client says of its job: the tasks whose load changed, and whether the job is over."""
+    """A client's report on its job: the tasks whose load changed, and whether the job is over."""
 
     tasks: Annotated[tuple[TaskLoad, ...], Meta(max_length=TASKS_MAX + 1)] = ()
     complete: bool = False
@@ -248,7 +248,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StageHistory(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the store knows of one stage of one task from earlier jobs: the same workload, target and stage."""
+    """Times of one stage of one task in earlier jobs, with the same workload and target."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     stage: Annotated[str, Meta(max_length=40)]
@@ -257,7 +257,7 @@ class StageHistory(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Goal(StrEnum):
-    """What `predictive` is to achieve."""
+    """The objective of the policy `predictive`."""
 
     BALANCED = "balanced"  # short jobs soon, and the last one no later than it must be
     MAKESPAN = "makespan"  # the last job as early as possible

@@ -68,7 +68,7 @@ def _means() -> "defaultdict[Any, Mean]":
 
 @dataclass(slots=True)
 class JobTimes:
-    """What one job's stages took."""
+    """Stage times that one job has shown."""
 
     stages: defaultdict[str, Mean] = field(default_factory=_means)
     tasks: defaultdict[tuple[TaskIndex, str], Mean] = field(default_factory=_means)
@@ -122,7 +122,7 @@ class Estimates:
     jobs: defaultdict[JobId, JobTimes] = field(default_factory=lambda: defaultdict(JobTimes))
     stages: defaultdict[str, Mean] = field(default_factory=_means)
     logs: defaultdict[str, Mean] = field(default_factory=_means)
-    """Of the logarithms of the same seconds."""
+    """Running means of the logarithms of the same seconds."""
     ratios: defaultdict[str, Ratios] = field(default_factory=lambda: defaultdict(Ratios))
     forecasts: dict[StepId, tuple[float, float | None, bool]] = field(default_factory=dict)
     """Running steps: expected seconds, their 90 % quantile, and whether that was more than a guess."""
@@ -132,7 +132,7 @@ class Estimates:
     told: bool = False
     """Whether some of it is what earlier jobs left."""
     doubted: bool = False
-    """What was foretold proved wrong, and some job was always there since."""
+    """A forecast proved wrong, and at least one job has been active ever since."""
     steps: int = 0
     error_sum: float = 0.0
     covered: int = 0

@@ -112,7 +112,7 @@ class UnitDrained(Struct, frozen=True, tag=True):
     reason: str
     by: str
     deadline_s: float | None = None
-    """So long the step may go on, if the unit is not returned before."""
+    """Seconds that a running step may go on, unless the unit is returned before."""
 
 
 class UnitReturned(Struct, frozen=True, tag=True):
@@ -123,7 +123,7 @@ class UnitReturned(Struct, frozen=True, tag=True):
 
 
 class HistoryRecalled(Struct, frozen=True, tag=True):
-    """What the store knows about the stage times of the job's tasks."""
+    """Stage times of the job's tasks in earlier jobs, as the store has them."""
 
     job: JobId
     stages: tuple[StageHistory, ...]

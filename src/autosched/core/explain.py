@@ -47,7 +47,7 @@ class WhyPool(Struct, frozen=True, kw_only=True):
     ahead: int
     """Tasks that stand before this one in the queue."""
     first: tuple[JobId, TaskIndex]
-    """Who is at the head of the queue; this task itself when nothing stands before it."""
+    """The task at the head of the queue; this task itself when none stands before it."""
 
 
 class WhyTask(Struct, frozen=True, kw_only=True):
@@ -55,13 +55,13 @@ class WhyTask(Struct, frozen=True, kw_only=True):
 
     task: TaskIndex
     stage: str
-    """What would run next."""
+    """The stage that would run next."""
     waited_s: float
     pools: tuple[WhyPool, ...]
 
 
 def why_step(state: State, step_id: StepId, now: float | None = None) -> WhyStep | None:
-    """What a step holds; None when it is not running."""
+    """The units that a step holds; None when it is not running."""
     step = state.steps.get(step_id)
     return None if step is None else _running(state, step, state.now if now is None else now)
 

@@ -1,4 +1,4 @@
-"""Who goes next. A policy is data and pure functions over the state; the scheduler does the rest.
+"""Scheduling order. A policy is data and pure functions over the state; the scheduler does the rest.
 
 `key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first of a queue, and with it
 the queue, although units are free. Other packages add policies by an entry point in the group ``autosched.policies``
@@ -46,7 +46,7 @@ LOCKSTEP = {
     stage: place
     for place, stage in enumerate(("import", "select", "build", "profile", "update", "compile", "evaluate"))
 }
-"""Who lags behind goes first, so that jobs that have parted ways meet again."""
+"""Place of each stage: the job that lags behind goes first, so that jobs that have parted ways meet again."""
 
 
 def _in_lockstep(state: State, task: Task) -> Key:

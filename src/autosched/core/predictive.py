@@ -22,7 +22,7 @@ CROWD_MAX = 2_000
 BATCH_SPREAD = 0.25
 """Jobs are one batch while they were submitted within this share of what is left to do."""
 PATIENCE = 10.0
-"""Nobody waits for one step longer than so many times all the work of his job, whatever the others are."""
+"""Maximum wait of a job for one step, in multiples of all the work of that job."""
 PATIENCE_LEAST_S = 60.0
 EXCESS = 10.0
 HURRY = 1.5
@@ -46,7 +46,7 @@ def _weighted(makespan: float, completion: float, *, limit: float = math.inf) ->
 
 @dataclass(frozen=True)
 class Aim:
-    """What a goal comes to."""
+    """The rules and the search of a goal."""
 
     rule: str
     """Followed until somebody has looked ahead, and for a batch of more than JOBS_MAX jobs."""

@@ -22,7 +22,7 @@ STALE_MIN = 64
 
 
 class Ranking:
-    """Who stands where. Calls the policy, and survives it: then `broken` says by what and why it was replaced."""
+    """The order of each queue. Calls the policy and survives its errors: `broken` then says why it was replaced."""
 
     def __init__(self, state: State, policy: Policy, guard: AbstractContextManager[object] | None = None) -> None:
         self.policy = policy
@@ -53,7 +53,7 @@ class Ranking:
             self._reckon(task, self._key(task))
 
     def forget(self) -> None:
-        """Nobody waits."""
+        """Forget all waiting tasks."""
         self._in_turn.clear()
         self.dirty.clear()
 
@@ -159,7 +159,7 @@ class Ranking:
             return True
 
     def _break(self, error: Exception) -> None:
-        """Whatever happens here happens again: `interleaved` takes over at once."""
+        """Replace the policy by `interleaved` at once, since its error would come again."""
         self.replace(f"{type(error).__name__}: {error}")
 
     def stuck(self) -> bool:

@@ -22,21 +22,21 @@ AGEING = 0.1
 
 
 class Sight(Struct):
-    """What a rule sees of a waiting task. Mutable, so that a simulation needs only one."""
+    """A waiting task as a rule sees it. Mutable, so that a simulation needs only one."""
 
     rank: int
     left_s: float
-    """What its job has still to do."""
+    """Remaining work of its job, in seconds."""
     path_s: float
     """How long that takes at least: its tasks go side by side."""
     ready_at: float
     job: int
     bottleneck_s: float
-    """What the busiest pool has still to do, per unit."""
+    """Remaining work of the busiest pool, in seconds per unit."""
     on_device: bool
     """Whether it waits for another pool than the one where its job builds."""
     home_s: float
-    """What the pool where its job builds has still to do."""
+    """Remaining work of the pool in which its job builds, in seconds."""
 
 
 class Rule(Struct, frozen=True):

@@ -60,7 +60,7 @@ class Scheduler:
 
     @property
     def policy(self) -> Policy:
-        """Who decides."""
+        """The policy that decides."""
         return self._ranking.policy
 
     def handle(
@@ -280,7 +280,7 @@ class Scheduler:
         yield from self._take_load(job, load)
 
     def _lose_client(self, job: Job, event: events.ClientLost) -> Iterator[Action]:
-        """Whatever the client ran died with it. The job gets a new client, which resumes from its records."""
+        """The steps of a lost client died with it. The job gets a new client, which resumes from its records."""
         for step_id in list(job.steps):
             self._release(step_id)
         self._forget_tasks(job)
@@ -360,7 +360,7 @@ class Scheduler:
         return ()
 
     def _look(self, job: Job, *, always: bool = False) -> None:
-        """What the job has still to do is different now."""
+        """Take note of a change of the job's remaining work."""
         if self._ranking.policy.drifts or always:
             outlook.look(self.state, job)
 
@@ -408,7 +408,7 @@ class Scheduler:
                 yield StartStep(self._lease(heads[pool], units))
 
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
-        """What the journal says was started."""
+        """Start the steps again that the journal names."""
         for step in steps:
             if step.job not in self.state.jobs:  # it was pruned since; its number was given all the same
                 self.state.last_step = step.id

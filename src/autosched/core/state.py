@@ -1,4 +1,4 @@
-"""What the scheduler knows, and what must always be true of it."""
+"""The scheduler's state and its invariants."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ class Job:
     rounds_seen: int = 0
     """Builds that are done."""
     done_s: float = 0.0
-    """What its steps took so far."""
+    """Seconds that its steps took so far."""
     outlook: Outlook = field(default_factory=Outlook)
 
 
@@ -144,7 +144,7 @@ class State:
     """Whether a policy that lets steps share units has decided since the resources were declared."""
     goal: Goal = Goal.BALANCED
     rule: str = ""
-    """What looking ahead has found best, by name; empty: the goal's own rule."""
+    """Name of the rule that looking ahead has found best; empty: the goal's own rule."""
     estimates: Estimates = field(default_factory=Estimates)
     totals: Totals = field(default_factory=Totals)
     oracle: Oracle | None = None
@@ -223,7 +223,7 @@ class State:
         return None
 
     def check_step(self, step_id: StepId) -> None:
-        """What must be true of one step after each event that touched it: it stays on in production."""
+        """Check the invariants of one step after each event that touched it, in production too."""
         step = self.steps.get(step_id)
         if step is None:
             assert step_id not in self.revoked, f"step {step_id} has ended and is still being revoked"

@@ -15,7 +15,7 @@ Pools = tuple[PoolName, ...]
 
 @dataclass(slots=True)
 class Outlook:
-    """What one job has still to do, after the steps that have ended."""
+    """Remaining work of one job, after the steps that have ended."""
 
     left_s: float = 0.0
     bold_s: float = 0.0
@@ -24,7 +24,7 @@ class Outlook:
     """`left_s` by pool."""
 
     def add(self, pools: Pools, seconds: float, seen: float) -> None:
-        """So much to do in these pools; how many observations say so."""
+        """Add work in these pools. `seen`: number of observations behind the estimate."""
         self.left_s += seconds
         self.bold_s += seconds * (1.0 + DOUBT / (seen + 1.0))
         for pool in pools:
@@ -33,7 +33,7 @@ class Outlook:
 
 @dataclass(slots=True)
 class Totals:
-    """What all jobs have still to do."""
+    """Remaining work of all jobs."""
 
     pools: dict[PoolName, float] = field(default_factory=dict)
     places: dict[str, Pools | None] = field(default_factory=dict)

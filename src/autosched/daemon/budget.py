@@ -9,7 +9,7 @@ import time
 from types import FrameType, TracebackType
 
 WALL_FACTOR = 6.0
-"""So much more wall time than processor time is left to a decision."""
+"""Wall time limit of a decision, in multiples of its limit of processor time."""
 
 
 class PolicyOverran(Exception):

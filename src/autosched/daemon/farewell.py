@@ -9,7 +9,7 @@ from autosched.daemon.runtime import BY, Runtime
 from autosched.daemon.telling.stream import Filter
 
 WHY = "the daemon finishes what runs and stops"
-"""Of a pause that ends with the daemon."""
+"""Reason of a pause that ends with the daemon."""
 _STEPS = Filter(names=frozenset({"StepEnded"}))
 
 

@@ -1,4 +1,4 @@
-"""What the daemon stands on: its state folder and lock, and its sockets."""
+"""The daemon's state folder, its lock, and its sockets."""
 
 import asyncio
 import contextlib
@@ -32,10 +32,12 @@ WHEREABOUTS = "daemon.json"
 
 
 def spare_the_collector(held: contextlib.ExitStack) -> None:
-    """What is there before anybody is served stays: Python's collector need not look through all of it, with everybody
-    waiting, again and again. 100,000 objects cost it 10 ms, and 100 where they are not at hand. What is made later it
-    looks through only when much has gathered: neither steps nor connections nor refusals leave cycles, and of 1,000
-    clients it looked through all that changes, for 20 to 30 ms every few seconds."""
+    """Keep Python's garbage collector away from the objects that exist before the daemon serves.
+
+    A collection of 100,000 objects holds the loop up for 10 ms, and for 100 ms where they are not in the caches. Later
+    objects are collected when many have gathered: steps, connections and refusals leave no cycles. With 1,000 clients
+    the collector took 20 to 30 ms every few seconds.
+    """
     gc.collect()
     gc.freeze()
     held.callback(gc.unfreeze)

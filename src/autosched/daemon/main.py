@@ -244,7 +244,7 @@ class Daemon:
         self._take_over(jobs, resources.pools)
 
     def _watch(self, services: Services) -> Shown:
-        """Who counts and remembers what happens, for whoever looks at it."""
+        """Attach the parts that count and keep events for views."""
         runtime, tally = services.runtime, Tally()
         usage, curves, recent = services.usage, Curves(services.ledger), services.recent
         runtime.stream.attach(tally.take)

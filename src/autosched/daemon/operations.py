@@ -1,4 +1,4 @@
-"""What users and operators change of what goes on: jobs are hurried and held, units drained, everything paused."""
+"""Operations of users and operators: change priorities, hold jobs, drain units, pause everything."""
 
 from autosched.core.events import Event, JobAltered, Paused, UnitDrained, UnitReturned
 from autosched.core.state import Job, Slot

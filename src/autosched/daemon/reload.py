@@ -31,7 +31,7 @@ Apply = Callable[[Config, Config], Awaitable[None]]
 
 
 class Settings:
-    """What holds now, and the file that it came from."""
+    """The settings in force, and the file that they came from."""
 
     def __init__(self, now: Config, read: Callable[[], Config] | None = None, file: Path | None = None) -> None:
         """`read` gives what the file says; None: there is no file."""
@@ -105,7 +105,7 @@ def differences(now: Config, wanted: Config) -> Iterator[SettingChange]:
 
 
 def merged(now: Config, wanted: Config) -> Config:
-    """What holds now, with what can change at once as it is wanted."""
+    """The settings in force, updated by the wanted ones where these can change at once."""
     made = now
     for name in AT_ONCE:
         section, _, key = name.partition(".")

@@ -24,9 +24,9 @@ from autosched.protocol import Prune, Pruned
 from autosched.protocol.roles import Role
 
 JOBS_MAX = 10_000
-"""So many jobs go at once at most."""
+"""Maximum number of jobs that are pruned at once."""
 ROWS = 100
-"""Of the journal, that are looked at in one turn of the loop: five times as many took 1 to 3 ms."""
+"""Rows of the journal that are read in one turn of the loop: five times as many took 1 to 3 ms."""
 AT_ONCE = 8
 """Jobs that go in one commit: it holds up all others."""
 YOUNG_S = 86_400.0
@@ -150,13 +150,13 @@ class Retention:
 
 
 class _Nobody:
-    """Who performs what is decided where nobody is served."""
+    """Performer of decisions where no client or user is served."""
 
     def perform(self, action: Action) -> None:
         """Nothing is begun."""
 
     def changed(self, job: JobId) -> None:
-        """Nobody waits for news."""
+        """Do nothing: there are no waiting users."""
 
 
 def prune(folder: Path, wish: Prune, who: Who) -> Pruned:

@@ -45,7 +45,7 @@ from autosched.protocol import Span
 log = logging.getLogger(__name__)
 
 BY = "the daemon"
-"""Who did what nobody asked for."""
+"""Author of changes that no user asked for."""
 
 HISTORY = 40
 """Events that are logged when an invariant breaks."""
@@ -74,7 +74,7 @@ def _report(task: asyncio.Task[None]) -> None:
 
 
 class Performer(Protocol):
-    """Whoever carries out what the core asks for. Neither method may wait."""
+    """Carries out the actions of the core. Neither method may wait."""
 
     def perform(self, action: Action) -> None:
         """Begin to do it."""
@@ -84,7 +84,7 @@ class Performer(Protocol):
 
 
 class _Entry(Struct, eq=False):
-    """What was posted, and what became of it."""
+    """A posted event and its result."""
 
     prepare: Callable[[], Event | None]
     done: asyncio.Future[None] | None = None
@@ -106,12 +106,12 @@ class Runtime:
         self.journal = journal
         self.scheduler = scheduler
         self.state = scheduler.state
-        """What the core knows; to be read only."""
+        """State of the core, for reading only."""
         self.timeline = Timeline()
         self.stream = Stream(self.clock)
         self.performer: Performer | None = None
         self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
-        """What to write, together with the event, of the steps that it ended."""
+        """Statements about the steps that an event has ended, to be written with it."""
         self.replaced = ""
         """Why the chosen policy decides no more; empty while it does."""
         self.sharing: dict[JobId, None] = {}
@@ -156,7 +156,7 @@ class Runtime:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What is wrong at present with the policy and with the disk, in words."""
+        """Present problems of the policy and of the disk, in words."""
         return tuple(text for text in (self.replaced, self.journal.stalled, self.journal.worry) if text)
 
     def decision_p99_us(self) -> float:

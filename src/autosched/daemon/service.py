@@ -1,4 +1,4 @@
-"""What the daemon tells the service manager (systemd), and the listeners that it gets from it.
+"""Notifications to the service manager (systemd), and listeners that it passes.
 
 A manager's variables are taken out of the environment, so that no client believes to be the service. Without a manager
 nothing is told, and the daemon opens all its listeners itself.
@@ -34,7 +34,7 @@ class Manager:
         limit_us, whom = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         watches = limit_us.isdecimal() and int(limit_us) > 0 and whom in ("", str(os.getpid()))
         self.feed_s = int(limit_us) / 2e6 if watches else None
-        """So often it wants to hear from us: half of its limit; None: it does not watch."""
+        """Seconds between two watchdog notifications, half of the limit; None: there is no watchdog."""
 
     def __bool__(self) -> bool:
         return bool(self._address)

@@ -1,4 +1,4 @@
-"""What a user may ask for."""
+"""Sessions of users."""
 
 import asyncio
 import logging
@@ -103,7 +103,7 @@ log = logging.getLogger(__name__)
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 TASKS_SHOWN = 64
 LOOKS_PER_TURN = 250
-"""So many jobs are looked at in one turn of the loop, where they are asked for."""
+"""Maximum number of jobs that a query reads in one turn of the loop."""
 LOOKS_OF_VIEW = 25
 """As long takes what is said of one."""
 
@@ -134,7 +134,7 @@ class Services(Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> Config:
-        """What is set now."""
+        """The settings in force."""
         return self.settings.now
 
 
@@ -151,7 +151,7 @@ def admitting(services: Services) -> Admit:
 
 
 class UserSession:
-    """What a user may ask."""
+    """Session of a user: answers methods according to the role."""
 
     def __init__(self, services: Services, who: Who) -> None:
         self._services, self._who = services, who

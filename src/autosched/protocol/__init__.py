@@ -30,16 +30,16 @@ USER_METHODS = _table(
     ListNews, ListSpans, ListIdle, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload,
     ConfirmReload, Heartbeat, Shutdown, Prune,
 )  # fmt: skip
-"""What a user may ask of the daemon."""
+"""Methods of users, by name."""
 
 CLIENT_METHODS = _table(
     Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, AddArtifacts, Heartbeat, PutBlob,
     GetBlob, GetRecords,
 )  # fmt: skip
-"""What a client may ask of the daemon."""
+"""Methods of clients, by name."""
 
 DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Poisoned, Goodbye, Stop)
-"""What the daemon may ask of a client."""
+"""Methods that the daemon calls at a client, by name."""
 
 HELLO = _table(Hello, Authenticate)
-"""What a peer may ask before it has said who it is."""
+"""Methods of a peer before its authentication, by name."""

@@ -1,4 +1,4 @@
-"""What every method stands on: versions, limits, who comes, and pieces of files."""
+"""Types that every method needs: versions, limits, authentication, and pieces of files."""
 
 from typing import Annotated, ClassVar
 
@@ -44,7 +44,7 @@ class Welcome(Struct, frozen=True):
     software: str
     session: int
     role: str = ""
-    """What this connection is allowed: "viewer", "user", "operator" or "client"."""
+    """Role of this connection: "viewer", "user", "operator" or "client"."""
 
 
 class Challenge(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a client asks of the daemon, and the daemon of a client."""
+"""Methods between clients and the daemon, in both directions."""
 
 from typing import Annotated
 
@@ -33,7 +33,7 @@ class EarlierJob(Struct, frozen=True):
 
 
 class JobOrder(Struct, frozen=True):
-    """What a client needs to begin: the job and what was measured by an earlier client of it."""
+    """A job for a client to host, with the measurements of the job's earlier clients."""
 
     job: JobId
     spec: JobSpec
@@ -132,7 +132,7 @@ class EndStep(Method, frozen=True):
     worked_s: Seconds | None = None
     """How long the stage itself ran, by the client's clock."""
     device: DeviceNote | None = None
-    """Of a step on a device with cores."""
+    """Observation of the device, after a step on a device with cores."""
 
 
 class AddArtifact(Method, frozen=True):

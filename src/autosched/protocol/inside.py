@@ -1,4 +1,4 @@
-"""What operators ask about the inside of a daemon: figures, queues, stalls of its loop, and what goes on in it."""
+"""Methods of operators about the inside of a daemon: figures, queues, stalls and tasks of its event loop."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ class Place(Struct, frozen=True):
 
 
 class QueueView(Struct, frozen=True):
-    """Who waits for a pool, the next one first."""
+    """The tasks that wait for a pool, the next one first."""
 
     pool: str
     units: int
@@ -47,7 +47,7 @@ class QueueList(Struct, frozen=True):
 
 
 class ListQueues(Method, frozen=True):
-    """Who waits for what, and who is next: the first `limit` of each pool."""
+    """List the waiting tasks of each pool in scheduling order, at most `limit` of each."""
 
     result = QueueList
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
@@ -61,7 +61,7 @@ class Stall(Struct, frozen=True):
     """Wall time, ISO 8601."""
     seconds: float
     where: str
-    """What ran then, the innermost call first; empty when that was not seen."""
+    """Stack during the stall, the innermost call first; empty when it was not sampled."""
 
 
 class StallList(Struct, frozen=True):
@@ -93,7 +93,7 @@ class LoopTaskList(Struct, frozen=True):
 
 
 class ListLoopTasks(Method, frozen=True):
-    """What goes on in the daemon, and where each of it waits."""
+    """List the tasks of the daemon's event loop, and where each of them waits."""
 
     result = LoopTaskList
 
@@ -109,7 +109,7 @@ class SettingChange(Struct, frozen=True):
 
 
 class Reloaded(Struct, frozen=True):
-    """What was, or would be, different."""
+    """Settings that changed, or would change."""
 
     file: str
     changes: tuple[SettingChange, ...]

@@ -1,4 +1,4 @@
-"""What users ask about jobs."""
+"""Methods of users about jobs."""
 
 from typing import Annotated
 
@@ -56,7 +56,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     backend: str
     state: str
     reason: str
-    """What it does or waits for, in a few words."""
+    """The job's present activity, or the reason for waiting, in a few words."""
     trials: int
     trials_total: int | None
     failed: int
@@ -91,7 +91,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     client_bytes: int = 0
     """Memory of its client, where that runs on the daemon's machine."""
     owner: str = ""
-    """Who submitted it, as the audit trail names him: "uid 1000", "key ab12"; empty when nobody knows any more."""
+    """The submitter, as the audit trail names users: "uid 1000", "key ab12"; empty when it is no longer known."""
     held: str = ""
     """Why none of its steps start; empty when they do."""
     doing: str = ""
@@ -148,7 +148,7 @@ class CancelJob(Method, frozen=True):
 
 
 class Wishes(Struct, frozen=True):
-    """What is wanted of a job, apart from the job itself."""
+    """Priority, deadline and target of a job."""
 
     priority: int
     deadline_at: float | None

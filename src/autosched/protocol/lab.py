@@ -1,4 +1,4 @@
-"""What users and operators ask about the daemon and what it looks after."""
+"""Methods of users and operators about the daemon, its units and its journal."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ class Calibration(Struct, frozen=True):
 
 
 class DaemonInfo(Struct, frozen=True):
-    """Who answers."""
+    """Identity and state of the daemon that answers."""
 
     version: str
     pid: int
@@ -51,12 +51,12 @@ class Info(Method, frozen=True):
 
 
 class PolicyView(Struct, frozen=True):
-    """Who goes next, by whose word, and how good the estimates are that it is decided on."""
+    """The scheduling policy, the source of that choice, and the quality of the estimates it uses."""
 
     policy: str
     goal: str
     rule: str
-    """What `predictive` follows at present; empty for other policies."""
+    """Rule that `predictive` follows at present; empty for other policies."""
     installed: tuple[str, ...]
     """All policies by name."""
     configured: str
@@ -96,7 +96,7 @@ class UnitView(Struct, frozen=True):
     busy_ratio: float = 0.0
     """Share of the daemon's uptime in which it was leased."""
     health: str = ""
-    """Of a device: whether its measurements can be trusted, and why not."""
+    """Health of a device: whether its measurements can be trusted, and if not, the reason."""
     drained: str = ""
     """Why it gets no steps; empty when it does."""
     eta_s: float | None = None
@@ -155,7 +155,7 @@ class NewsList(Struct, frozen=True):
 
 
 class ListNews(Method, frozen=True):
-    """What happened on a lane or device since the daemon started, without steps that went well."""
+    """List the events of a lane or device since the daemon started, without successful steps."""
 
     result = NewsList
     unit: Name
@@ -183,7 +183,7 @@ class PoisonView(Struct, frozen=True):
     """Backend, target and kind of device."""
     workload: str
     sha256: str
-    """Of the candidate."""
+    """SHA-256 of the candidate."""
     reason: str
     """How it failed, where, and in which jobs."""
 
@@ -252,7 +252,7 @@ class ListSpans(Method, frozen=True, omit_defaults=True):
     result = SpanList
     after: StepId = 0
     last_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """Of those that have ended, about those alone that did so in the last so many seconds: where a reader begins."""
+    """Only steps that ended within about this number of seconds: the point where a reader begins."""
 
 
 class AuditEntry(Struct, frozen=True):
@@ -291,23 +291,23 @@ class Shutdown(Method, frozen=True):
 
     result = Done
     drain_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
-    """So long running steps may go on before; no others start."""
+    """Seconds that running steps may go on before the daemon stops; no other steps start."""
 
 
 class Pruned(Struct, frozen=True):
-    """What went, or would go."""
+    """Jobs that were pruned, or would be."""
 
     jobs: tuple[JobId, ...]
     steps: int
     records: int
-    """Of these jobs; they stay, unless it was asked for that they go."""
+    """Number of the records of these jobs. They stay, unless their removal was asked for."""
     files: int
     """Models and results that no other job refers to."""
     file_bytes: int
     left: int
     """Jobs that stay."""
     more: bool = False
-    """So many jobs go that it is to be asked for again."""
+    """More jobs are left to prune: call again."""
 
 
 class Prune(Method, frozen=True):

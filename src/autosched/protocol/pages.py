@@ -1,4 +1,4 @@
-"""What comes page by page, as a generator that asks for one page after the other.
+"""Iterates over paged answers: a generator asks for one page after the other.
 
 Whoever has a connection answers it, waiting as he does: `answered`, `answered_async`.
 """

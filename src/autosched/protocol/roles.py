@@ -1,4 +1,4 @@
-"""Who may ask what: each method of a user names the least role that it needs.
+"""Authorisation: each method of a user names the least role that it needs.
 
 viewer < user < operator. A viewer changes nothing; what a viewer may not ask changes something and is written into the
 audit trail. `client` stands aside: it attaches to the job whose token it shows, and asks nothing else.
@@ -11,7 +11,7 @@ from autosched.protocol import Method, PutBlob
 
 
 class Role(StrEnum):
-    """What a connection is allowed."""
+    """The rights of a connection."""
 
     VIEWER = "viewer"
     USER = "user"

@@ -12,7 +12,7 @@ STOOD_STILL_S = 1.0
 
 
 class Clock:
-    """Of one loop; beats as long as that runs."""
+    """The clock of one event loop; it beats as long as the loop runs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -96,7 +96,7 @@ class Caller:
 
 
 def unreachable(address: str, error: OSError) -> DaemonUnreachable:
-    """What an operating-system error on the way to a daemon means, and what to type."""
+    """The meaning of an operating-system error on the way to a daemon, and the command that helps."""
     service = address == f"{UNIX}{addresses.SERVICE}"
     start = "Start it:  systemctl start autosched" if service else "Start one:  autosched serve"
     if isinstance(error, FileNotFoundError):

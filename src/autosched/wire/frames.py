@@ -66,7 +66,7 @@ class Closing(Struct, frozen=True):
 
 
 class Details(Struct, frozen=True, omit_defaults=True):
-    """What an error has to say beyond its words; in the place of the result, where older peers do not look."""
+    """Fields of an error beyond its message; in the place of the result, which older peers do not read."""
 
     retry_after_s: float | None = None
 
@@ -110,7 +110,7 @@ class Peer:
 
     def __init__(self, serves: Methods, frame_bytes: int = FRAME_BYTES_BEFORE_HELLO) -> None:
         self.serves = serves
-        """What the other end may ask now; looked up message by message, so it may change at any time."""
+        """Methods that the peer may call; looked up for each message, so the table may change at any time."""
         self.frame_bytes = frame_bytes
         """Longest frame accepted now, without its header."""
         self._pending = bytearray()

@@ -36,7 +36,7 @@ class Key(Struct, frozen=True):
     id: str
     secret: bytes
     jobs_max: int | None = None
-    """Of whoever has it so many jobs may be active; None: as many as there may be. Only the daemon's copy says it."""
+    """Maximum number of active jobs of the key's owner; None: no limit. Set in the daemon's copy only."""
 
     def __repr__(self) -> str:
         return f"Key({self.role.value}, {self.id})"  # the secret stays out of logs
@@ -55,7 +55,7 @@ def parse(text: str, where: str) -> Key:
 
 
 def proof(key: Key, side: str, nonce: bytes, daemon_nonce: bytes, channel: bytes) -> bytes:
-    """What only somebody with this key can say about these nonces on this channel; `side`: "daemon" or "peer"."""
+    """Proof of the possession of this key for these nonces on this channel; `side`: "daemon" or "peer"."""
     words = "\0".join(("autosched/1", side, key.role.value, key.id, "")).encode()
     return hmac.digest(key.secret, words + nonce + daemon_nonce + channel, hashlib.sha256)
 

@@ -31,7 +31,7 @@ from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Method], Awaitable[Struct | None]]
-"""What it gives is the answer; None stands for Done."""
+"""Answers a method; None stands for Done."""
 T = TypeVar("T", bound=Struct)
 
 CALL_TIMEOUT_S = 30.0
@@ -46,7 +46,7 @@ TIMER_SLACK_S = 1e-3
 
 
 class _Shared(threading.local):
-    """What all connections of a thread share: where bytes arrive, since they are taken from there at once. Without it
+    """The receive buffer that all connections of a thread share: bytes are taken out of it at once. Without it
     each record of TLS would cost 256 KiB of fresh memory for a moment."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Asked(Struct, eq=False):
     timeout_s: float
     due_at: float
     over: Callable[[Answer | AutoschedError], None]
-    """What to do with the answer, or with why there is none."""
+    """Called with the answer, or with the error."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -83,9 +83,9 @@ class Link(asyncio.BufferedProtocol):
         self.handler = handler
         self.in_progress_max = in_progress_max
         self.address = "?"
-        """Who is at the other end."""
+        """Address of the peer."""
         self.channel = b""
-        """What proofs of keys are bound to: the SHA-256 of the certificate that the daemon showed, if it did."""
+        """Channel binding of proofs: SHA-256 of the certificate that the daemon showed; empty without one."""
         self.lost = ""
         """Why the connection ended; empty while it stands."""
         self.hung_up = False
@@ -400,7 +400,7 @@ class Link(asyncio.BufferedProtocol):
         return self._arrived
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes arrived."""
+        """Called by the event loop: this number of bytes arrived."""
         self._hear(self._arrived[:nbytes])
 
     def _hear(self, data: memoryview) -> None:

@@ -1,1 +1,1 @@
-"""Who may come in, from where, as whom; how much may wait; who did what."""
+"""Authentication, admission control and audit."""

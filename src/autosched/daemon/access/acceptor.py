@@ -33,9 +33,9 @@ class Connection:
 
     sock: socket.socket
     host: str
-    """Of another machine; empty for this one, whose users share an address."""
+    """Address of the peer's machine; empty for this machine, whose users share an address."""
     room: asyncio.Semaphore
-    """Of those who have not said who they are."""
+    """Places for connections that are not authenticated yet."""
     known: bool = False
 
 
@@ -54,8 +54,10 @@ class Acceptor:
     async def connections(
         self, listener: socket.socket, sorry: Callable[[str], bytes] | None
     ) -> AsyncIterator[Connection]:
-        """Whoever comes and may come in, for ever; `leave` when he goes. `sorry`: what the others of this machine are
-        sent; None: nothing, as to those of other machines."""
+        """Yield each connection that is let in, for ever; call `leave` when it closes.
+
+        `sorry`: answer to refused peers of this machine; None: no answer, as to those of other machines.
+        """
         loop, room = asyncio.get_running_loop(), asyncio.Semaphore(STRANGERS_MAX)
         listener.setblocking(False)
         listener.listen(BACKLOG)

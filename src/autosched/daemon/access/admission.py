@@ -15,7 +15,7 @@ WAITING_MAX = 256
 WAITING_OF_ONE_MAX = 64
 RETRY_MIN_S, RETRY_MAX_S = 0.5, 30.0
 WEIGHT = 0.1
-"""Of the latest submission in what one is expected to take."""
+"""EWMA weight of the newest submission time."""
 
 
 class Admission:

@@ -34,7 +34,7 @@ KEPT_MAX = 200_000
 ABOUT_CHARS = 500
 UNANSWERED = "not told: its connection was lost"
 SPEC_FIELDS = ("name", "model", "backend", "device", "target", "trials", "priority", "deadline_s", "seed", "external")
-"""Of a submitted job; its options may hold what is nobody else's business."""
+"""Fields of a submitted job that are written down. Its options are left out, since they may hold secrets."""
 ID_MAX = 2**63 - 1
 
 
@@ -104,7 +104,7 @@ def about(method: Method) -> str:
 
 
 def _unwatched(written: asyncio.Future[None]) -> None:
-    """Nobody waits for it; a failure is logged and not raised anywhere."""
+    """Log the failure of a write that nothing awaits."""
 
     def look(done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:

@@ -40,11 +40,11 @@ from autosched.wire.link import IN_PROGRESS_MAX, Link
 log = logging.getLogger(__name__)
 
 HELLO_S = 5.0
-"""Whoever has not said by then who he is has to leave."""
+"""Seconds within which a connection must authenticate."""
 FAILED_S = 1.0
-"""So long a proof that is wrong waits for its answer."""
+"""Seconds before a wrong proof is answered."""
 KEYS_S = 2.0
-"""So often the folder with the keys is looked at."""
+"""Seconds between two looks at the folder with the keys."""
 
 Admit = Callable[[Link, Hello, Who], None]
 """Lets somebody in: gives the link its methods and handler. Raises what Hello is answered with."""
@@ -52,7 +52,7 @@ Admit = Callable[[Link, Hello, Who], None]
 
 @dataclass(eq=False, slots=True)
 class Visitor:
-    """Who is at the other end of a connection, as far as that is known yet."""
+    """The peer of a connection, as far as it is known yet."""
 
     endpoint: Endpoint
     connection: Connection

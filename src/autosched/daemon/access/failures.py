@@ -1,10 +1,10 @@
-"""Who has shown wrong keys of late, and is not listened to for a while."""
+"""Rate limit for failed logins, per host."""
 
 from collections import OrderedDict, deque
 
 FAILURES_MAX = 5
 WITHIN_S = 60.0
-"""So many wrong keys of one host within this time, and it is banned for as long."""
+"""A host with this number of wrong keys within this number of seconds is banned for the same time."""
 HOSTS_MAX = 4_096
 """Hosts that are remembered; the one that failed longest ago makes room."""
 

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the kernel knows."""
+"""The peer of a local connection, as the kernel names it."""
 
 import asyncio
 import grp
@@ -49,7 +49,7 @@ def group_id(name: str) -> int | None:
 
 
 async def local_role(uid: int, group: int | None) -> Role:
-    """What a user of this machine may do. Raises Refused. Nobody else waits while a directory of users is asked."""
+    """The role of a user of this machine. Raises Refused. The directory of users is asked in a thread."""
     if uid in (0, os.geteuid()):
         return Role.OPERATOR
     if group is not None and group in await _groups_in_time(uid):

@@ -91,7 +91,7 @@ def revoke(folder: Path, id: str) -> Kept:
 
 
 def _read(folder: Path) -> list[tuple[Path, Key]]:
-    """What can be used; what cannot is logged, and keeps nobody else out."""
+    """The usable keys of a folder. A file that cannot be used is logged, and the others count all the same."""
     private = str(folder) != os.environ.get("CREDENTIALS_DIRECTORY")  # there, an ACL looks like a group's right
     found = []
     for path in sorted(folder.glob(NAMES))[:KEYS_MAX]:

@@ -1,4 +1,4 @@
-"""What the daemon knows of one client."""
+"""State of one client in the daemon."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -64,11 +64,11 @@ ORDER_S = 10.0
 STOP_S = 0.7
 """Grace of a client that was told to stop."""
 RETURN_S = 40.0
-"""So soon a client whose connection was lost tries again: its longest pause is 30 s."""
+"""Seconds within which a client reconnects: its longest pause is 30 s."""
 SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
 """Clients of an earlier protocol do not know what these are."""
 WEIGH_S = 1.0
-"""So often a client's memory is looked at, where there is a limit."""
+"""Seconds between two looks at a client's memory, where there is a limit."""
 ASK_LOAD_S = 600.0
 """Bounds what only the scheduler's attach deadline should end."""
 
@@ -103,7 +103,7 @@ class Clients:
         return tuple(self._of)
 
     def memory_bytes(self, job: JobId) -> int:
-        """What the job's client holds in memory; 0 when it has none on this machine."""
+        """Memory of the job's client; 0 when it has none on this machine."""
         client = self._of.get(job)
         return client.process.memory_bytes if client is not None and client.process is not None else 0
 
@@ -403,5 +403,5 @@ class Clients:
         await asyncio.gather(*(client.gone.wait() for client in ending))
 
     def external_token(self, job: JobId) -> str:
-        """What the client of an external job shows; it survives restarts of the daemon."""
+        """Token of the client of an external job; it survives restarts of the daemon."""
         return hmac.new(self._secret, str(job).encode(), hashlib.sha256).hexdigest()

@@ -67,7 +67,7 @@ class Process:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds in memory, without what it has started; 0 when it has ended."""
+        """Resident memory of the process without its children; 0 when it has ended."""
         return resident_bytes(self.pid) if self._watched >= 0 else 0
 
     def kill(self) -> None:
@@ -98,7 +98,7 @@ class Process:
 
 
 def resident_bytes(pid: int | str) -> int:
-    """What a process holds in memory; 0 when it is gone."""
+    """Resident memory of a process; 0 when it is gone."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -106,7 +106,7 @@ def resident_bytes(pid: int | str) -> int:
 
 
 def birth(pid: int) -> str:
-    """What tells a process from all others that have, had or will have its number; empty when it has ended."""
+    """Start time of a process, which tells it from others with the same number; empty when it has ended."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

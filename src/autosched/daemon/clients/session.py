@@ -1,4 +1,4 @@
-"""What an attached client may ask and tell."""
+"""Session of an attached client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

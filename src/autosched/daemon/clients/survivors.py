@@ -20,14 +20,14 @@ from autosched.daemon.clients.process import Process, birth
 from autosched.model import JobId, Pool
 
 HANG_UP_S = 0.5
-"""So soon an external client that has hung up comes back, or it has ended."""
+"""Seconds within which an external client that has hung up comes back, or counts as ended."""
 NOTE = "client.json"
 SECRET = "secret"
 LOG = "client.log"
 
 
 class Note(Struct, frozen=True):
-    """What is written of a client when it starts, or of an external one, when it has come."""
+    """Note of a client for the next daemon, written when it starts, or when an external one attaches."""
 
     pid: int = 0
     born: str = ""
@@ -105,7 +105,7 @@ def any_in_time(state: State, job: JobId, now: float) -> bool:
 
 
 def _has_spoken(job: Job) -> bool:
-    """Of an ended job only what somebody else started is waited for: its units may not be quiet yet."""
+    """Whether to wait for the client of a job. Of ended jobs only external clients count, with steps under way."""
     return job.attached and (not job.state.ended or (job.spec.external and bool(job.steps)))
 
 

@@ -1,4 +1,4 @@
-"""Who is started when."""
+"""Start queue of clients."""
 
 import asyncio
 import contextlib

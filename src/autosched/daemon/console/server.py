@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 4_096
 CONNECTIONS_MAX = 32
-"""Of one listener, so that the network's keep nobody away from the unix socket."""
+"""Maximum connections of one listener. Those of the network cannot fill the places of the unix socket."""
 STRANGER_S, IDLE_S = 60.0, 3_600.0
-"""So long a connection may be silent before it has a role, and after."""
+"""Seconds that a connection may be silent, before it has a role and after."""
 ANSWER_S = 30.0
-"""So long the daemon may take for an answer."""
+"""Seconds within which the daemon must answer."""
 WRITE_S = 30.0
 """So long a visitor may leave what was written unread;"""
 CLOSE_S = 5.0
@@ -302,7 +302,7 @@ class Visitor:
         await self.answer(f"ERR {error.code} {as_typed_here(' '.join(str(error).split()))}")
 
     def _known(self) -> Who:
-        """Who this is. Raises Refused when nobody knows, or knows any more."""
+        """The identity of the visitor. Raises Refused when it is not known, or no longer."""
         if self.who is None:
             raise Refused("who are you? Type: auth KEY SECRET. An operator makes keys with: autosched key new ROLE")
         if not self._authenticator.keys.admits(self.who):

@@ -87,7 +87,7 @@ def _line(words: list[str], allowed: Mapping[str, bool]) -> Line:
 
 
 def as_typed_here(text: str) -> str:
-    """What the daemon says, with commands of the command line as they are typed at the console where it has them."""
+    """A message of the daemon, in which commands of the command line are replaced by those of the console."""
     return _ELSEWHERE.sub(lambda found: _HERE.get(found[1], found[1]), text).replace(" -o json", " -j")
 
 

@@ -38,7 +38,7 @@ CONFIRMED_BY = 2
 SETTLES_AFTER = 10
 """A drift that lasts for so many sentinels is how the device is now."""
 FOREIGN_SHOWN_S = 300.0
-"""So long other load is part of the health."""
+"""Seconds for which other load is shown as part of the health."""
 RECORDS_MAX = 10_000
 """Records per device that can still be tagged."""
 
@@ -101,7 +101,7 @@ class Tagged(Struct, frozen=True):
 
 @dataclass
 class DeviceWatch:
-    """What is known of one device. Pure: times come from the caller."""
+    """Measurements of one device's health. Pure: times come from the caller."""
 
     interval_s: float
     core: Quantity = field(default_factory=lambda: Quantity("core"))
@@ -110,7 +110,7 @@ class DeviceWatch:
     """When the last sentinel was reported; scheduler clock, as below."""
     drifting_since: float | None = None
     why: str = ""
-    """Of a drift, in words."""
+    """Description of the drift; empty without one."""
     sees_load: bool | None = None
     """Whether other load on it can be seen; None: not known yet."""
     foreign: tuple[float, float] | None = None
@@ -259,7 +259,7 @@ class Guard:
         self.of(unit).doubted = True
 
     def health(self, slot: Slot, now: float) -> str:
-        """Of a device, in words; nothing of a host lane."""
+        """Health of a device in words; empty for a host lane."""
         if not is_device(slot):
             return ""
         return self.of(slot.unit.name).health(now) if slot.unit.cores else "not watched: no cores"

@@ -34,7 +34,7 @@ DEVICE = "AUTOSCHED_DEVICE"
 
 
 class Pace(Struct):
-    """What the sentinel says."""
+    """Results of the sentinel benchmark."""
 
     core_s: float
     memory_s: float

@@ -1,4 +1,4 @@
-"""What failed measurements say of candidates and of devices (`autosched.measured.blame`): kept, told, and acted upon.
+"""Acts upon failed measurements of candidates and devices (`autosched.measured.blame`).
 
 A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
 record is. What a client says of a device counts only while the daemon leases that device to it.
@@ -27,19 +27,19 @@ TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BL
 PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
 FORGET = "DELETE FROM cases WHERE number = ?"
 BATCH_LEAST = 3
-"""So many candidates that fail together, and none that is good, speak against the device."""
+"""Number of candidates that fail together, without one that succeeds, from which on the device is suspected."""
 GONE = (Failure.RUN_CRASH, Failure.RUN_TIMEOUT)
 _CASE = msgspec.msgpack.Decoder(Case)
 
 
 class Tally(Struct):
-    """What a step on a device has measured so far."""
+    """Counts of the measurements of a step on a device."""
 
     good: int = 0
     bad: int = 0
-    """Of those that it tried for the first time."""
+    """Failures among the candidates that were tried for the first time."""
     gone: int = 0
-    """Of these, such as crashed or hung: what merely fails may be told so by a plugin that is broken."""
+    """Those of them that crashed or hung. A plain failure may be the report of a broken plugin."""
 
 
 class Verdicts:

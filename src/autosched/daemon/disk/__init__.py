@@ -1,1 +1,1 @@
-"""What outlives the daemon: journal and records in one database, its snapshots and backups, checks, repair; blobs."""
+"""Storage: journal and records in one database, its snapshots and backups, checks, repair; blobs."""

@@ -19,7 +19,7 @@ SLOTS = 2
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """So many commits, and the number of the last event in them."""
+    """Number of commits, and number of the last event in them."""
 
     commits: int
     seq: int
@@ -33,7 +33,7 @@ class Acknowledged:
         self._file: int | None = None
 
     def read(self) -> Mark | None:
-        """What was acknowledged; None: nothing is known, as with a database that was put there by hand."""
+        """The last acknowledged mark; None where there is none, as with a database that was put there by hand."""
         try:
             content = self.path.read_bytes()
         except OSError:
@@ -46,7 +46,7 @@ class Acknowledged:
         return max(marks, default=None)
 
     def write(self, mark: Mark) -> None:
-        """So much is durable. A disk that cannot take these few bytes makes a loss harder to see, and no more."""
+        """Note that the journal is durable up to a mark. Where this write fails, only a later loss is harder to see."""
         body = struct.pack(">QQ", mark.commits, mark.seq)
         with contextlib.suppress(OSError):
             if self._file is None:

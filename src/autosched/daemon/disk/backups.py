@@ -62,8 +62,10 @@ def stamp(after: datetime | None = None) -> str:
 
 
 def _last_moment(state_dir: Path) -> datetime | None:
-    """Of the newest one's name. The clock may have been set back since; what is made now is newer all the same, and is
-    not the first to go."""
+    """Moment in the newest backup's name.
+
+    The clock may have been set back since; a backup made now is newer all the same, and not the first to go.
+    """
     if (last := newest(state_dir)) is None:
         return None
     try:

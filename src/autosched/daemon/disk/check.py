@@ -25,11 +25,11 @@ class Damage(Struct, frozen=True):
     row: str = ""
     """Its key, where one row is to blame."""
     loss: str = ""
-    """What would be lost without it and all that builds on it."""
+    """The loss without this table and all that builds on it."""
 
 
 class Findings(Struct, frozen=True):
-    """What a check has found."""
+    """Result of a check."""
 
     format: int
     rows: dict[str, int]

@@ -57,7 +57,7 @@ class History:
             self._totals[workload, target].setdefault(stage, (count, sum_s))
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
-        """What these ended steps teach, to be written with the event that ended them."""
+        """Rows with the times of these ended steps, to be written with the event that ended them."""
         return tuple([row for span in spans if (row := self._row(span)) is not None])
 
     def _row(self, span: Span) -> Statement | None:

@@ -40,18 +40,18 @@ T = TypeVar("T")
 RETRY_S = 0.5
 BATCH_MAX = 1_000
 LAZY_S = 0.01
-"""What nobody waits for lets so much time pass, in case that an event comes which would have to wait for its commit."""
+"""Seconds that a write which nothing awaits is put off, in case of an event that would have to wait for its commit."""
 LAZY_MAX = 32
-"""So much of it waits for nothing: a connection takes no more while so many of its messages are under way."""
+"""Maximum of such writes. A connection reads no more while this number of its messages is under way."""
 TRANSIENT = {
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
 }  # fmt: skip
 """Errors that may pass: the disk is full or does not answer."""
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading a damaged file can raise."""
+"""Exceptions of reading a damaged file."""
 FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
-"""What a statement can raise: the last three for values that SQLite cannot hold."""
+"""Exceptions of a statement: the last three for values that SQLite cannot hold."""
 
 EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
@@ -85,7 +85,7 @@ class Journal:
         self.stalls = asyncio.Event()
         """Set while nothing can be written."""
         self.worry = ""
-        """What else is wrong with it: nothing is lost, but something is not as it should be."""
+        """A warning about the journal: nothing is lost, but something is not as it should be."""
         self.seq = 0
         """Number of the last durable event."""
         self.written = 0
@@ -101,7 +101,7 @@ class Journal:
             raise unreadable(path, error) from None
         self._acknowledged = Acknowledged(path)
         self._unwritten: list[_Entry] = []
-        """What the writer's thread has not got yet."""
+        """Entries that the writer's thread has not taken yet."""
         self._urgent = False
         """Whether somebody waits for one of them."""
         self._patience: asyncio.TimerHandle | None = None
@@ -376,7 +376,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def unreadable(path: Path, error: Exception) -> AutoschedError:
-    """What an error of SQLite means before anything is served."""
+    """The exception for an error of SQLite at the start."""
     if may_pass(error):
         return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
     return Damaged(f"{path} is not a usable database ({error}). {WAYS_OUT}")

@@ -1,4 +1,4 @@
-"""What goes when ended jobs are pruned, and what stays.
+"""Removes ended jobs from the database.
 
 A job goes in one transaction: the rows of its steps and results go, and what is left of its events in the journal is
 that it is not known any more. So events keep their numbers, and a replay of all of them, which a version with another
@@ -63,7 +63,7 @@ class Tracing:
 
     def __init__(self, jobs: Iterable[JobId]) -> None:
         self.found = {job: Trace([], []) for job in jobs}
-        """What can go, once all rows were looked at."""
+        """The rows of each job, complete once all rows were read."""
         self._of: dict[StepId, JobId] = {}
 
     def look(self, seq: int, event: Event, started: Decided | None) -> None:
@@ -81,7 +81,7 @@ class Tracing:
 
 
 def statements(job: JobId, trace: Trace, *, records: bool) -> Iterator[Statement]:
-    """What makes the database forget a job, together with the event that says so; `records`: its measurements too."""
+    """Statements that remove a job, to be run together with the event that says so; `records`: its measurements too."""
     yield BLANK, (msgspec.msgpack.encode(JobPruned(job)), _listed(trace.events))
     yield ADD_MARK, (max(trace.events),)
     yield f"DELETE FROM spans WHERE step {AMONG}", (_listed(trace.steps),)

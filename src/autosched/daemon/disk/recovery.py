@@ -1,4 +1,4 @@
-"""What the rows of a database come to: from the newest snapshot, and the rows after it.
+"""Restores the state from the newest snapshot and the rows after it.
 
 The daemon does this when it starts, and the process that makes the next snapshot does the same.
 """
@@ -59,7 +59,7 @@ def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Rec
 
 
 def take(journal: Journal, past: Recovered) -> Snapshot:
-    """What was recovered as a snapshot; before anything happens to it."""
+    """A snapshot of the recovered state, before any further event."""
     runtime = past.runtime
     ((records,),) = journal.rows("SELECT coalesce(max(rowid), 0) FROM records")
     assert isinstance(records, int)
@@ -87,7 +87,7 @@ def _row_crc(journal: Journal, seq: int) -> int | None:
 
 
 def _prints(journal: Journal) -> dict[JobId, tuple[int, int]]:
-    """Of each job's network and marks."""
+    """Checksums of each job's network and marks."""
     sql = (
         "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
         " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"

@@ -28,15 +28,15 @@ ORDER = {"stage_times": "workload, target, stage"}
 
 
 class Salvaged(Struct, frozen=True):
-    """What became of a damaged database."""
+    """Result of repairing a damaged database."""
 
     copy: Path | None
     """Where it is kept."""
     events: int
     events_lost: int
-    """Of those that were acknowledged."""
+    """Number of acknowledged events that are lost."""
     rows_lost: dict[str, int]
-    """Of other tables, as far as they could be counted."""
+    """Lost rows of other tables, as far as they could be counted."""
 
     def words(self) -> str:
         """For people."""

@@ -73,7 +73,7 @@ def add_functions(db: sqlite3.Connection) -> None:
 
 
 def version(db: sqlite3.Connection, path: Path) -> int:
-    """Of which form the database is; 0: it is new. Raises ConfigError for a later one than this program knows."""
+    """Schema version of the database; 0: it is new. Raises ConfigError for a later one than this program knows."""
     found: int = db.execute("PRAGMA user_version").fetchone()[0]
     if found > VERSION:
         raise ConfigError(f"{path} was written by a newer autosched (format {found}); install that again")

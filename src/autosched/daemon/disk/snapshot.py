@@ -1,4 +1,4 @@
-"""What all rows up to one of them come to, so that a restart has only the later ones to replay.
+"""The state after all rows up to one of them, so that a restart has only the later ones to replay.
 
 Snapshots are made of the database alone, by a process that does what a restart does (`keeper.py`): what is in one is
 what a replay gives, and the daemon is not held up. They are files beside the database that can be deleted at any time.
@@ -45,15 +45,15 @@ class Snapshot(Struct, frozen=True):
     jobs: dict[JobId, msgspec.Raw]
     """How far each job is."""
     prints: dict[JobId, tuple[int, int]]
-    """Of what may change of a job although it was counted: its network, and the marks of its records."""
+    """Checksums of a job's network and of the marks of its records, which may change after they were counted."""
     records: int
     """The last record in it, by its place in the table."""
     crc: int
-    """Of the last event's row: a database with another one there has another past."""
+    """Checksum of the last event's row: a database with another one there has another past."""
 
 
 def _plain(value: object) -> object:
-    """What msgspec does not know, as something that it knows."""
+    """Convert a value that msgspec does not know into one that it knows."""
     if isinstance(value, deque):
         return list(value)
     raise NotImplementedError(f"no snapshot can hold a {type(value).__name__}")

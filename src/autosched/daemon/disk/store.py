@@ -1,4 +1,4 @@
-"""What clients have found out: networks, records, result files, and spans of steps. Tables beside the journal."""
+"""Results of clients: networks, records, result files, and spans of steps. Tables beside the journal."""
 
 import asyncio
 from collections.abc import Iterable, Iterator

@@ -1,1 +1,1 @@
-"""What is told of a running daemon: one stream of happenings, what is counted from it, and the views of people."""
+"""Observability: one stream of events, counters over it, and the views of people."""

@@ -1,4 +1,4 @@
-"""What can be told of a running daemon, and how each happening is written: as a line of words, and as JSON.
+"""Events of a running daemon, and how each is written: as a line of words, and as JSON.
 
 Events and actions of the core are told as they are. Where they say too little for people, such as the mere number of a
 step that ended, a type of this file takes their place. Whoever adds one here adds it to logs, monitor and page at once.
@@ -16,7 +16,7 @@ from autosched.core import actions, events
 from autosched.model import JobId, Record, Step, StepId, TaskIndex, UnitName
 
 TEXT_CHARS = 1_000
-"""Of one word: what waits for a slow reader is bounded in bytes, too."""
+"""Maximum length of one text: the buffer of a slow reader is bounded in bytes, too."""
 
 
 class StepStarted(Struct, frozen=True):
@@ -86,7 +86,7 @@ class DeviceDisturbed(Struct, frozen=True):
 
     unit: UnitName
     share: float
-    """Of one core."""
+    """Share of one core."""
 
 
 class CandidatePoisoned(Struct, frozen=True):
@@ -128,7 +128,7 @@ class LoopStalled(Struct, frozen=True):
 
     lag_s: float
     where: str = ""
-    """What ran meanwhile, the innermost call first."""
+    """Stack during the stall, the innermost call first."""
 
 
 class Kept(Struct, frozen=True):
@@ -139,7 +139,7 @@ class Kept(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """What a part of the daemon has to say in words."""
+    """A message of a part of the daemon."""
 
     level: int
     source: str
@@ -241,7 +241,7 @@ def recorded(job: JobId, record: Record) -> Recorded:
 
 
 def _inner(what: What) -> object:
-    """What it is about: an action may only carry a step."""
+    """The subject of an event: an action may only carry a step."""
     step = getattr(what, "step", None)
     return step if isinstance(step, Step) else what
 

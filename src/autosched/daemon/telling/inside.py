@@ -1,4 +1,4 @@
-"""What operators see of the inside of the daemon: figures by section, queues, stalls, and what goes on in its loop."""
+"""Views of the inside of the daemon for operators: figures by section, queues, stalls, tasks of the event loop."""
 
 import os
 import time

@@ -75,7 +75,7 @@ def _as_json(happening: Happening, source: str) -> str:
 
 
 def _priority(level: int) -> int:
-    """Of syslog, as systemd reads it."""
+    """Syslog priority of a level, as systemd reads it."""
     for least, priority in ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)):
         if level >= least:
             return priority

@@ -161,7 +161,7 @@ class Ledger:
 
     @property
     def known(self) -> dict[JobId, JobProgress]:
-        """What was counted or looked at in this life; the rest is still in `kept`."""
+        """Jobs that were counted or asked for since the start; the others are still in `kept`."""
         return self._jobs
 
     def of(self, job: JobId) -> JobProgress:

@@ -90,7 +90,7 @@ def place(frame: FrameType) -> str:
 
 
 def loop_tasks() -> tuple[LoopTask, ...]:
-    """What goes on in this loop, as far as it was begun as a task."""
+    """The tasks of this event loop."""
     found = []
     for task in asyncio.all_tasks():
         number = (id(task) >> 4) % 100_003  # short enough to type

@@ -1,4 +1,4 @@
-"""What happened, as one would say it, for the page. Logs and the monitor name things as whoever searches them would."""
+"""Events as sentences, for the page. Logs and the monitor use the terms that one searches for."""
 
 from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (

@@ -77,7 +77,7 @@ EVERYTHING = Filter(level=logging.NOTSET)
 
 
 class Subscription:
-    """What one reader has not taken yet. An asynchronous iterator that ends when it is closed; also a context."""
+    """Buffer of one reader. An asynchronous iterator that ends when it is closed; also a context manager."""
 
     def __init__(self, stream: "Stream", wants: Filter, waiting_max: int) -> None:
         self._stream, self._wants = stream, wants.wants
@@ -155,12 +155,12 @@ class Stream:
         self._takers_of: dict[type[Struct], tuple[_Taker, ...]] = {}
         """Those who want such happenings, as far as that was asked."""
         self.dropped = 0
-        """What found no room with any reader, those that have gone included."""
+        """Number of events that found no room in a buffer, of all readers so far."""
         self._readers: dict[Subscription, None] = {}
 
     @property
     def readers(self) -> int:
-        """Who reads with a buffer of his own."""
+        """Number of readers with a buffer."""
         return len(self._readers)
 
     def attach(self, take: Take, *kinds: type[Struct]) -> None:
@@ -173,7 +173,7 @@ class Stream:
         self._takers_of.clear()
 
     def subscribe(self, wants: Filter = USUAL, waiting_max: int = WAITING_MAX) -> Subscription:
-        """What happens from now on, as far as it is wanted and at most so many are waiting. Close it in the end."""
+        """Events from now on that pass the filter; at most `waiting_max` of them are buffered. Close it in the end."""
         reader = Subscription(self, wants, waiting_max)
         self._readers[reader] = None
         return reader

@@ -1,4 +1,4 @@
-"""What the daemon counts about itself from its start on: plain numbers, from the stream and from its own loop and disk.
+"""Counters of the daemon since its start, from the stream and from its own loop and disk.
 
 `web/metrics.py` shows them to Prometheus. Nothing here is larger than the words that name its parts: stages, which
 clients may invent, are bounded.

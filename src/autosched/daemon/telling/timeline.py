@@ -20,7 +20,7 @@ class Timeline:
         self.began_at = 0.0
         self.running: dict[StepId, Span] = {}
         self.ended: OrderedDict[StepId, tuple[JobId, str]] = OrderedDict()
-        """Of the last ends: whose step it was, and the outcome."""
+        """Job and outcome of the steps that ended last."""
         self._busy_s: dict[UnitName, float] = {}
 
     def open(self, step: Step, queued_at: float) -> None:

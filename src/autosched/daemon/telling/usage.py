@@ -1,4 +1,4 @@
-"""Who used each unit, and why it was idle when nobody did: seconds by stage and by cause, and the last idle spells.
+"""Use of each unit, in seconds by stage, and its idle time by cause, with the last idle spells.
 
 A gap is charged to the cause that held when it began; idle units are looked at again every second, so that a cause that
 changes meanwhile gets its share. What a lease lasts longer than its stage worked is idle too: the hand-over.

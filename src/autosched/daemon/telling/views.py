@@ -1,4 +1,4 @@
-"""What people see of the daemon: jobs, units, spans, in the types of the protocol; computed when asked for."""
+"""Views of jobs, units and spans in the types of the protocol; computed when asked for."""
 
 import difflib
 import math
@@ -28,7 +28,7 @@ NAME_CHARS = 32
 """A fused operator may be called by all that was fused, in hundreds of characters."""
 ME, ACTIVE = "me", "active"
 WORDS = (ACTIVE, "waiting", "held", "paused", *JobState, *DOING)
-"""What a job may be or do, but for the stages of clients that are not ours."""
+"""Words for the state or activity of a job, without the stages of foreign clients."""
 LAST_ERROR_CHARS = 500
 
 
@@ -99,7 +99,7 @@ def _is(state: State, job: Job, word: str) -> bool:
 
 
 def doing(state: State, job: Job) -> str:
-    """What a job does, in one word."""
+    """The activity of a job, in one word."""
     if job.state.ended or job.state is JobState.STARTING:
         return job.state.value
     if job.steps:
@@ -133,7 +133,7 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
 
 
 def reason(state: State, job: Job, progress: JobProgress) -> str:
-    """What a job does or waits for, in a few words."""
+    """The activity of a job or the reason for its waiting, in a few words."""
     if job.state.ended:
         ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
         return f"{ended} (still stopping)" if job.steps else ended

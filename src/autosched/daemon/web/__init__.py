@@ -1,4 +1,4 @@
-"""What the daemon shows over HTTP: the page for people, metrics for Prometheus, health for whoever restarts it.
+"""HTTP interface of the daemon: the page for people, metrics for Prometheus, health for supervisors.
 
 `listener` waits for the first visitor, and only then imports the rest; `connections` accepts browsers; `app` has the
 routes; `visitors` says who may look; `board`, `feed`, `jobs`, `metrics` and `health` are what there is to see.

@@ -36,15 +36,15 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 OPEN = ("/healthz", "/readyz", "/login", "/static/style.css", "/static/favicon.svg")
-"""What needs no key."""
+"""Paths that need no key."""
 BODY_BYTES_MAX = 64 * 1024
 OLDER_MAX = 200
 FEED = "/api/feed"
 ANSWER_S = 30.0
-"""So long an answer may take, and what was sent with the question may be on its way."""
+"""Seconds within which a request must be received and answered."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 COMMANDS: dict[str, type[Method]] = {"cancel": CancelJob, "drain": DrainUnit, "undrain": ReturnUnit}
-"""What can be done from the page; who may, and the audit trail, are the same as over the wire."""
+"""Operations of the page. Roles and audit trail are the same as over the wire."""
 
 
 class Site:

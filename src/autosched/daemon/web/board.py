@@ -1,4 +1,4 @@
-"""What the page shows: everything at first, then what changed, in JSON that says no more than the page needs."""
+"""Data of the page in JSON: everything at first, then the changes, and no more than the page needs."""
 
 import asyncio
 from itertools import islice
@@ -135,7 +135,7 @@ class Board:
         self._cards = {}
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """The last reader has gone."""
         if self._reader is not None:
             self._reader.close()
         self._reader = None
@@ -144,7 +144,7 @@ class Board:
     # Everything -------------------------------------------------------------------------------------------------------
 
     async def everything(self, role: str) -> bytes:
-        """What the page begins with."""
+        """The first data of the page."""
         state = self._runtime.state
         active = list(islice(reversed(state.active), ACTIVE_SHOWN))
         ended = (job for job in reversed(state.jobs) if job not in state.active)

@@ -20,11 +20,11 @@ from autosched.daemon.runtime import spawn
 
 CONNECTIONS_MAX = 256
 STRANGER_S = 10.0
-"""So long may stay who has not shown that he may look; health is asked for in less."""
+"""Seconds within which a visitor must authenticate; health checks take less."""
 REQUEST_S = 15.0
-"""So long a request may be on its way, and a connection idle."""
+"""Seconds within which a request must arrive, and that a connection may be idle."""
 UNREAD_S = 30.0
-"""So long an answer may lie unread."""
+"""Seconds that an answer may lie unread."""
 SORRY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 

@@ -1,4 +1,4 @@
-"""What the page of one job shows: all that is known of it, how its latency fell, and its report."""
+"""Data of the page of one job: its state, the curves of its latency, and its report."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ from autosched.protocol.roles import Role
 from autosched.report import Report, gather, page
 
 POINTS_MAX = 400
-"""Of one curve; more cannot be seen."""
+"""Maximum points of one curve; more cannot be seen."""
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 """The report carries its own style, and no script."""
 READER = Who("the page", Role.VIEWER)

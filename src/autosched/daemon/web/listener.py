@@ -27,7 +27,7 @@ NOWHERE = ("127.0.0.1", 0)
 
 
 class Site(Protocol):
-    """What serves, once it is there."""
+    """The server, once it is imported."""
 
     async def close(self) -> None:
         """Let everybody go."""

@@ -1,4 +1,4 @@
-"""Who may look: the same people as over the wire, known by the same keys.
+"""Authentication of visitors, with the same keys as over the wire.
 
 On this machine the kernel says whose connection it is. As soon as there are keys, and always for others, a key is asked
 for: by programs in `Authorization` (`Bearer role:id:secret`, or as the password of `Basic`), by browsers once, in a
@@ -57,7 +57,7 @@ class Visitors:
             ) from None
 
     async def who(self, request: web.Request) -> Who:
-        """Who asks. Raises HTTPException."""
+        """The identity of the sender of a request. Raises HTTPException."""
         where = request.remote or ""
         if not self.keys_asked:
             return await self._local(request, where)
@@ -80,7 +80,7 @@ class Visitors:
         return key if hmac.compare_digest(_mac(key, until).encode(), mac.encode(errors="replace")) else None
 
     async def with_key(self, request: web.Request, text: str) -> Who:
-        """Who shows this key. Raises HTTPException; guessing takes time, and from elsewhere comes to an end."""
+        """The owner of this key. Raises HTTPException. Wrong keys are answered late; hosts with many are banned."""
         host, failures = request.remote or "", self._authenticator.failures
         now = asyncio.get_running_loop().time()
         if self._tls and failures.banned(host, now):
