@@ -1,4 +1,4 @@
-"""What a backend plugin implements. This module is the public interface; `autosched.simple` is a short way to it.
+"""The public interface that a backend plugin implements; `autosched.simple` is a shorter one.
 
 A backend is found by its entry point in the group ``autosched.backends`` and is loaded only inside a client process,
 never by the daemon. It knows nothing of scheduling: the client asks it to run one stage at a time, each on the cores
@@ -72,7 +72,7 @@ class Skipped(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the user of a network would run without autosched, measured on the job's device. Since 1.5."""
+    """The engine that the network's user would run without autosched, measured on the job's device. Since 1.5."""
 
     runtime: Name
     """Its name: "ONNX Runtime"."""
@@ -138,7 +138,7 @@ class Earlier(Struct, frozen=True):
 
 
 RIVALS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "pytorch": "PyTorch"}
-"""What users run otherwise: names of timings, and the names for people. Which one it is depends on the model's file."""
+"""Engines that users run otherwise: names of timings, and names for people. The model's file decides which."""
 
 
 class Timing(Struct, frozen=True):
@@ -153,7 +153,7 @@ class Timing(Struct, frozen=True):
 
 
 class OperatorTime(Struct, frozen=True):
-    """What the calls of one operator take in an inference."""
+    """Time of all calls of one operator in an inference."""
 
     name: str
     """In words, as tasks are: "matmul+add 128x384 by 384x384"; or a part of the virtual machine's own work."""
@@ -162,7 +162,7 @@ class OperatorTime(Struct, frozen=True):
     "virtual machine", for its own work."""
     calls: int
     time_s: float
-    """Of all calls together."""
+    """Seconds of all calls together."""
 
 
 class OperatorTimes(Struct, frozen=True):
@@ -175,7 +175,7 @@ class OperatorTimes(Struct, frozen=True):
 
     @property
     def sum_s(self) -> float:
-        """Of all rows. It is measured apart from `whole_s`, so that the two prove each other."""
+        """Sum of all rows. It is measured apart from `whole_s`, so that the two prove each other."""
         return sum(row.time_s for row in self.rows)
 
 
@@ -207,7 +207,7 @@ class Evaluation(Struct, frozen=True):
 
     timings: tuple[Timing, ...]
     reference: str
-    """What the outputs were compared with: "ONNX Runtime 1.x" or "the untuned build"."""
+    """The reference of the outputs: "ONNX Runtime 1.x" or "the untuned build"."""
     outputs_equal: bool
     max_abs_error: float
     tolerance: float

@@ -68,7 +68,7 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who goes next, and for how long."""
+    """Scheduling policy and time limits."""
 
     policy: Name = "predictive"
     goal: Goal = Goal.BALANCED
@@ -109,14 +109,14 @@ class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is written to stderr, and how."""
+    """Level and format of the log on stderr."""
 
     format: Literal["auto", "text", "json"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What nobody may exceed."""
+    """Limits."""
 
     jobs_active_max: Annotated[int, Meta(ge=1)] = 1_000
     connections_max: Annotated[int, Meta(ge=1)] = 1_000
@@ -416,7 +416,7 @@ _KINDS = {
     "object": "a table", "array": "a list", "str": "text in quotes", "int": "a whole number", "float": "a number",
     "bool": "true or false", "null": "null", "datetime": "datetime", "date": "date", "time": "time",
 }  # fmt: skip
-"""What types of values are called in TOML."""
+"""Names of types in TOML."""
 
 
 def _fields(kind: Any, path: list[str]) -> tuple[msgspec.structs.FieldInfo, ...]:

@@ -97,7 +97,7 @@ class DaemonUnreachable(AutoschedError):
 
 
 class Damaged(AutoschedError):
-    """What is on disk is not what was written."""
+    """The content on disk is not what was written."""
 
     exit_code = 8
     code = "damaged"
@@ -150,7 +150,7 @@ _KINDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
     "object": "a map", "bytes": "bytes", "null": "nothing", "ext": "an extension type",
 }  # fmt: skip
-"""What types of values are called."""
+"""Names of types for people."""
 
 
 def misfit(error: Exception) -> str:

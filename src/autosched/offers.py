@@ -1,4 +1,4 @@
-"""What installed packages offer by entry point. Reads metadata only; imports none of them."""
+"""Registry of the plugins that installed packages offer by entry point. Reads metadata only; imports none of them."""
 
 from typing import TYPE_CHECKING
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Ended(NamedTuple):
-    """What a program left behind."""
+    """Result of a program."""
 
     code: int
     out: str

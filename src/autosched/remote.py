@@ -52,7 +52,7 @@ from autosched.wire.link import Link
 CONNECT_S = 5.0
 BUSY_S = 60.0
 BEAT_S = 15.0
-"""So often a user's connection is looked at: a daemon that is silent is noticed after so long and SILENCE_S at most."""
+"""Seconds between two checks of a user's connection. A silent daemon is noticed SILENCE_S later."""
 ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
 STOP_TIMEOUT_S = 15.0
@@ -104,11 +104,11 @@ class Daemon:
         self.link.close()
 
     async def info(self) -> DaemonInfo:
-        """Who answers."""
+        """Identity and state of the daemon."""
         return await self.link.call(Info(), DaemonInfo)
 
     async def policy(self) -> PolicyView:
-        """Who goes next, and why so."""
+        """The scheduling policy, and the reason for it."""
         return await self.link.call(GetPolicy(), PolicyView)
 
     async def choose_policy(self, policy: str | None = None, goal: Goal | None = None) -> PolicyView:

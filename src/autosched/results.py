@@ -1,4 +1,4 @@
-"""What a finished job leaves to its user: a folder with the compiled module, the records and the report."""
+"""The result folder of a finished job: the compiled module, the records and the report."""
 
 import os
 import tempfile
@@ -47,7 +47,7 @@ class _Numbered(Struct):
 
 
 class _Reported(Struct):
-    """Of a report, whichever version wrote it, whose it is."""
+    """The job of a report, whichever version wrote it."""
 
     job: _Numbered
 

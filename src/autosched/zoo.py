@@ -38,7 +38,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     licence: str
     archive: str = "wheel"
     shapes: dict[str, tuple[int, ...]] = {}
-    """What to tell `--shape`."""
+    """Shapes for `--shape`."""
     random_weights: bool = False
     any_size: bool = False
     """It was exported for one size and works for others: what it says of sizes is to be forgotten."""

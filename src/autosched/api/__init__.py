@@ -62,7 +62,7 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:
-    """Who goes next in a daemon. With a name or a goal, let that decide until the daemon starts again."""
+    """Show the scheduling policy of a daemon. With a name or a goal, set it until the daemon starts again."""
     return wait(policy_async(name, goal=goal, daemon=daemon))
 
 

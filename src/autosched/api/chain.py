@@ -1,4 +1,4 @@
-"""What the types of the Python API have in common: each step has one next step, and blocks or is awaited."""
+"""Common base of the Python API's types: each step has one next step, and blocks or is awaited."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping

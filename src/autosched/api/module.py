@@ -225,7 +225,7 @@ class Module(Ordered):
 
 
 class CheckWords(TypedDict, total=False):
-    """What a check runs on."""
+    """Keyword arguments of a check."""
 
     budget_s: float
     """Seconds of measurement; 5 by default."""
@@ -238,14 +238,14 @@ class CheckWords(TypedDict, total=False):
 
 
 class Origin(Struct, frozen=True):
-    """What the file beside a module says of the model that it was compiled from; nothing in older ones."""
+    """The model that a module was compiled from, as the file beside the module tells; empty in older ones."""
 
     model: str = ""
     """Content hash of the model's file."""
     file: str = ""
     """The file's name."""
     target: dict[str, Any] = {}
-    """What it was compiled for, as TVM says it."""
+    """Target of the compilation, as TVM writes it."""
 
     @property
     def cores(self) -> int:

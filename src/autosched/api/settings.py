@@ -9,7 +9,7 @@ from autosched.errors import RequestError
 from autosched.model import DEFAULT_BACKEND, EARLIER_MAX
 
 Option = bool | int | float | str
-"""What an option of a backend may be."""
+"""Type of a backend's option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Settings:
     backend: str = DEFAULT_BACKEND
     seed: int = 0
     options: Mapping[str, Option] = field(default_factory=dict)
-    """Of the backend."""
+    """Options of the backend."""
     output: str | Path | None = None
     """The folder for what comes out."""
     priority: int = 0

@@ -66,7 +66,7 @@ COMMANDS = {
 ALIASES = {"token": "key:token"}
 """Work as well, and are in no list."""
 MEANT = {"list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
-"""What people type who come from elsewhere."""
+"""Command names of other programs, and ours."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 

@@ -70,7 +70,7 @@ def _trusting(certificate: Path | None) -> ssl.SSLContext:
 
 
 async def _relay(there: str, tls: ssl.SSLContext | None, greeting: bytes) -> None:
-    """What is typed goes there, what is answered comes here, until one side has enough."""
+    """Relay input and answers until one side ends the connection."""
     try:
         async with asyncio.timeout(CONNECT_S):
             if there.startswith(UNIX):

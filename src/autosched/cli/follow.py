@@ -114,7 +114,7 @@ class Kept:
 
 
 class Keys:
-    """What the keys do: w shows all tasks, f what failed, e why it waits; q leaves."""
+    """Handles keys: w shows all tasks, f the failures, e the reason for waiting; q leaves."""
 
     def __init__(self, screen: Progress, leave: Callable[[], object]) -> None:
         self._screen, self._leave = screen, leave

@@ -7,10 +7,10 @@ import click
 
 
 class Group(click.Group):
-    """Of `autosched` itself, and of each command that has commands."""
+    """Command group of `autosched` itself, and of each command with subcommands."""
 
     meant: ClassVar[Mapping[str, str]] = {}
-    """What people type who come from elsewhere."""
+    """Command names of other programs, and ours."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""What shells and man(1) know of the command line, made from the command line itself."""
+"""Completions and manual pages, made from the command line itself."""
 
 from collections.abc import Iterator
 from pathlib import Path

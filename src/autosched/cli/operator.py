@@ -1,4 +1,4 @@
-"""What is changed of what goes on: set, hold and release jobs; pause, resume; drain, undrain and free units."""
+"""Commands of operators: set, hold and release jobs; pause, resume; drain, undrain and free units."""
 
 from collections.abc import Callable
 

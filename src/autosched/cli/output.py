@@ -1,4 +1,4 @@
-"""What goes to stdout (data) and to stderr (everything said to people)."""
+"""Output: data to stdout, messages to stderr."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def document_option(command: F) -> F:
 
 def _option(formats: Sequence[str], text: str) -> Callable[[F], F]:
     def from_environment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str:
-        """What the variable says, as far as this command can print it."""
+        """The variable's style, if this command can print it."""
         wanted = value or os.environ.get(VARIABLE, "")
         if not value and wanted and wanted not in LIST_FORMATS:
             raise click.BadParameter(f"{VARIABLE} is {wanted!r}; choose from {', '.join(LIST_FORMATS)}, or unset it")
@@ -106,7 +106,7 @@ verbose = False
 quiet = False
 """Whether only results and errors are printed."""
 colour: bool | None = None
-"""What the user said of colours."""
+"""The user's choice of colours."""
 
 
 def say(text: str = "") -> None:

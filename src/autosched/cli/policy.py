@@ -64,7 +64,7 @@ def policy(host: str | None, name: str | None, goal: Goal | None, style: str) ->
 
 
 def facts(view: PolicyView) -> Iterator[str]:
-    """What is known, in a few lines."""
+    """The policy's state, in a few lines."""
     yield f" policy {view.policy}, goal {view.goal}" + (f", follows the rule {view.rule}" if view.rule else "")
     if (known := view.calibration) is None:
         yield " estimates: none has been put to the test yet"

@@ -37,7 +37,7 @@ class Progress(Protocol):
 
 
 def progress() -> Progress:
-    """What suits this terminal."""
+    """The display that suits this terminal."""
     return Live() if sys.stderr.isatty() and colours(sys.stderr) else Lines()
 
 

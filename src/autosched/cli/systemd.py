@@ -37,12 +37,12 @@ SETTLE = (
     ("systemd-tmpfiles", "--create", f"/{PLACES['tmpfiles.conf']}"),
     ("systemctl", "daemon-reload"),
 )
-"""What makes the account and the folders, and lets systemd read its new units."""
+"""Commands that make the account and the folders, and let systemd read its new units."""
 SETTLE_MAX_S = 60.0
 BOOTED = Path("/run/systemd/system")
 """There where systemd runs (sd_booted)."""
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))
-"""What ProtectHome= and PrivateTmp= keep from the service."""
+"""Folders that ProtectHome= and PrivateTmp= hide from the service."""
 
 
 class Change(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """What becomes of the file."""
+        """The change of the file, in a word."""
         if not self.path.exists():
             return "new"
         if self.path.name == Path(SETTINGS).name:

@@ -26,7 +26,7 @@ from autosched.text.selectors import labels, select, select_one
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 DEVICE = "cpu"
-"""What is measured on when nobody says."""
+"""Device of jobs that name none."""
 TARGETS = (
     "auto", "x86-64(-v[234])?", "llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx",
 )  # fmt: skip

@@ -28,7 +28,7 @@ LIGHT_TRIALS = 1
 
 @dataclass
 class Share:
-    """What one task has had and what it made of it."""
+    """The rounds of one task and their gains."""
 
     task: int
     weight: int
@@ -38,7 +38,7 @@ class Share:
     strikes: int = 0
     exhausted: bool = False
     groups: Mapping[str, int] = field(default_factory=dict)
-    """Of its calls those for which it competes, by group."""
+    """Calls for which the task competes with others, by group."""
     untuned_s: float | None = None
     """Latency of one call without a search, in seconds, as measured in a build of the network; None: not known."""
 

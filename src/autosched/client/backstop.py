@@ -1,5 +1,7 @@
-"""What ends a client that is frozen: a process beside it. Its own watchdog does not run then, while processes that it
-has started may go on, on units that the daemon soon takes to be free.
+"""Backstop: a sibling process that kills a frozen client.
+
+The client's own watchdog does not run then, while processes that it has started may go on, on units that the daemon
+soon takes to be free.
 
 A client that its daemon has started needs none: the daemon ends it.
 """
@@ -64,7 +66,7 @@ def _stand_by(client: int, told: int) -> None:
 
 
 def _kill(client: int) -> None:
-    """What it has started may have children of its own: all are looked up before the first one dies."""
+    """Kill the client and all its descendants, which are looked up before the first one dies."""
     own = os.getpid()
     with suppress(psutil.NoSuchProcess):
         one = psutil.Process(client)

@@ -72,7 +72,7 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
 
 
 def each(found: object) -> Iterable[object]:
-    """What profile yields, one by one. Raises StepFailed."""
+    """Iterate over the results of profile. Raises StepFailed."""
     if not isinstance(found, Iterable):
         raise StepFailed(
             f"profile answered with a {type(found).__name__}; it must yield one Measured for each candidate"
@@ -93,7 +93,7 @@ def measured(one: object, wanted: list[bytes]) -> Measured:
 
 
 def unsaid(candidate: bytes) -> Measured:
-    """What becomes of a candidate of which profile said nothing."""
+    """The failure of a candidate for which profile returned nothing."""
     return Measured(candidate, (), Failure.RUN_ERROR, "the backend's profile stage said nothing of this candidate")
 
 

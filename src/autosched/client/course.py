@@ -67,17 +67,17 @@ class Course:
     spent: int = 0
     """Trials measured or under way."""
     stage: dict[TaskIndex, str] = field(default_factory=lambda: {NETWORK_TASK: "import"})
-    """What each task that is under way does, or waits to do."""
+    """Present or next stage of each task under way."""
     running: set[TaskIndex] = field(default_factory=set)
     """Tasks whose step runs."""
     allotted: dict[TaskIndex, int] = field(default_factory=dict)
     """Trials of the round under way."""
     purpose: dict[TaskIndex, Purpose] = field(default_factory=dict)
-    """Of rounds under way that select nothing."""
+    """Purpose of the rounds under way that select nothing."""
     candidates: dict[TaskIndex, tuple[bytes, ...]] = field(default_factory=dict)
-    """What such a round measures."""
+    """Candidates of such a round."""
     records: dict[TaskIndex, list[Record]] = field(default_factory=dict)
-    """Of each task, those of another job first."""
+    """Records of each task, those of another job first."""
     own: dict[int, tuple[TaskIndex, int]] = field(default_factory=dict)
     """Where the job's own records stand, by trial."""
     shaky: set[TaskIndex] = field(default_factory=set)
@@ -420,7 +420,7 @@ class Course:
         return max(self.network.batch, int(AGAIN_SHARE * self.trials)) - self.attempts.total()
 
     def _suspects(self, task: TaskIndex) -> list[bytes]:
-        """What is to be measured again; nothing once finals have put the best side by side."""
+        """Candidates to be measured again; empty once the finals have compared the best ones."""
         if self._settled(task) or self.finals.get(task) == FINALS_MAX:
             return []
         found = standing.suspects(self.records[task])

@@ -70,7 +70,7 @@ WATCHDOG_S = 1.0
 """So long after its time is over, a step is killed though nobody has asked for it: the daemon may be gone. With the
 grace before, that is sooner than the daemon takes it for dead."""
 BACKSTOP_S = 1.0
-"""So much later still this process is killed from outside: it is frozen."""
+"""Extra grace before the backstop kills a frozen client, in seconds."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 LIMITS = {

@@ -1,4 +1,4 @@
-"""What must not be run any more, by the daemon's word: it failed twice, in this job or in another."""
+"""Blocked candidates: the daemon forbids them, since they failed twice, in this job or in another."""
 
 import hashlib
 from collections.abc import Iterable

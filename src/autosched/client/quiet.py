@@ -125,7 +125,7 @@ def _has_children() -> bool:
 
 
 class Watch:
-    """What a step sees of its device beside its work; nothing without cores."""
+    """Observes other load on a step's device; a device without cores is not observed."""
 
     def __init__(self, cores: tuple[int, ...]) -> None:
         self.cores = cores

@@ -14,13 +14,13 @@ from autosched.model import Purpose, Record, TaskIndex
 
 
 class Past(Struct, frozen=True):
-    """What earlier clients did for one task: one record of each candidate, round by round."""
+    """Work of earlier clients on one task: one record of each candidate, round by round."""
 
     whole: tuple[tuple[Record, ...], ...] = ()
     half: tuple[Record, ...] = ()
-    """Of a round that was cut off."""
+    """Records of a round that was cut off."""
     missing: int = 0
-    """So many more trials the round was to have."""
+    """Number of trials that the round lacks."""
 
 
 def first_count(trials: int, tasks: int) -> int:
@@ -34,12 +34,12 @@ def budget(network: Network, trials: int | None) -> int:
 
 
 def spent(own: Sequence[Record], trials: int) -> int:
-    """So many of the trials were made."""
+    """Number of trials that were made."""
     return min(sum(record.purpose is Purpose.TRIAL for record in own), trials)
 
 
 def pasts(network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0) -> dict[TaskIndex, Past]:
-    """What was done for each task; the first `borrowed` records are those of another job."""
+    """Past work on each task; the first `borrowed` records are those of another job."""
     whole = budget(network, trials)
     left, first = whole - spent(records[borrowed:], whole), first_count(whole, max(1, len(network.tasks)))
     found = {}

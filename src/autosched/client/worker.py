@@ -28,7 +28,7 @@ from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskIn
 
 @dataclass
 class Round:
-    """What a task carries from stage to stage."""
+    """State that a task carries from stage to stage."""
 
     candidates: Sequence[bytes] = ()
     purpose: Purpose = Purpose.TRIAL
@@ -37,7 +37,7 @@ class Round:
     trials: list[int] = field(default_factory=list)
     """Numbers of its records."""
     earlier: int = 0
-    """So many of the first were measured by an earlier client."""
+    """Number of leading candidates that an earlier client has measured."""
     last: bool = False
     """Whether the default is the last of the candidates."""
 
@@ -55,7 +55,7 @@ class Worker:
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._rounds: dict[TaskIndex, Round] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
-        """What was measured of a round that was not finished; its tuner does not know of it yet."""
+        """Results of unfinished rounds, which their tuners do not know yet."""
         self.trials = 0  # numbers the records of the job
         self._numbering = threading.Lock()
 

@@ -1,1 +1,1 @@
-"""What measurements say: which count, who is to blame for failed ones, what they mean for the network."""
+"""Interpretation of measurements: which count, the blame for failed ones, their meaning for the network."""

@@ -15,13 +15,13 @@ from msgspec import Struct
 from autosched.model import Failure, JobId, UnitName
 
 DOUBTFUL = (Failure.RUN_ERROR, Failure.RUN_TIMEOUT, Failure.RUN_CRASH, Failure.WRONG_RESULT)
-"""What a sick device shows as well as a bad candidate. A build fails without any device, and for good."""
+"""Failures that a faulty device may cause as well as a bad candidate. A failed build needs no device."""
 CASES_MAX = 100_000
 """The oldest make room."""
 WORDS_MAX = 200
 MISHAPS_MAX = 3
 WITHIN_S = 600.0
-"""So many mishaps of a device within this time, each with another candidate or task, and it is quarantined."""
+"""Seconds within which this number of failures, each with another candidate or task, quarantines a device."""
 PAUSE_MAX_S = 3_600.0
 
 
@@ -40,13 +40,13 @@ class Mishap(Struct, frozen=True):
     device: UnitName
     at: float
     words: str
-    """What was wrong, in the device's own words."""
+    """Message of the failure."""
     job: JobId
     trial: int
 
 
 class Case(Struct, frozen=True):
-    """What is known of one suspect."""
+    """Evidence about one suspect."""
 
     number: int
     suspect: Suspect
@@ -61,11 +61,11 @@ class Case(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """What a measurement has shown of candidates."""
+    """Evidence about candidates from one measurement."""
 
     changed: tuple[Case, ...] = ()
     closed: tuple[Case, ...] = ()
-    """Nobody suspects them any more."""
+    """Cases that are closed: the candidates are no longer suspected."""
     against: tuple[tuple[UnitName, Case], ...] = ()
     """Devices on which something failed that passes elsewhere."""
 
@@ -169,7 +169,7 @@ class Blame:
 
 @dataclass(slots=True)
 class Chart:
-    """What speaks against one device."""
+    """Evidence against one device."""
 
     mishaps: deque[tuple[float, Hashable, str, bool]] = field(default_factory=lambda: deque(maxlen=100))
     """When, with what, in words, and whether it is proved: the same was good elsewhere."""
@@ -220,7 +220,7 @@ class Ward:
         self._of.setdefault(device, Chart()).returned_at = at
 
     def said(self, device: UnitName, at: float) -> str:
-        """What speaks against a device at present, in words."""
+        """Present evidence against a device, in words."""
         chart = self._of.get(device)
         recent = [said for when, _, said, _ in chart.mishaps if at - when < WITHIN_S] if chart is not None else []
         return f"{len(recent)} of {MISHAPS_MAX} mishaps, the last: {recent[-1]}" if recent else ""

@@ -1,4 +1,4 @@
-"""What the latencies of tasks say of the network: its latency, the gain, and which tasks hold how much of it."""
+"""The network's latency, its gain, and the tasks' shares in it, from the latencies of the tasks."""
 
 from collections.abc import Iterable, Mapping
 

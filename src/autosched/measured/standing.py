@@ -12,9 +12,9 @@ from autosched.model import Failure, Purpose, Record, TaskIndex
 FINALISTS_MAX = 3
 """Besides the default. The lowest of hundreds of noisy latencies is in part luck; who is close to it may be better."""
 FINALISTS_WITHIN = 1.10
-"""Nobody more than 10 % behind the best takes part: three short samples are not that wrong."""
+"""Maximum latency of a finalist over the best one. Three short samples are not wrong by more."""
 ATTEMPTS_MAX = 2
-"""So often a disturbed candidate is measured again; a device that never comes to rest must not hold a job for ever."""
+"""Maximum re-measurements of a disturbed candidate. Bounds the work on a permanently noisy device."""
 FINALS = (Purpose.FINAL, Purpose.DEFAULT)
 
 
@@ -54,7 +54,7 @@ def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
 
 
 def counting(records: Iterable[Record]) -> list[Record]:
-    """What counts of a job: of each task its finals when it has them, else one record of each candidate.
+    """Records of a job that count: of each task its finals when it has them, else one record of each candidate.
 
     When a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
     """
@@ -72,7 +72,7 @@ def wrong_in_network(records: Iterable[M]) -> set[Hashable]:
 
 
 def tried(records: Iterable[Record]) -> list[Record]:
-    """What a search has to know: one record of each candidate that it selected, in the order of selection."""
+    """Records that a search needs: one of each candidate that it selected, in the order of selection."""
     searched = [record for record in records if record.purpose not in FINALS]
     return [record for own in by_task(searched).values() for record in lasting(own)]
 

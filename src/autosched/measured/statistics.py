@@ -1,4 +1,4 @@
-"""What samples say, with nothing assumed of their distribution: median with confidence interval, and the rare."""
+"""Statistics of samples of any distribution: median with confidence interval, and 99th percentile."""
 
 from collections.abc import Iterable, Sequence
 from math import comb
@@ -32,7 +32,7 @@ def interval(samples_s: Sequence[float], confidence: float = CONFIDENCE) -> tupl
 
 
 def p99(samples: Iterable[float]) -> float:
-    """What all but one in a hundred do not exceed; 0 of none."""
+    """99th percentile; 0 without samples."""
     ordered = sorted(samples)
     return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
 

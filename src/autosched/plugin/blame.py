@@ -8,7 +8,7 @@ from autosched.client.border import is_foreign, raised_at
 from autosched.errors import AutoschedError
 
 OWN_FRAMES = 2
-"""Of our own lines, so many of the last are shown when there are no others: the call, and what was done with it."""
+"""Number of our own frames that are shown where a traceback has no others."""
 
 
 class PluginFailed(AutoschedError):

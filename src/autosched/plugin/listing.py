@@ -24,7 +24,7 @@ class Plugin(Struct, frozen=True):
     entry: str
     """MODULE:NAME"""
     api: str = ""
-    """Of the interface it was written for; empty when it cannot be loaded."""
+    """Version of the interface that the plugin was written for; empty when it cannot be loaded."""
     about: str = ""
     options: tuple[str, ...] = ()
     trouble: str = ""

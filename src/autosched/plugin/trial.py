@@ -18,11 +18,11 @@ Told = Callable[[str], None]
 Watch = Callable[[Callable[[], JobLoad]], JobLoad]
 """Calls a stage, perhaps under a debugger."""
 METHODS = {"import": "import_network"}
-"""Of the stages whose method has another name."""
+"""Methods of the stages whose method has another name."""
 CHOOSING = ("import", "select", "update")
 """Stages that make nothing to look at."""
 SIMPLE = {"select": "suggest", "build": "build", "profile": "measure"}
-"""What a stage calls of a simple backend; the others call several methods, and say which one failed."""
+"""Methods that a stage calls of a simple backend. Other stages call several methods, and name the one that failed."""
 
 
 def plainly(work: Callable[[], JobLoad]) -> JobLoad:

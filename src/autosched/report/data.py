@@ -1,4 +1,4 @@
-"""What a report says, gathered from the daemon's answers."""
+"""The content of a report, gathered from the daemon's answers."""
 
 import datetime
 import os
@@ -80,7 +80,7 @@ class Report(Struct, frozen=True, kw_only=True):
     failures: tuple[FailureGroup, ...]
     finals: tuple[Final, ...] = ()
     health: dict[str, str] = {}
-    """Of each device when the report was made."""
+    """Health of each device when the report was made."""
     spans: tuple[Span, ...]
     """Steps of this job, and those of other jobs in its time."""
     expected_gain: float | None = None
@@ -228,7 +228,7 @@ def _failures(records: Sequence[Record]) -> tuple[FailureGroup, ...]:
 
 
 def this_machine() -> Machine:
-    """What this machine is."""
+    """Description of this machine."""
     return Machine(
         host=platform.node(),
         system=f"{platform.system()} {platform.release()}",

@@ -1,4 +1,4 @@
-"""What an evaluation means: the numbers people ask for first, once for the terminal and the page."""
+"""The verdict of an evaluation: the numbers that people ask for first, for terminal and page alike."""
 
 from enum import StrEnum
 
@@ -97,7 +97,7 @@ def _headline(
 
 
 def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
-    """What to do about a module that is not faster than ONNX Runtime; empty where there is nothing to do.
+    """Advice about a module that is not faster than ONNX Runtime; empty where there is nothing to do.
 
     `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: nobody knows.
     """

@@ -48,7 +48,7 @@ class SimClient:
         return tuple(self._as_expected(work) for n, steps in enumerate(rounds) for work in steps[0 if n else step :])
 
     def load(self) -> JobLoad:
-        """What a client says when it attaches."""
+        """The load that a client reports when it attaches."""
         return self._report(self._place)
 
     def resume(self) -> None:
@@ -61,7 +61,7 @@ class SimClient:
         return task not in self._avoided
 
     def retry(self, task: TaskIndex, device: UnitName) -> JobLoad:
-        """What it measured failed there: the same again, somewhere else."""
+        """Measure a candidate that failed on one device again on another one."""
         self._avoided[task] = device
         return self._report([task])
 

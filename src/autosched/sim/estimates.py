@@ -1,4 +1,4 @@
-"""What a simulated scheduler is told of the future: everything, nothing, or something wrong."""
+"""Foreknowledge of a simulated scheduler: complete, none, or wrong."""
 
 import math
 import re
@@ -27,7 +27,7 @@ class Estimates(Struct, frozen=True):
         return f"{self.mode}:{self.sigma:g}" if self.mode == "wrong" else self.mode
 
     def of(self, plan: JobPlan, seed: str) -> Expectation:
-        """What is said of one job's steps; equal seeds, equal mistakes."""
+        """Expectations of one job's steps; equal seeds give equal errors."""
         match self.mode:
             case "perfect":
                 return lambda work: work.duration_s

@@ -38,12 +38,12 @@ CHOICE = EXCLUSIVE | {PREDICTIVE.name: replace(PREDICTIVE, plan=_brief)}
 
 
 class Tried(msgspec.Struct):
-    """What came of a few seeds in a row; a problem ends them."""
+    """Result of a few seeds in a row; a problem ends them."""
 
     events: int
     states: Counter[str]
     digest: bytes
-    """Of all decisions."""
+    """Digest of all decisions."""
     failed: int | None = None
     problem: str = ""
     turn: tuple[str, Goal] = TURNS[0]

@@ -49,7 +49,7 @@ def _instance_job(job: InstanceJob) -> JobPlan:
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What is to be different from what was recorded."""
+    """Changes of a recorded load."""
 
     hosts: int = 1
     """Each with as many lanes; a job stays on its host."""

@@ -1,4 +1,4 @@
-"""What a simulation came to, in seconds of virtual time."""
+"""Result of a simulation, in seconds of virtual time."""
 
 from collections.abc import Iterable, Mapping
 

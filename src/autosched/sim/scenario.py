@@ -1,4 +1,4 @@
-"""What there is to do, and what goes wrong. Data only; equal seeds give equal scenarios."""
+"""A scenario: the jobs and the faults. Data only; equal seeds give equal scenarios."""
 
 from collections.abc import Iterator
 from random import Random
@@ -23,7 +23,7 @@ class Work(Struct, frozen=True):
     """When it has its units for itself."""
     timeout_s: float | None = None
     candidate: str = ""
-    """What it measures; empty: nothing that could be blamed."""
+    """Candidate of the measurement; empty: none that could be blamed."""
 
 
 Round = tuple[Work, ...]
@@ -34,7 +34,7 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     """One simulated job: `before` and `after` are the network's own steps, the tasks go side by side in between."""
 
     tasks: tuple[tuple[Round, ...], ...]
-    """Of task 1, task 2 and so on."""
+    """Rounds of task 1, task 2 and so on."""
     before: Round = ()
     after: Round = ()
     order: tuple[TaskIndex, ...] | None = None

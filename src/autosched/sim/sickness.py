@@ -15,14 +15,14 @@ from autosched.sim.scenario import Faults
 
 PAUSE_S = 5.0
 SICK_FAILS = 0.8
-"""Of what is measured on a sick device so much fails."""
+"""Share of measurements on a sick device that fail."""
 BY = "the world"
 QUARANTINE = "quarantined by the world"
 Later = Callable[[float, JobId, Callable[[], Event | None]], None]
 
 
 class Sickness:
-    """What is true, and what is believed."""
+    """The true faults, and those that the daemon believes in."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Sickness:
         self._rng = Random(f"sickness/{seed}")
         self._blame, self._ward = Blame(), Ward(PAUSE_S)
         self.never: dict[str, None] = {}
-        """What was poisoned so far."""
+        """Candidates that were blocked so far."""
         self.barred: dict[StepId, None] = {}
         """Steps that did not measure what was poisoned."""
 
@@ -63,7 +63,7 @@ class Sickness:
         return barred
 
     def is_to_be_repeated(self, step: Step, candidate: str, outcome: Outcome, client: SimClient) -> bool:
-        """What the end of a step says of its candidate and its device, and whether it is to be made again."""
+        """Judge candidate and device by the end of a step; returns whether the step is to be repeated."""
         device = step.units[-1]
         if not candidate or step.id in self.barred or outcome is Outcome.LOST:
             return False

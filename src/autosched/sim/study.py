@@ -17,11 +17,11 @@ from autosched.workloads.bounds import lower_bound_s, own_work_s
 from autosched.workloads.instances import Instance
 
 DEFAULT = SchedulerConfig().policy
-"""What the daemon does when it is not told."""
+"""The daemon's default policy."""
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What to simulate."""
+    """Parameters of a simulation."""
 
     instance: Instance
     policy: str
@@ -30,7 +30,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of a simulation."""
 
     name: str
     policy: str

@@ -43,7 +43,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 def scenario(jobs: int, iterations: int = 50, lanes: int = 1, devices: int = 1) -> Scenario:
-    """So many equal jobs of one task each, all there from the start."""
+    """Scenario of equal jobs of one task each, all submitted at the start."""
     return Scenario(
         pools=pools(lanes, devices), jobs=(JobPlan(tasks=((ROUND,) * iterations,)),) * jobs, step_timeout_s=3600.0
     )

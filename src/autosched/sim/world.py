@@ -141,7 +141,7 @@ class World:
         return Report.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
 
     def _foresee(self, job: JobId, task: TaskIndex) -> Sequence[tuple[str, tuple[PoolName, ...], float]]:
-        """What the task has still to do, as far as the estimates go."""
+        """Remaining stages of the task, by the estimates."""
         future = self._processes[job].client.future(task)
         return [(work.stage, work.pools, work.duration_s) for work in future]
 
@@ -416,7 +416,7 @@ class World:
         self._share(running.step.units)
 
     def _share(self, units: tuple[UnitName, ...]) -> None:
-        """Whoever runs on these units goes on at the speed that is now his."""
+        """Update the speed of all steps that run on these units."""
         for step_id in dict.fromkeys(step for unit in units for step in self._on_unit[unit]):
             running = self._running[step_id]
             rate = 1 / max(len(self._on_unit[unit]) for unit in running.step.units)

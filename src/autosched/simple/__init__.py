@@ -40,17 +40,17 @@ class Space(Struct, frozen=True, kw_only=True):
     knobs: Mapping[str, tuple[Value, ...]]
     """The values that each knob may have."""
     default: Mapping[str, Value]
-    """What runs without tuning; its values need not be among those of the knobs."""
+    """Choice without tuning; its values need not be among those of the knobs."""
     weight: int = 1
     """How often the whole calls it."""
     flops: float = 0.0
     """Floating-point operations of one call; 0: unknown."""
     shape: str = ""
-    """What it works on, for people."""
+    """Operator and shapes, for people."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """What is to be tuned."""
+    """A tuning job."""
 
     name: str
     model: Path
@@ -61,7 +61,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True):
-    """What a measurement found: latencies of one call, in seconds, and what it computed, to be compared."""
+    """Result of a measurement: latencies of one call, in seconds, and the computed values, for comparison."""
 
     latency_s: tuple[float, ...]
     output: tuple[float, ...] = ()
@@ -85,7 +85,7 @@ class SimpleBackend:
 
     api: tuple[int, int] = (1, 2)
     Options: ClassVar[type[Struct]] = NoOptions
-    """What a job may set, with defaults: a msgspec.Struct with forbid_unknown_fields."""
+    """Options of a job, with defaults: a msgspec.Struct with forbid_unknown_fields."""
     example: ClassVar[Path | None] = None
     """A small model, for `autosched plugin check` and `run`."""
     batch: ClassVar[int] = 8

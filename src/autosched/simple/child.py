@@ -37,7 +37,7 @@ class Item(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What a child is to do."""
+    """Work of a child process."""
 
     backend: str
     """MODULE:CLASS"""
@@ -53,7 +53,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """What came of one item; the first answer says that the author's module is imported."""
+    """Result of one item. The first answer says that the author's module is imported."""
 
     spaces: tuple[Space, ...] = ()
     run: Run = Run(())
@@ -65,7 +65,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
 
 def entry_of(backend: SimpleBackend) -> str:
-    """What a child imports; the author's class must stand at the top of a module."""
+    """Import path of the author's class, which must stand at the top of a module."""
     return f"{type(backend).__module__}:{type(backend).__qualname__}"
 
 
@@ -111,7 +111,7 @@ def _one(backend: SimpleBackend, method: str, job: Job, item: Item) -> Answer:
 
 
 def _spaces(found: object) -> tuple[Space, ...]:
-    """What `spaces` returned, with any sequence as the values of a knob. Raises CandidateFailed for anything else."""
+    """Convert the result of `spaces`, with any sequence as values. Raises CandidateFailed for other results."""
     given = list(found) if isinstance(found, Iterable) else [None]
     spaces = [one for one in given if isinstance(one, Space)]
     if len(spaces) < len(given):
@@ -135,7 +135,7 @@ def _space(found: Space) -> Space:
 
 
 def _run(found: object) -> Run:
-    """What `measure` returned, in numbers. Raises CandidateFailed for anything else."""
+    """Convert the result of `measure` to numbers. Raises CandidateFailed for other results."""
     wanted = "measure() must return Run((seconds, ...), (output, ...))"
     if not isinstance(found, Run):
         raise CandidateFailed(f"{wanted}, it returned {called(found)}")
@@ -147,7 +147,7 @@ def _run(found: object) -> Run:
 
 
 def called(found: object) -> str:
-    """What somebody has returned, in few words."""
+    """Short description of a returned object."""
     if found is None:
         return "nothing"
     kind = type(found).__name__

@@ -40,7 +40,7 @@ class Children:
                     _kill(process)
 
     def one(self, order: Order, lease: Lease) -> Answer:
-        """What a child answers to the order as a whole. Raises StepFailed as `each` does."""
+        """The child's answer to an order as a whole. Raises StepFailed as `each` does."""
         order = msgspec.structs.replace(order, cores=lease.cores)
         if os.environ.get(DEBUG):
             return list(answers(order))[1]

@@ -1,4 +1,4 @@
-"""What the client asks of a simple backend: its stages, made of the author's three methods."""
+"""Session of a simple backend: its stages, made of the author's three methods."""
 
 import hashlib
 import itertools
@@ -26,7 +26,7 @@ from autosched.simple.search import decode, encode
 COMPARED = 3
 """Turns that the finals of a task take."""
 HEARD_MAX = 4
-"""So many of what earlier jobs found best are worth a trial: the very best is in part luck."""
+"""Maximum number of the best candidates of earlier jobs that are tried: the very best is in part luck."""
 EVALUATED = 9
 """Turns in which default and tuned choices are measured at the end: enough for a 95 % interval without the extremes."""
 
@@ -40,10 +40,10 @@ class SimpleSession:
         self._children = Children()
         self._spaces: dict[TaskIndex, Space] = {}
         self._references: dict[TaskIndex, tuple[float, ...]] = {}
-        """What the default choice of each task computes."""
+        """Values that the default choice of each task computes."""
         self._best: dict[TaskIndex, Choice] = {}
         self._earlier: defaultdict[str, list[dict[bytes, float]]] = defaultdict(list)
-        """What worked in earlier jobs, and its seconds, by the kin of the task."""
+        """Candidates that worked in earlier jobs, with their seconds, by the kin of the task."""
         self._numbers = itertools.count()
         for folder in (self.builds, self.final):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client may have been killed halfway
@@ -83,7 +83,7 @@ class SimpleSession:
         return Network(tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch)
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """What earlier jobs found best for tasks of the same name and knobs, of whatever model, is tried first.
+        """Try first the best candidates of earlier jobs, of any model, for tasks of the same name and knobs.
 
         Raises RequestError for a job of another backend.
         """
@@ -98,7 +98,7 @@ class SimpleSession:
                 self._earlier[_kin(one.workloads.get(task, ""))].append(worked)
 
     def _heard(self, task: TaskInfo) -> list[bytes]:
-        """What earlier jobs found best for such a task: each knows how far from its own best a candidate was."""
+        """The best candidates of earlier jobs for such a task, by their ratio to the best of their job."""
         ratios: dict[bytes, float] = {}
         for worked in self._earlier[_kin(task.workload)]:
             least_s = min(worked.values(), default=inf)
@@ -156,7 +156,7 @@ class SimpleSession:
         return self._children.each(self._order(method), items, lease, timeout_s)
 
     def judged(self, task: TaskIndex, candidate: bytes, answer: Answer) -> Measured:
-        """What a measurement means: a result that differs from the default's is none."""
+        """Judge a measurement: values that differ from the default's make it a failure."""
         if answer.error:
             return Measured(candidate, (), _failure("measure", answer), answer.error)
         if (error := self._difference(task, answer.run)) > self.backend.tolerance:
@@ -195,7 +195,7 @@ class SimpleSession:
         return None if choice is None else Item(self._spaces[task], choice, str(self.builds / str(next(self._numbers))))
 
     def there(self, task: TaskIndex, built: Sequence[Built]) -> dict[bytes, Item]:
-        """What was built, by candidate."""
+        """The builds, by candidate."""
         found = ((one, decode(self._spaces[task], one.candidate)) for one in built if one.failure is None)
         return {one.candidate: Item(self._spaces[task], choice, str(one.artifact)) for one, choice in found if choice}
 
@@ -222,7 +222,7 @@ class SimpleTuner:
             self._learn(record.candidate, record.best_s)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """What earlier jobs found best and then the author's suggestions, without what was tried."""
+        """Select the best candidates of earlier jobs, then the author's suggestions, without those already tried."""
         found = self._session.backend.suggest(self._space, self._seed, tuple(self._tried.values()), count)
         if not isinstance(found, Iterable):
             raise StepFailed(f"suggest() must return [choice, ...], it returned {called(found)}")
@@ -253,7 +253,7 @@ class SimpleTuner:
             shutil.rmtree(good[candidate].folder, ignore_errors=True)
 
     def default(self) -> bytes | None:
-        """What runs without tuning."""
+        """The choice without tuning."""
         return encode(self._space.default)
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:

@@ -23,7 +23,7 @@ SHOWN = 100
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What is to be checked, and with what. Everything has a name in `BackendContract` too, and is explained there."""
+    """The backend under test and its test data. `BackendContract` has the same names, and explains them."""
 
     entry: str
     """MODULE:NAME of what the entry point names."""
@@ -52,7 +52,7 @@ class NotApplicable(Exception):
 
 @dataclass
 class Round:
-    """What the stages of a round answered."""
+    """Results of the stages of a round."""
 
     candidates: list[bytes]
     built: list[Built] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Bench:
 
     @cached_property
     def backend(self) -> Backend:
-        """What the entry point names, called."""
+        """The backend that the entry point names."""
         module, _, name = self.subject.entry.partition(":")
         found: Any = import_module(module)
         for part in name.split("."):
@@ -122,7 +122,7 @@ class Bench:
 
     @cached_property
     def network(self) -> Network:
-        """What it imported."""
+        """The imported network."""
         return self.session.import_network(self.lease("import"))
 
     @property

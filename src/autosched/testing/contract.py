@@ -14,10 +14,10 @@ from autosched.testing.runner import CHECKS, DEADLINE_S, Runner
 
 
 class BackendContract:
-    """What every backend promises. The class that inherits must be called Test-something, or pytest does not see it."""
+    """Contract of every backend. Name the derived class Test..., so that pytest finds it."""
 
     backend: ClassVar[type[Any]]
-    """What the entry point names; at the top of a module that can be imported."""
+    """The object that the entry point names; at the top of a module that can be imported."""
     model: ClassVar[Path | bytes | None] = None
     """A small model: its file, or its bytes. None: the backend's `example`, or any bytes."""
     options: ClassVar[Mapping[str, Option]] = {}
@@ -28,13 +28,13 @@ class BackendContract:
     count: ClassVar[int] = 4
     """Candidates in a round."""
     rounds: ClassVar[int] = 20
-    """Of the check of memory."""
+    """Rounds of the check of memory."""
     growth_bytes: ClassVar[int] = 64 * 1024**2
-    """So much more memory is no leak."""
+    """Growth of memory that counts as no leak, in bytes."""
     kill_s: ClassVar[float] = 1.0
     """A stage must end within this time after a kill; more on a machine that is always busy."""
     deadline_s: ClassVar[float] = DEADLINE_S
-    """Of one check."""
+    """Time limit of one check, in seconds."""
     isolated: ClassVar[bool] = True
     """False: run in this process, where a debugger can follow."""
     _runner: ClassVar[Runner | None] = None
@@ -50,7 +50,7 @@ class BackendContract:
 
     @classmethod
     def subject(cls, folder: Path) -> Subject:
-        """What is checked; a model that is given as bytes is written into the folder."""
+        """The subject of the checks; a model that is given as bytes is written into the folder."""
         return Subject(
             entry=f"{cls.backend.__module__}:{cls.backend.__qualname__}",
             model=str(model_file(cls.backend, cls.model, folder)), options=dict(cls.options), target=cls.target,

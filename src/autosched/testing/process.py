@@ -17,7 +17,7 @@ from autosched.testing.bench import Bench, Broken, Check, NotApplicable
 BEGUN_S = 0.2
 """After so long a stage is taken to be under way."""
 GONE_PER_KILL = 5.0
-"""What a client leaves behind has so many times the time of a kill to notice and to end."""
+"""Time for a client's children to end, in multiples of the time of a kill."""
 SAID_BYTES_MAX = 64 * 1024
 MARK = "AUTOSCHED_JOB_DIR"
 STORY_S = 300.0
@@ -260,7 +260,7 @@ def it_leaves_no_process_behind(bench: Bench) -> None:
 
 
 def _fields(pid: str, file: str) -> list[bytes]:
-    """What /proc says of a process; nothing when it is gone, or a zombie."""
+    """Fields of a file of a process in /proc; empty when the process is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:

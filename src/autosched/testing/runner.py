@@ -38,7 +38,7 @@ TAIL_LINES = 3
 
 
 class Verdict(Struct, frozen=True):
-    """What came of one check."""
+    """Result of one check."""
 
     check: str
     state: Literal["ok", "broken", "n/a"]
@@ -48,12 +48,12 @@ class Verdict(Struct, frozen=True):
 
     @property
     def promise(self) -> str:
-        """What must hold."""
+        """The promise that was checked."""
         return _explained(self.check)[0]
 
     @property
     def advice(self) -> str:
-        """What to do so that it does."""
+        """Advice for keeping the promise."""
         return _explained(self.check)[1]
 
     def lines(self) -> list[str]:

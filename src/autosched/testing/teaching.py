@@ -14,7 +14,7 @@ TEACHER = 7
 
 
 def _records(bench: Bench) -> list[Record]:
-    """What a first round measured, with a failure among it."""
+    """Records of a first round, a failure among them."""
     first, *others = bench.round.records()
     return [Record(task=1, trial=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
 

@@ -1,1 +1,1 @@
-"""What people read and type, said once for command line, console and pages: numbers, tables, charts, names of jobs."""
+"""Text for people, shared by command line, console and pages: numbers, tables, charts, names of jobs."""

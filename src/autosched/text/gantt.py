@@ -1,4 +1,4 @@
-"""Who used which unit when, for a terminal: one row per lane or device, one run of cells per step."""
+"""Gantt chart for a terminal: one row per lane or device, one run of cells per step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby

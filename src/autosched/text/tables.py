@@ -237,7 +237,7 @@ def drained(unit: UnitView) -> str:
 
 
 def unit_facts(unit: UnitView) -> list[str]:
-    """What a lane or device does, and why it does nothing, in a few lines."""
+    """Activity of a lane or device, or the reason for its idleness, in a few lines."""
     lines = [f"{unit.unit} is {unit.state}, {100 * unit.busy_ratio:.0f} % busy so far"]
     if unit.job is not None:
         eta = "" if unit.eta_s is None else f", likely done in {units.duration(unit.eta_s)}"

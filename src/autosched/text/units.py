@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 SHARED_UNITS = "steps of this job shared units with others: its latencies are disturbed and no measure of the network"
-"""Of a job that ran under a policy with which that happens."""
+"""Warning for a job whose steps shared units with others, which some policies allow."""
 SECONDS_MAX = 1_000_000_000
 """As of times in messages (`model.Seconds`)."""
 WHOLE_MAX = 2**63 - 1
@@ -38,7 +38,7 @@ def duration(seconds: float | None) -> str:
 
 
 def seconds(text: str) -> float:
-    """What a duration as people write it comes to: "90", "45s", "4m10s", "1h30m", "2d". Raises ValueError."""
+    """Seconds of a duration as people write it: "90", "45s", "4m10s", "1h30m", "2d". Raises ValueError."""
     found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
     if found is None or not any(found.groups()):
         raise ValueError(f"{text!r} is no duration. Write seconds or for example 45s, 30m, 1h30m, 2d")

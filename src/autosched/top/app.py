@@ -27,7 +27,7 @@ from autosched.top.watch import Watch
 
 PERIOD_S = 1.0
 SHARE_MAX, PAUSE_MAX_S = 0.04, 5.0
-"""Of a core: when looking and drawing takes more of it, there are longer pauses in between, up to so long."""
+"""Maximum share of a core for looking and drawing, and the longest pause in seconds that keeps it."""
 WINDOWS_S = (30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0)
 KEYS = """\
 up, down   choose a job          e   explain: what it waits for, and why
@@ -202,7 +202,7 @@ class Top(App[None]):
         self.run_worker(send(), name="send")
 
     def action_explain(self) -> None:
-        """What the job waits for."""
+        """Show the reason for the job's waiting."""
         if (job := self._chosen()) is None:
             return
 

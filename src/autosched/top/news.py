@@ -1,4 +1,4 @@
-"""What happened between two looks at a daemon, in words."""
+"""Events between two looks at a daemon, in words."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What was seen, as lines for a terminal; both views are made of these."""
+"""Panels as lines for a terminal; both views are made of these."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def rows(look: Look, room: int) -> list[str]:
 def time_line(
     look: Look, spans: Sequence[Span], window_s: float, width: int, room: int, style: Style | None = None
 ) -> list[str]:
-    """Who held which unit in the last `window_s` seconds, in at most `room` lines."""
+    """Gantt chart of the last `window_s` seconds, in at most `room` lines."""
     shown = rows(look, max(1, room - 2))
     start = look.now - window_s
     lately = [span for span in spans if span.ended_at is None or span.ended_at > start]
@@ -55,7 +55,7 @@ def time_line(
 
 
 def health(look: Look, width: int, room: int) -> list[str]:
-    """What is to be known of devices, those in trouble first."""
+    """State of devices, those in trouble first."""
     trouble = [f"! {unit.unit} drained: {unit.drained}" for unit in look.units if unit.drained]
     trouble += [f"! {text}" for text in look.info.warnings]
     bad: list[str] = []
@@ -70,7 +70,7 @@ def health(look: Look, width: int, room: int) -> list[str]:
 
 
 def reason_width(width: int) -> int:
-    """What is left of a line for the last column."""
+    """Width that is left for the last column."""
     return max(10, width - sum(size + 1 for _, size in JOB_COLUMNS))
 
 

@@ -1,4 +1,4 @@
-"""What is known of a daemon by looking again and again.
+"""State of a daemon by polling.
 
 A look asks for the jobs, lanes and devices as they are and for the steps since the last look, so its cost depends on
 what is going on and not on what has ever been. All that is kept is bounded.
@@ -23,7 +23,7 @@ from autosched.top.news import news
 
 JOBS_MAX = 500
 STEPS_BEFORE = 500
-"""Of the past that many steps are fetched when the first look is taken."""
+"""Number of past steps that the first look fetches."""
 SPANS_MAX = 4_000
 CURVE_POINTS_MAX = 512
 NEWS_MAX = 200
@@ -36,7 +36,7 @@ class Watch:
         self.last: Look | None = None
         self.spans: dict[StepId, Span] = {}
         self.curves: dict[JobId, deque[tuple[float, float]]] = {}
-        """Of each job shown: when its estimated latency was seen to change, and to what, in seconds."""
+        """Changes of the estimated latency of each shown job, with the moment at which each was seen, in seconds."""
         self.news: deque[tuple[float, str]] = deque(maxlen=NEWS_MAX)
         """When, and what."""
 

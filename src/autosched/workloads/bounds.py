@@ -8,7 +8,7 @@ from autosched.workloads.instances import Instance, InstanceJob
 Step = tuple[float, float, float]
 """Head, work and tail: when it can begin at the earliest, its seconds, and the seconds of its job that must follow."""
 Chain = list[Step]
-"""What one job does on one kind of resource, in order."""
+"""Steps of one job on one kind of resource, in order."""
 
 
 def lower_bound_s(instance: Instance) -> float:
@@ -76,7 +76,7 @@ def _busy_until(chains: Iterable[Chain], units: int) -> float:
 
 
 def _shortest(work: float, heads: list[float], tails: list[float]) -> float:
-    """Whatever number of units is used."""
+    """Shortest schedule, whatever number of units is used."""
     shortest, idle = float("inf"), 0.0
     for used, (head, tail) in enumerate(zip(heads, tails, strict=True), start=1):
         idle += head + tail

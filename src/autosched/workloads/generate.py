@@ -46,7 +46,7 @@ KINDS = {
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """What to draw. With `load`, jobs arrive one by one and keep the busiest resource busy that share of the time."""
+    """Parameters of a random load. With `load`, jobs arrive one by one and keep the busiest resource busy that share."""
 
     kind: str
     jobs: int
@@ -54,7 +54,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     devices: int
     seed: int = 1
     longer: int = 1
-    """So many times the iterations."""
+    """Factor of the number of iterations."""
     load: float | None = None
 
     @property

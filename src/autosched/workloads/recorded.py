@@ -1,4 +1,4 @@
-"""What a daemon has recorded, as a load: each job's steps with the times that they took.
+"""Reads a daemon's recording as a load: each job's steps with the times that they took.
 
 The daemon's database is only read, also while it runs. Types of rows are named here again, with no more than what is
 needed: a later version may write more. Steps that were lost with their client or their daemon are left out; the record
@@ -37,7 +37,7 @@ class RecordedStep(Struct, frozen=True, kw_only=True):
 
     stage: str
     pools: tuple[PoolName, ...]
-    """What the client asked for."""
+    """Pools that the client asked for."""
     units: tuple[UnitName, ...]
     queued_at: float
     started_at: float
@@ -138,7 +138,7 @@ class _Span(Struct, frozen=True):
 
 
 class _Notes:
-    """What the events say of jobs and pools."""
+    """Jobs and pools, from the events."""
 
     def __init__(self, job_of: Mapping[StepId, JobId]) -> None:
         self.pools: dict[PoolName, Pool] = {}
@@ -179,7 +179,7 @@ class _Notes:
             self.complete[job] = None
 
     def pools_of(self, span: _Span) -> tuple[PoolName, ...]:
-        """What the client asked for; by the units when it has not been heard."""
+        """Pools that the client asked for, or those of the step's units where its request is not recorded."""
         if (asked := self._asked.get((span.job, span.stage))) is not None:
             return asked
         units = set(span.units)
