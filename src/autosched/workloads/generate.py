@@ -46,7 +46,7 @@ KINDS = {
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Parameters of a random load. With `load`, jobs arrive one by one and keep the busiest resource busy that share."""
+    """Parameters of a random load. With `load`, jobs arrive one by one and keep the busiest resource that busy."""
 
     kind: str
     jobs: int
