@@ -8,12 +8,12 @@ counts, which other load disturbs least. All layers carry a bias and a ReLU. Pri
 """
 
 import argparse
-import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -21,7 +21,10 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 sys.path[:0] = [str(Path(__file__).parents[1] / "plugins"), str(Path(__file__).parent)]
 
 import yardstick  # noqa: E402
-from yardstick_layers import Layer, onnxruntime  # noqa: E402
+from yardstick_layers import CHAIN, MIN_SAMPLE_S, Layer, _timed, onnxruntime  # noqa: E402
+
+if TYPE_CHECKING:
+    from autosched.tvm.winograd.algebra import Algorithm
 
 LAYERS = (
     Layer("64@56", "conv", 64, 64, 56, 3),
@@ -36,15 +39,33 @@ LAYERS = (
     Layer("96@26", "conv", 96, 96, 26, 3),
     Layer("192@13", "conv", 192, 192, 13, 3),
 )
+"""Filters of 3x3."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A convolution along one axis, whose image stays as large as it is."""
+
+    name: str
+    channels: int
+    filters: int
+    image: tuple[int, int]
+    taps: tuple[int, int]
+
+
+LINES = (
+    Line("1x3 64@1x1000", 64, 64, (1, 1000), (1, 3)),
+    Line("1x3 128@1x500", 128, 128, (1, 500), (1, 3)),
+    Line("1x3 256@1x250", 256, 256, (1, 250), (1, 3)),
+    Line("1x3 32@76x32", 32, 32, (76, 32), (1, 3)),
+    Line("3x1 64@76x16", 64, 64, (76, 16), (3, 1)),
+    Line("3x1 96@38x8", 96, 96, (38, 8), (3, 1)),
+    Line("1x5 64@1x1000", 64, 64, (1, 1000), (1, 5)),
+    Line("5x1 128@512x1", 128, 128, (512, 1), (5, 1)),
+    Line("1x7 64@1x1000", 64, 64, (1, 1000), (1, 7)),
+)
+"""Filters along one axis, as networks of sounds and texts have them."""
 REPEAT = 7
-
-
-@dataclass
-class Found:
-    """The best of an algorithm."""
-
-    seconds: float
-    config: dict[str, Any]
 
 
 def main() -> int:
@@ -56,42 +77,79 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
     target = yardstick._target()
-    print("layer         direct  F(2x2)  F(4x4)  ONNX Runtime (us)   best / ONNX Runtime")
-    for layer in LAYERS:
+    print("layer              microseconds: direct, each algorithm, ONNX Runtime; best by direct, best by ONNX Runtime")
+    for layer in (*LAYERS, *LINES):
         if not args.only or any(part in layer.name for part in args.only):
             measure(layer, target, args.trials)
     return 0
 
 
-def measure(layer: Layer, target: Any, trials: int) -> None:
+def measure(layer: Layer | Line, target: Any, trials: int) -> None:
     """Search for each algorithm, then measure the best of each and ONNX Runtime in turn."""
-    modules, configs, benches = [], [], []
-    for size in (0, 2, 4):
-        module = workload(layer, target, size)
+    from autosched.tvm.winograd import algebra
+
+    names, modules, benches = [], [], []
+    taps = layer.taps if isinstance(layer, Line) else (layer.kernel, layer.kernel)
+    for one in (None, *algebra.algorithms(taps)):
+        module = workload(layer, target, one)
         bench = yardstick.Bench(module, target)
-        best = searched(module, target, bench, layer, trials)
         benches.append(bench)
-        modules.append(bench.build(best))
-        configs.append(json.loads(best)[2]["config"])
-    theirs = onnxruntime(layer)
-    samples: list[list[float]] = [[] for _ in range(4)]
+        modules.append(bench.build(searched(module, target, bench, layer, trials)))
+        names.append(one.words if one else "direct")
+    theirs = onnxruntime(layer) if isinstance(layer, Layer) else onnxruntime_line(layer)
+    samples: list[list[float]] = [[] for _ in range(len(modules) + 1)]
     for _ in range(REPEAT):
-        for bench, module, own in zip(benches, modules, samples, strict=False):
-            own.append(bench.time(module, 1)[0])
-        samples[3].append(theirs())
+        for bench, built, own in zip(benches, modules, samples, strict=False):
+            own.append(bench.time(built, 1)[0])
+        samples[-1].append(theirs())
     fastest = [min(own) for own in samples]
-    numbers = "  ".join(f"{seconds * 1e6:6.0f}" for seconds in fastest)
-    print(f"{layer.name:<12}  {numbers}   {min(fastest[:3]) / fastest[3]:22.2f}   {configs[2]}", flush=True)
+    said = "  ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in zip([*names, "ort"], fastest, strict=True))
+    best = min(fastest[:-1])
+    print(f"{layer.name:<16}  {said}   {best / fastest[0]:.2f} {best / fastest[-1]:.2f}", flush=True)
 
 
-def searched(module: Any, target: Any, bench: Any, layer: Layer, trials: int) -> bytes:
+def onnxruntime_line(line: Line) -> Callable[[], float]:
+    """Seconds of a layer in ONNX Runtime: of one among several in a row, so that copies at the ends do not count."""
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import TensorProto, helper, numpy_helper
+
+    def session(count: int) -> Callable[[], float]:
+        random, nodes, constants = np.random.default_rng(0), [], []
+        for i in range(count):
+            weights = random.uniform(-0.05, 0.05, (line.filters, line.channels, *line.taps)).astype("float32")
+            bias = random.uniform(-0.05, 0.05, line.filters).astype("float32")
+            constants += [numpy_helper.from_array(weights, f"w{i}"), numpy_helper.from_array(bias, f"b{i}")]
+            pads = [extent // 2 for extent in line.taps] * 2
+            nodes.append(helper.make_node("Conv", [f"x{i}", f"w{i}", f"b{i}"], [f"y{i}"], pads=pads))
+            nodes.append(helper.make_node("Relu", [f"y{i}"], [f"x{i + 1}"]))
+        shape = [1, line.channels, *line.image]
+        source = helper.make_tensor_value_info("x0", TensorProto.FLOAT, shape)
+        sink = helper.make_tensor_value_info(f"x{count}", TensorProto.FLOAT, None)
+        graph = helper.make_graph(nodes, "line", [source], [sink], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        run = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        feed = {"x0": random.uniform(0.1, 1, shape).astype("float32")}
+        number = max(1, int(MIN_SAMPLE_S / _timed(run, feed, 2)))
+        return lambda: _timed(run, feed, number)
+
+    one, chain = session(1), session(CHAIN)
+    return lambda: (chain() - one()) / (CHAIN - 1)
+
+
+def searched(module: Any, target: Any, bench: Any, layer: Layer | Line, trials: int) -> bytes:
     """The best candidate of so many."""
     from autosched_backend_autotvm import match
 
     found = match.find(module, target)
     if found.template is None:
         raise SystemExit(f"{layer.name}: {found.why_not}")
-    search = yardstick._search("xgb", module, target, found.template, layer, 0)
+    task = (
+        layer if isinstance(layer, Layer) else Layer(layer.name, "conv", layer.channels, layer.filters, layer.image[1])
+    )
+    search = yardstick._search("xgb", module, target, found.template, task, 0)
     tried: dict[bytes, float] = {}
     while len(tried) < trials and (batch := search.select(min(8, trials - len(tried)))):
         measured = []
@@ -103,27 +161,28 @@ def searched(module: Any, target: Any, bench: Any, layer: Layer, trials: int) ->
     return min(tried, key=lambda candidate: tried[candidate])
 
 
-def workload(layer: Layer, target: Any, size: int) -> Any:
-    """The task of a layer in blocks of a vector's length. `size`: rows of a tile of results; 0: directly."""
+def workload(layer: Layer | Line, target: Any, one: "Algorithm | None") -> Any:
+    """The task of a layer in blocks of a vector's length, by an algorithm or directly."""
     import tvm
     from tvm import te, topi
 
     from autosched.tvm.layouts import network
     from autosched.tvm.winograd import workload as winograd
-    from autosched.tvm.winograd.algebra import ALGORITHMS
 
     lanes = network.lanes(target)
+    image, taps = (layer.image, layer.taps) if isinstance(layer, Line) else ((layer.size,) * 2, (layer.kernel,) * 2)
+    tall, wide = (extent // 2 for extent in taps)
     inside, outside = layer.channels // lanes, layer.filters // lanes
-    data = te.placeholder((1, inside, layer.size, layer.size, lanes), name="data")
-    if size:
-        packed = (outside, ALGORITHMS[size].products, layer.channels, lanes)
-        weights = te.placeholder(packed, name="weights")
-        result = winograd.convolution(data, weights, size, (1, 1, 1, 1))
+    data = te.placeholder((1, inside, *image, lanes), name="data")
+    if one:
+        weights = te.placeholder((outside, one.products, layer.channels, lanes), name="weights")
+        result = winograd.convolution(data, weights, one, (tall, wide, tall, wide))
     else:
-        weights = te.placeholder((outside, inside, 3, 3, lanes, lanes), name="weights")
+        weights = te.placeholder((outside, inside, *taps, lanes, lanes), name="weights")
         with target:
             names = f"NCHW{lanes}c", f"NCHW{lanes}c"
-            result = topi.nn.conv2d_NCHWc(data, weights, (1, 1), (1, 1), (1, 1), *names, "float32")
+            how = (1, 1), (tall, wide, tall, wide), (1, 1)
+            result = topi.nn.conv2d_NCHWc(data, weights, *how, *names, "float32")
     bias = te.placeholder((1, outside, 1, 1, lanes), name="bias")
     return tvm.IRModule({"main": te.create_prim_func([data, weights, bias, topi.nn.relu(topi.add(result, bias))])})
 

@@ -66,7 +66,7 @@ def template(workload: Any, machine: Machine) -> Template:
         return {**told, PROMISE: told[PROMISE] - np.log2(1 + WEIGHTS_TILES / tiles)}
 
     legal = Rule(("tiles", "vectors", "blocks"), admit)
-    name = f"winograd{sizes.algorithm.outputs}_nchwc.llvm"
+    name = f"winograd_{sizes.algorithm.words}_nchwc.llvm"
     return Template(
         name, _nest(sizes), knobs, run, legal, fits((tiles, vectors), tile, registers), insight, _plain,
         (loops.__name__, algebra.__name__),
@@ -104,7 +104,7 @@ def _nest(sizes: Sizes) -> Nest:
     reduced = {"ic": sizes.channel_blocks, "ib": sizes.channel_block}
     axes = [Axis(role, extent, place) for place, (role, extent) in enumerate((spatial | reduced).items())]
     return Nest(
-        f"winograd{sizes.algorithm.outputs}", "nchwc", stages.RESULT, "float32", tuple(axes[: len(spatial)]),
+        f"winograd_{sizes.algorithm.words}", "nchwc", stages.RESULT, "float32", tuple(axes[: len(spatial)]),
         tuple(axes[len(spatial) :]), "weights",
     )  # fmt: skip
 

@@ -25,8 +25,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     layout: Wanted = Wanted.KEEP
     """Of the convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     winograd: bool = False
-    """Whether 3x3 convolutions in blocked layouts are also tuned with Winograd's algorithm, which multiplies less and
-    rounds more. The faster way is taken."""
+    """Whether convolutions of 3x3, and those along one axis, in blocked layouts are also tuned with Winograd's
+    algorithm, which multiplies less and rounds more. The faster way is taken."""
     fallback: str = ""
     """Another backend, for the tasks that this one cannot do. None: those stay as they are."""
     tolerance: Annotated[float, Meta(gt=0, le=1)] | None = None

@@ -1,6 +1,5 @@
 """Takes the tunable tasks out of a network: equal kernels once, with their weights; the rest is named with a reason."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autosched.backend import Skipped
 from autosched.model import TaskInfo
 from autosched.tvm.orders import Extracted
-from autosched.tvm.winograd.algebra import TAPS
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
@@ -105,7 +103,8 @@ def save(workload: Any, path: Path) -> None:
 
 def describe(name: str, buffers: list[Shape]) -> str:
     """A task in words: "conv2d NCHW16c+add+relu 16x55x55 -> 64x55x55, 3x3"."""
-    words = [word for word in _words(name) if word != "tir"]
+    tiled = _TILED.search(name)
+    words = [word for word in _words(_TILED.sub("winograd_", name)) if word != "tir"]
     inputs, output = buffers[:-1], buffers[-1]
     blocked = len(output) == 5 and words[0].endswith(("NCHWc", "pool2d"))
     if blocked:
@@ -117,9 +116,8 @@ def describe(name: str, buffers: list[Shape]) -> str:
     if not inputs:
         return f"{operators} {say(output)}"
     text = f"{operators} {say(inputs[0])}"
-    if operators.startswith("winograd") and len(inputs) > 1:
-        tile = math.isqrt(inputs[1][1]) - TAPS + 1
-        return f"{text} -> {say(output)}, {TAPS}x{TAPS} in tiles of {tile}x{tile}"
+    if tiled:
+        return f"{text} -> {say(output)}, {tiled['taps']} in tiles of {tiled['tile']}"
     if "conv" in operators and len(inputs) > 1 and len(inputs[1]) > 2:
         window = inputs[1][:2] if "NHWC" in operators else inputs[1][2:4] if blocked else inputs[1][2:]
         return f"{text} -> {say(output)}, {'x'.join(map(str, window))}"
@@ -130,6 +128,8 @@ def describe(name: str, buffers: list[Shape]) -> str:
     return text if output == inputs[0] else f"{text} -> {say(output)}"
 
 
+_TILED = re.compile(r"winograd_(?P<tile>\d+x\d+)of(?P<taps>\d+x\d+)_")
+"""`winograd.algebra.Algorithm.words` in the name of a kernel."""
 _HEADS = frozenset({"depthwise", "group", "packed", "winograd"})
 _TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose", "transform"})
 _LAYOUTS = frozenset({"NCHWc", "NHWC"})

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, te, topi
 
 from autosched.tvm.building import replay, scheduled
+from autosched.tvm.winograd import algebra
 from autosched_backend_autotvm import match
 from autosched_backend_autotvm.space import PROMISE
 from unit.autotvm import kernels
@@ -155,23 +156,23 @@ def test_results_that_move_to_another_shape_are_written_apart():
                 tvm.tirx.build(schedule.mod, target=GPU)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_any_configuration_of_winograd_computes_the_right_thing(size: int) -> None:
+@pytest.mark.parametrize("one", [*algebra.BOTH_AXES, algebra.algorithms((1, 5))[-1]], ids=lambda one: str(one.words))
+def test_any_configuration_of_winograd_computes_the_right_thing(one: algebra.Algorithm) -> None:
     """Candidates of a template whose knobs are written beside the workload, and expanded when it is built."""
-    workload = kernels.winograd(size)
+    workload = kernels.winograd(one)
     template = match.find(workload, CPU).template
-    assert template is not None and template.name == f"winograd{size}_nchwc.llvm"
+    assert template is not None and template.name == f"winograd_{one.words}_nchwc.llvm"
     judge = Judge(workload)
     for config in drawn(template, DRAWN):
         schedule = schedule_of(workload, template, config)
         candidate = json.dumps(schedule.trace.as_json(), default=lambda number: number.value).encode()
         built = scheduled(workload, candidate)
         assert "winograd_products" not in built.script()
-        judge.check(built)
+        judge.check(built, 1e-6)
 
 
 def test_winograd_has_no_template_for_a_gpu():
-    assert "CPUs only" in match.find(kernels.winograd(2), GPU).why_not
+    assert "CPUs only" in match.find(kernels.winograd(algebra.BOTH_AXES[0]), GPU).why_not
 
 
 CUT_OFF: dict[str, tuple[Any, dict[str, Any]]] = {

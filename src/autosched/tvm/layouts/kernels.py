@@ -53,15 +53,14 @@ def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blo
 
 
 def conv2d_winograd(
-    builder: Any, data: Any, kernel: Array, size: int, padding: tuple[int, int, int, int], blocks: tuple[int, int]
-) -> Any:
-    """A 3x3 convolution of NCHW[i]c values by Winograd's algorithm. `size`: rows of a tile of results; `kernel`: OIHW,
-    transformed here; `blocks`: i, o.
-    """
-    packed = relax.const(algebra.ALGORITHMS[size].pack(kernel, *blocks))
+    builder: Any, data: Any, kernel: Array, one: algebra.Algorithm, padding: tuple[int, int, int, int],
+    blocks: tuple[int, int],
+) -> Any:  # fmt: skip
+    """A convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i, o."""
+    packed = relax.const(one.pack(kernel, *blocks))
     return builder.call_te(
-        lambda x, w: workload.convolution(x, w, size, padding), data, packed,
-        primfunc_name_hint="winograd_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+        lambda x, w: workload.convolution(x, w, one, padding), data, packed,
+        primfunc_name_hint=f"winograd_{one.words}_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
     )  # fmt: skip
 
 

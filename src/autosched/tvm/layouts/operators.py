@@ -46,8 +46,8 @@ class Way:
     """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
     cost: float = 0.0
     """Estimated, in bytes that could be moved instead."""
-    winograd: int = 0
-    """Of a convolution by Winograd's algorithm, the rows of a tile of results; 0 for all other ways."""
+    winograd: algebra.Algorithm | None = None
+    """Of a convolution by Winograd's algorithm; None for all other ways."""
     columns: int = 0
     """Of a product with packed weights, the columns of a block of weights; 0 for all other ways."""
 
@@ -160,8 +160,8 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
         *_blocked_ways(data, (shape[1], out[1], groups), work, around),
     ]
     how = kernels.Convolution.of(attrs)
-    if how.plain and kernel.shape[2:] == (algebra.TAPS, algebra.TAPS):
-        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3])
+    if how.plain:
+        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3], (kernel.shape[2], kernel.shape[3]))
         ways += _winograd_ways(ways, algebra.worth(image, around.lanes))
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
@@ -202,12 +202,12 @@ def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: A
     return ways
 
 
-def _winograd_ways(ways: Sequence[Way], sizes: Sequence[int]) -> list[Way]:
-    """A way for each size of tiles and each pair of blocked layouts. The first size is the most promising."""
+def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm]) -> list[Way]:
+    """A way for each algorithm and each pair of blocked layouts. The first algorithm is the most promising."""
     blocked_ways = [way for way in ways if way.inputs[0].block and way.output.block]
     return [
-        replace(way, winograd=size, cost=way.cost * WINOGRAD_SHARE * (1 + rank))
-        for rank, size in enumerate(sizes)
+        replace(way, winograd=one, cost=way.cost * WINOGRAD_SHARE * (1 + rank))
+        for rank, one in enumerate(algorithms)
         for way in blocked_ways
     ]
 

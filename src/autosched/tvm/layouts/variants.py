@@ -18,6 +18,7 @@ from autosched.tvm.layouts.layout import Layout, Shape, busy
 from autosched.tvm.layouts.network import Converted, Survey
 from autosched.tvm.layouts.operators import Way
 from autosched.tvm.layouts.wanted import UNTOUCHED, Wanted
+from autosched.tvm.winograd.algebra import Algorithm
 
 BUSY_ENOUGH = 0.75
 """NHWC is offered where blocks leave more of a vector register idle."""
@@ -215,19 +216,19 @@ def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
 
 
 def _winograd(found: Survey, target: Any) -> list[Variant]:
-    """All blocked, and each convolution by Winograd's algorithm with the most promising size of tiles that it is worth;
-    then the same with the second size.
+    """All blocked, and each convolution by the most promising of Winograd's algorithms that it is worth; then the same
+    with the second, and so on.
     """
-    sizes = {
+    worth = {
         index: tuple(dict.fromkeys(way.winograd for way in found.nodes[index].operator.ways if way.winograd))
         for index in found.convolutions
     }
     direct = network.uniform(Wanted.NCHWC)
     made = []
-    for rank in range(max(map(len, sizes.values()))):
-        chosen = {index: own[rank] for index, own in sizes.items() if rank < len(own)}
+    for rank in range(max(map(len, worth.values()))):
+        chosen = {index: own[rank] for index, own in worth.items() if rank < len(own)}
 
-        def price(index: int, way: Way, chosen: Mapping[int, int] = chosen) -> float:
+        def price(index: int, way: Way, chosen: Mapping[int, Algorithm] = chosen) -> float:
             if index not in chosen:
                 return direct(index, way)
             return way.cost if way.winograd == chosen[index] else math.inf

@@ -1,10 +1,12 @@
-"""The transforms of minimal filtering algorithms F(m x m, 3 x 3). Pure.
+"""The transforms of minimal filtering algorithms F(m, r) along each axis of an image. Pure.
 
-A tile of m x m results needs (m + 2)^2 products instead of 9 m^2: the data and the weights are evaluated at m + 1
-points and at infinity, multiplied point by point, and interpolated. Source: Lavin and Gray, "Fast Algorithms for
-Convolutional Neural Networks", CVPR 2016; the matrices follow from the Toom-Cook construction.
+Along one axis m results of a filter of r taps need m + r - 1 products instead of m r: the data and the weights are
+evaluated at m + r - 2 points and at infinity, multiplied point by point, and interpolated. A convolution of 3x3 is
+filtered along both axes, one of 1x3 along one of them. Source: Lavin and Gray, "Fast Algorithms for Convolutional
+Neural Networks", CVPR 2016; the matrices follow from the Toom-Cook construction.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,36 +16,33 @@ import numpy as np
 
 Matrix = np.ndarray[Any, Any]
 
-TAPS = 3
-"""Rows and columns of the filters."""
 FLOAT_MACS_PER_BYTE = 4.0
 """Multiply-adds of one core in the time in which it reads one byte of weights from memory."""
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """F(m x m, 3 x 3), with interpolation at 0, at plus and minus each of `points`, and at infinity."""
+class Filtering:
+    """F(m, r) along one axis, with interpolation at 0, at plus and minus each of `points`, and at infinity. F(1, 1), at
+    infinity alone, leaves the axis as it is.
+    """
 
+    taps: int
+    """Numbers of a filter along the axis: r."""
     points: tuple[float, ...]
 
     @property
     def outputs(self) -> int:
-        """Rows and columns of a tile of results: m."""
-        return 2 * len(self.points)
+        """Numbers of a tile of results along the axis: m."""
+        return self.inputs - self.taps + 1
 
     @property
     def inputs(self) -> int:
-        """Rows and columns of a tile of data: m + 2."""
-        return self.outputs + TAPS - 1
-
-    @property
-    def products(self) -> int:
-        """Products for each pair of channels of a tile."""
-        return self.inputs**2
+        """Numbers of a tile of data along the axis: m + r - 1."""
+        return len(self._signed) + 1
 
     @cached_property
     def _signed(self) -> list[float]:
-        return [0.0, *(sign * point for point in self.points for sign in (1, -1))]
+        return [0.0, *(sign * point for point in self.points for sign in (1, -1))] if self.points else []
 
     @cached_property
     def data(self) -> Matrix:
@@ -51,7 +50,7 @@ class Algorithm:
         the last row those of M(x), where M is the product of all (x - point).
         """
         rows = [np.poly([other for other in self._signed if other is not one])[::-1] for one in self._signed]
-        whole = np.poly(self._signed)[::-1]
+        whole = np.atleast_1d(np.poly(self._signed))[::-1]
         # Rounded: opposite points cancel exactly.
         return np.round(np.array([*(np.append(row, 0.0) for row in rows), whole]), 12) + 0.0
 
@@ -61,8 +60,8 @@ class Algorithm:
         rows = []
         for one in self._signed:
             slope = np.prod([one - other for other in self._signed if other is not one])
-            rows.append([one**power / slope for power in range(TAPS)])
-        return np.array([*rows, [0.0] * (TAPS - 1) + [1.0]])
+            rows.append([one**power / slope for power in range(self.taps)])
+        return np.array([*rows, [0.0] * (self.taps - 1) + [1.0]])
 
     @cached_property
     def results(self) -> Matrix:
@@ -73,6 +72,8 @@ class Algorithm:
 
     def transform_data(self, column: Sequence[Any]) -> list[Any]:
         """B^T times a column of numbers, arrays or expressions. Rows of opposite points share their sums."""
+        if not self.points:
+            return list(column)
         matrix = self.data
         found = [_sum(matrix[0], column)]
         for row in range(1, self.inputs - 1, 2):
@@ -84,6 +85,8 @@ class Algorithm:
 
     def transform_results(self, column: Sequence[Any]) -> list[Any]:
         """A^T times a column of numbers, arrays or expressions. Opposite points share their sums."""
+        if not self.points:
+            return list(column)
         pairs = [(column[i] + column[i + 1], column[i] - column[i + 1]) for i in range(1, self.inputs - 1, 2)]
         found = []
         for power in range(self.outputs):
@@ -100,25 +103,95 @@ class Algorithm:
         """Tiles along an axis of the result; the last one may be cut off."""
         return -(-extent // self.outputs)
 
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A filtering along each axis of an image."""
+
+    down: Filtering
+    across: Filtering
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Rows and columns of a tile of results."""
+        return self.down.outputs, self.across.outputs
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """Rows and columns of the filters."""
+        return self.down.taps, self.across.taps
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """Rows and columns of a tile of data."""
+        return self.down.inputs, self.across.inputs
+
+    @property
+    def products(self) -> int:
+        """Products for each pair of channels of a tile."""
+        return self.down.inputs * self.across.inputs
+
+    @property
+    def words(self) -> str:
+        """A tile of results, then the filters: "4x4of3x3", "1x4of1x3"."""
+        return "of".join("x".join(map(str, sizes)) for sizes in (self.outputs, self.taps))
+
+    @property
+    def axes(self) -> int:
+        """Axes along which there is something to transform."""
+        return sum(1 for axis in (self.down, self.across) if axis.points)
+
+    def tiles(self, height: int, width: int) -> int:
+        """Tiles of a result; those at its edges may be cut off."""
+        return self.down.tiles(height) * self.across.tiles(width)
+
     def pack(self, kernel: Matrix, inside: int, outside: int) -> Matrix:
         """Weights OIHW as they are multiplied: [O / outside][products][I][outside]. Channels are filled up with zeros
         to multiples of the blocks `inside` and `outside`.
         """
         filters, channels = kernel.shape[:2]
         whole = np.pad(kernel.astype("float64"), [(0, -filters % outside), (0, -channels % inside), (0, 0), (0, 0)])
-        turned = np.einsum("ai,ocij,bj->aboc", self.weights, whole, self.weights, optimize=True)
+        turned = np.einsum("ai,ocij,bj->aboc", self.down.weights, whole, self.across.weights, optimize=True)
         blocks = turned.reshape(self.products, -1, outside, whole.shape[1])
         return np.ascontiguousarray(blocks.transpose(1, 0, 3, 2).astype("float32"))
 
 
-ALGORITHMS = {2: Algorithm((1.0,)), 4: Algorithm((0.5**0.5, 2.0**0.5))}
-"""By the rows of a tile of results. The points of F(4x4) have the product 1, which keeps its error at a third of that
-of the points 1 and 2. F(6x6) is not offered: its error is seven times as large."""
+SQUARE = 3
+"""Rows and columns of the filters that are filtered along both axes."""
+AS_IT_IS = Filtering(1, ())
+_FOUR = (0.5**0.5, 2.0**0.5)
+_SIX = (0.6, 1.0, 1 / 0.6)
+FILTERINGS = {
+    (one.outputs, one.taps): one
+    for one in (
+        AS_IT_IS,
+        Filtering(3, (1.0,)),
+        Filtering(3, _FOUR),
+        Filtering(3, _SIX),
+        Filtering(5, _FOUR),
+        Filtering(5, _SIX),
+        Filtering(7, _SIX),
+    )
+}
+"""By results of a tile and taps. The points have the product 1, which keeps the error of F(4x4, 3x3) at a third of that
+of the points 1 and 2; 0.6 rounds less than the square root of a half where there are eight points."""
+BOTH_AXES = tuple(Algorithm(FILTERINGS[size, SQUARE], FILTERINGS[size, SQUARE]) for size in (2, 4))
+"""F(6x6, 3x3) is not offered: its error is seven times that of F(4x4, 3x3)."""
+
+
+def algorithms(taps: tuple[int, int]) -> tuple[Algorithm, ...]:
+    """Those for filters of so many rows and columns."""
+    if taps == (SQUARE, SQUARE):
+        return BOTH_AXES
+    if 1 not in taps:
+        return ()
+    own = [[one for one in FILTERINGS.values() if one.taps == extent] for extent in taps]
+    return tuple(Algorithm(down, across) for down in own[0] for across in own[1] if down.points or across.points)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A 3x3 convolution of stride 1."""
+    """A convolution of stride 1."""
 
     batch: int
     channels: int
@@ -126,10 +199,12 @@ class Shape:
     height: int
     """Rows of the result."""
     width: int
+    taps: tuple[int, int] = (SQUARE, SQUARE)
+    """Rows and columns of the filters."""
 
 
-def worth(shape: Shape, channels_min: int) -> tuple[int, ...]:
-    """The tile sizes worth a trial for a convolution, the most promising first; empty: only the direct way.
+def worth(shape: Shape, channels_min: int) -> tuple[Algorithm, ...]:
+    """The algorithms worth a trial for a convolution, the most promising first; empty: only the direct way.
 
     An estimate in multiply-adds of one core, which counts products, transforms and the bytes of the weights: a small
     image leaves tiles partly empty and reads the larger weights for few of them.
@@ -137,23 +212,23 @@ def worth(shape: Shape, channels_min: int) -> tuple[int, ...]:
     if min(shape.channels, shape.filters) < channels_min:
         return ()
     pairs = shape.channels * shape.filters
-    direct = pairs * TAPS**2 * (shape.batch * shape.height * shape.width + 4 * FLOAT_MACS_PER_BYTE)
+    direct = pairs * math.prod(shape.taps) * (shape.batch * shape.height * shape.width + 4 * FLOAT_MACS_PER_BYTE)
     costs = {}
-    for size, one in ALGORITHMS.items():
-        tiles = shape.batch * one.tiles(shape.height) * one.tiles(shape.width)
-        transforms = TRANSFORM_MACS * one.products * tiles * (shape.channels + shape.filters)
-        costs[size] = pairs * one.products * (tiles + 4 * FLOAT_MACS_PER_BYTE) + transforms
-    least = min(costs.values())
-    offered = [size for size, cost in costs.items() if cost < WORTH_SHARE * direct and cost < NEAR_RATIO * least]
-    return tuple(sorted(offered, key=lambda size: costs[size]))
+    for one in algorithms(shape.taps):
+        tiles = shape.batch * one.tiles(shape.height, shape.width)
+        transforms = TRANSFORM_MACS * one.axes * one.products * tiles * (shape.channels + shape.filters)
+        costs[one] = pairs * one.products * (tiles + 4 * FLOAT_MACS_PER_BYTE) + transforms
+    least = min(costs.values(), default=0.0)
+    offered = [one for one, cost in costs.items() if cost < WORTH_SHARE * direct and cost < NEAR_RATIO * least]
+    return tuple(sorted(offered, key=lambda one: costs[one]))
 
 
-TRANSFORM_MACS = 8.0
-"""Multiply-adds that transforming a number of a tile, there and back, takes the time of."""
+TRANSFORM_MACS = 4.0
+"""Multiply-adds that transforming a number of a tile along an axis, there and back, takes the time of."""
 WORTH_SHARE = 0.9
 """An algorithm is tried if its estimate is below this share of the direct one's."""
 NEAR_RATIO = 1.3
-"""A second tile size is tried if its estimate is within this ratio of the best."""
+"""A second algorithm is tried if its estimate is within this ratio of the best."""
 
 
 def _sum(factors: Any, terms: Sequence[Any]) -> Any:

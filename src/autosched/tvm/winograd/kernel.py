@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from autosched.tvm.winograd import workload as stages
-from autosched.tvm.winograd.algebra import ALGORITHMS
+from autosched.tvm.winograd.algebra import Algorithm
 from autosched.tvm.winograd.workload import Sizes
 
 INDEX = "int64"
@@ -187,12 +187,12 @@ def _at(indices: Sequence[Any], variables: Sequence[Any], extents: Sequence[int]
     )
 
 
-def _sizes(mark: tuple[int, int, int], data: Any, weights: Any, result: Any) -> Sizes:
-    size, top, left = mark
+def _sizes(mark: tuple[Algorithm, int, int], data: Any, weights: Any, result: Any) -> Sizes:
+    algorithm, top, left = mark
     n, chunks, height, width, block = (int(d) for d in data.ty.shape)
     filters, lanes = int(weights.ty.shape[0]), int(weights.ty.shape[3])
     out_height, out_width = int(result.ty.shape[2]), int(result.ty.shape[3])
-    return Sizes(ALGORITHMS[size], n, chunks, block, height, width, top, left, filters, lanes, out_height, out_width)
+    return Sizes(algorithm, n, chunks, block, height, width, top, left, filters, lanes, out_height, out_width)
 
 
 def _parts(expression: Any, kind: Any) -> list[Any]:
@@ -245,10 +245,10 @@ class _Nest:
         def tile(number: Expr) -> Stmt:
             place = self._place((chunk * self.knobs.blocks + block) * self.knobs.tiles + number)
             top, left = tirx.Var("top", INDEX), tirx.Var("left", INDEX)
-            step = self.algorithm.outputs
+            tall, wide = self.algorithm.outputs
             return _sequence(
-                tirx.Bind(top, place.row * step - self.sizes.top),
-                tirx.Bind(left, place.column * step - self.sizes.left),
+                tirx.Bind(top, place.row * tall - self.sizes.top),
+                tirx.Bind(left, place.column * wide - self.sizes.left),
                 _loop("channels", self.sizes.channel_blocks, lambda channels: self._transform_tile(
                     (place.image, channels), (top, left), (block, number)
                 )),
@@ -258,7 +258,7 @@ class _Nest:
 
     def _transform_tile(self, which: tuple[Expr, Expr], corner: tuple[Expr, Expr], place: tuple[Expr, Expr]) -> Stmt:
         """Transform the tile of an image's channel block whose first number is at the corner."""
-        size, lanes = self.algorithm.inputs, self.sizes.channel_block
+        (high, long), lanes = self.algorithm.inputs, self.sizes.channel_block
         image, channels = which
         top, left = corner
 
@@ -268,7 +268,7 @@ class _Nest:
         def inside(first: Expr, extent: int, length: int) -> list[Expr]:
             return [first >= 0, first + (length - 1) < extent]
 
-        copy = _buffer("copy", size, size, lanes)
+        copy = _buffer("copy", high, long, lanes)
 
         def fill(row: Expr, column: Expr, lane: Expr) -> Stmt:
             known = tirx.all(*inside(top + row, self.sizes.height, 1), *inside(left + column, self.sizes.width, 1))
@@ -278,34 +278,34 @@ class _Nest:
         from_copy = self._transform(lambda row, column, lane: _load(copy, row, column, lane), channels, place)
         padded = _sequence(
             tirx.AllocBuffer(copy),
-            _loop("row", size, lambda row: _loop("column", size, lambda column: _lanes(
+            _loop("row", high, lambda row: _loop("column", long, lambda column: _lanes(
                 lanes, lambda lane: [fill(row, column, lane)]
             ))),
             from_copy,
         )  # fmt: skip
-        whole = tirx.all(*inside(top, self.sizes.height, size), *inside(left, self.sizes.width, size))
+        whole = tirx.all(*inside(top, self.sizes.height, high), *inside(left, self.sizes.width, long))
         return tirx.IfThenElse(whole, direct, padded)
 
     def _transform(self, at: Callable[[int, int, Expr], Expr], channels: Expr, place: tuple[Expr, Expr]) -> Stmt:
-        size, lanes = self.algorithm.inputs, self.sizes.channel_block
+        (high, long), lanes = self.algorithm.inputs, self.sizes.channel_block
         block, number = place
-        half = _buffer("half", size, size, lanes)
+        half = _buffer("half", high, long, lanes)
 
         def down(column: Expr, lane: Expr) -> list[Stmt]:
-            values = self.algorithm.transform_data([at(row, column, lane) for row in range(size)])
+            values = self.algorithm.down.transform_data([at(row, column, lane) for row in range(high)])
             return [_store(half, value, row, column, lane) for row, value in enumerate(values)]
 
         def across(row: Expr, lane: Expr) -> list[Stmt]:
-            values = self.algorithm.transform_data([_load(half, row, column, lane) for column in range(size)])
+            numbers = [_load(half, row, column, lane) for column in range(long)]
             return [
-                _store(self.points, value, self._point(block, row * size + column, channels, number, lane))
-                for column, value in enumerate(values)
+                _store(self.points, value, self._point(block, row * long + column, channels, number, lane))
+                for column, value in enumerate(self.algorithm.across.transform_data(numbers))
             ]
 
         return _sequence(
             tirx.AllocBuffer(half),
-            _unrolled("column", size, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
-            _unrolled("row", size, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
+            _unrolled("column", long, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
+            _unrolled("row", high, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
         )
 
     def _point(self, block: Expr, point: Expr, channels: Expr, tile: Expr, lane: Expr) -> Expr:
@@ -376,29 +376,31 @@ class _Nest:
     # Results ------------------------------------------------------------------------------------------------
 
     def _results(self, products: Any, tile: Expr, place: Expr, first: Expr) -> Stmt:
-        size, lanes = self.algorithm.inputs, self.sizes.filter_block
-        step, vectors = self.algorithm.outputs, self.knobs.vectors
+        (high, long), lanes = self.algorithm.inputs, self.sizes.filter_block
+        (tall, wide), vectors = self.algorithm.outputs, self.knobs.vectors
         where = self._place(tile)
 
         def transform(vector: Expr) -> Stmt:
-            half, made = _buffer("half", step, size, lanes), _buffer("made", step, step, lanes)
+            half, made = _buffer("half", tall, long, lanes), _buffer("made", tall, wide, lanes)
 
             def at(point: Expr, lane: Expr) -> Expr:
                 return _load(products, point * self.products_distance + (place * vectors + vector) * lanes + lane)
 
             def down(column: Expr, lane: Expr) -> list[Stmt]:
-                values = self.algorithm.transform_results([at(row * size + column, lane) for row in range(size)])
+                numbers = [at(row * long + column, lane) for row in range(high)]
+                values = self.algorithm.down.transform_results(numbers)
                 return [_store(half, value, row, column, lane) for row, value in enumerate(values)]
 
             def across(row: Expr, lane: Expr) -> list[Stmt]:
-                values = self.algorithm.transform_results([_load(half, row, column, lane) for column in range(size)])
+                numbers = [_load(half, row, column, lane) for column in range(long)]
+                values = self.algorithm.across.transform_results(numbers)
                 return [_store(made, value, row, column, lane) for column, value in enumerate(values)]
 
             return _sequence(
                 tirx.AllocBuffer(half),
                 tirx.AllocBuffer(made),
-                _unrolled("column", size, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
-                _unrolled("row", step, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
+                _unrolled("column", long, lambda column: _lanes(lanes, lambda lane: down(column, lane))),
+                _unrolled("row", tall, lambda row: _lanes(lanes, lambda lane: across(row, lane))),
                 self._write(made, where, first + vector),
             )
 
@@ -407,9 +409,9 @@ class _Nest:
 
     def _write(self, made: Any, where: _Place, filters: Expr) -> Stmt:
         """Store a tile's results with what is fused, but for those beyond the image's edge."""
-        step = self.algorithm.outputs
-        over_rows, over_columns = self.sizes.out_height % step, self.sizes.out_width % step
-        top, left = where.row * step, where.column * step
+        tall, wide = self.algorithm.outputs
+        over_rows, over_columns = self.sizes.out_height % tall, self.sizes.out_width % wide
+        top, left = where.row * tall, where.column * wide
 
         def number(row: Expr, column: Expr, *, rows: bool, columns: bool) -> Stmt:
             stored = _lanes(self.sizes.filter_block, lambda lane: [
@@ -419,13 +421,13 @@ class _Nest:
             return tirx.IfThenElse(tirx.all(*limits), stored, None) if limits else stored
 
         if _parts(self.fused.value, tvm.ir.Call):  # functions are many instructions: a loop keeps them few
-            return _loop("row", step, lambda row: _loop("column", step, lambda column: number(
+            return _loop("row", tall, lambda row: _loop("column", wide, lambda column: number(
                 row, column, rows=over_rows > 0, columns=over_columns > 0
             )))  # fmt: skip
         return _sequence(*(
             number(row, column, rows=0 < over_rows <= row, columns=0 < over_columns <= column)
-            for row in range(step)
-            for column in range(step)
+            for row in range(tall)
+            for column in range(wide)
         ))  # fmt: skip
 
     def _fused(self, made: Any, source: tuple[Expr, ...], sink: tuple[Expr, ...]) -> Stmt:

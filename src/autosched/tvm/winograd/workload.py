@@ -20,10 +20,11 @@ import tvm
 import tvm_ffi
 from tvm import te
 
-from autosched.tvm.winograd.algebra import ALGORITHMS, TAPS, Algorithm
+from autosched.tvm.winograd.algebra import FILTERINGS, Algorithm
 
 MARK = "autosched.winograd"
-"""The annotation of the last stage: rows of a tile of results, then the padding above and on the left."""
+"""The annotation of the last stage: for rows, then for columns, the extent of a tile of results and the taps of a
+filter; last the padding above and on the left."""
 CHOSEN = "autosched.winograd.knobs"
 """The annotation of a scheduled workload: the knobs' values, as a JSON object."""
 IMAGE, COLUMNS, POINTS, PRODUCTS, ROWS, RESULT = (
@@ -54,12 +55,12 @@ class Sizes:
     @property
     def tile_rows(self) -> int:
         """Tiles, one below the other."""
-        return self.algorithm.tiles(self.out_height)
+        return self.algorithm.down.tiles(self.out_height)
 
     @property
     def tile_columns(self) -> int:
         """Tiles side by side."""
-        return self.algorithm.tiles(self.out_width)
+        return self.algorithm.across.tiles(self.out_width)
 
     @property
     def tiles(self) -> int:
@@ -67,35 +68,35 @@ class Sizes:
         return self.batch * self.tile_rows * self.tile_columns
 
 
-def convolution(data: Any, weights: Any, size: int, padding: tuple[int, int, int, int]) -> Any:
+def convolution(data: Any, weights: Any, one: Algorithm, padding: tuple[int, int, int, int]) -> Any:
     """The result [n, filters / o, h, w, o] of data [n, channels / i, h, w, i] and packed weights.
 
-    `size`: rows of a tile of results. `padding`: top, left, bottom, right.
+    `padding`: top, left, bottom, right.
     """
-    one = ALGORITHMS[size]
-    points = one.inputs
+    (tall, wide), (high, long) = one.outputs, one.inputs
     n, chunks, height, width, block = (int(d) for d in data.shape)
     filters, _, channels, lanes = (int(d) for d in weights.shape)
     top, left, bottom, right = padding
-    out_height, out_width = height + top + bottom - TAPS + 1, width + left + right - TAPS + 1
-    rows, across = one.tiles(out_height), one.tiles(out_width)
+    out_height, out_width = height + top + bottom - one.down.taps + 1, width + left + right - one.across.taps + 1
+    rows, across = one.down.tiles(out_height), one.across.tiles(out_width)
     tiles = n * rows * across
-    into, back = _constant(one.data, "winograd_into"), _constant(one.results, "winograd_back")
+    into_rows, into_columns = _constant(one.down.data, "winograd_into"), _constant(one.across.data, "winograd_into")
+    back_rows, back_columns = (_constant(axis.results, "winograd_back") for axis in (one.down, one.across))
     zero = tvm.tirx.const(0, "float32")
     image = te.compute(
-        (n, chunks, rows * size + TAPS - 1, across * size + TAPS - 1, block),
+        (n, chunks, (rows - 1) * tall + high, (across - 1) * wide + long, block),
         lambda b, c, h, w, i: tvm.tirx.if_then_else(
             tvm.tirx.all(h >= top, h < height + top, w >= left, w < width + left),
             data[b, c, h - top, w - left, i], zero,
         ),
         name=IMAGE,
     )  # fmt: skip
-    over = [te.reduce_axis((0, points), name=f"over{number}") for number in range(4)]
+    over = [te.reduce_axis((0, extent), name=f"over{number}") for number, extent in enumerate((high, long) * 2)]
     columns = te.compute(
-        (points, points, tiles, chunks, block),
+        (high, long, tiles, chunks, block),
         lambda e, f, p, c, i: te.sum(
-            into[e, over[0]] * image[
-                p // (rows * across), c, p // across % rows * size + over[0], p % across * size + f, i
+            into_rows[e, over[0]] * image[
+                p // (rows * across), c, p // across % rows * tall + over[0], p % across * wide + f, i
             ],
             axis=over[0],
         ),
@@ -103,30 +104,31 @@ def convolution(data: Any, weights: Any, size: int, padding: tuple[int, int, int
     )  # fmt: skip
     turned = te.compute(
         columns.shape,
-        lambda e, f, p, c, i: te.sum(into[f, over[1]] * columns[e, over[1], p, c, i], axis=over[1]),
+        lambda e, f, p, c, i: te.sum(into_columns[f, over[1]] * columns[e, over[1], p, c, i], axis=over[1]),
         name=POINTS,
     )
     depth = te.reduce_axis((0, channels), name="channel")
     products = te.compute(
-        (filters, points, points, tiles, lanes),
+        (filters, high, long, tiles, lanes),
         lambda o, e, f, p, j: te.sum(
-            turned[e, f, p, depth // block, depth % block] * weights[o, e * points + f, depth, j], axis=depth
+            turned[e, f, p, depth // block, depth % block] * weights[o, e * long + f, depth, j], axis=depth
         ),
         name=PRODUCTS,
     )
     halves = te.compute(
-        (filters, size, points, tiles, lanes),
-        lambda o, a, f, p, j: te.sum(back[a, over[2]] * products[o, over[2], f, p, j], axis=over[2]),
+        (filters, tall, long, tiles, lanes),
+        lambda o, a, f, p, j: te.sum(back_rows[a, over[2]] * products[o, over[2], f, p, j], axis=over[2]),
         name=ROWS,
     )
     return te.compute(
         (n, filters, out_height, out_width, lanes),
         lambda b, o, h, w, j: te.sum(
-            back[w % size, over[3]] * halves[o, h % size, over[3], (b * rows + h // size) * across + w // size, j],
+            back_columns[w % wide, over[3]]
+            * halves[o, h % tall, over[3], (b * rows + h // tall) * across + w // wide, j],
             axis=over[3],
         ),
         name=RESULT,
-        attrs={MARK: [size, top, left]},
+        attrs={MARK: [tall, one.down.taps, wide, one.across.taps, top, left]},
     )
 
 
@@ -145,14 +147,14 @@ def _constant(matrix: Any, name: str) -> Any:
     return te.compute(matrix.shape, element, name=name)
 
 
-def marked(workload: Any) -> tuple[int, int, int] | None:
-    """What the mark says of a workload: rows of a tile of results, padding above and on the left; None without one."""
-    found: list[tuple[int, int, int]] = []
+def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
+    """What the mark says of a workload: the algorithm, padding above and on the left; None without one."""
+    found: list[tuple[Algorithm, int, int]] = []
 
     def note(block: Any) -> None:
         if MARK in block.annotations:
-            size, top, left = (int(number) for number in block.annotations[MARK])
-            found.append((size, top, left))
+            tall, rows, wide, columns, top, left = (int(number) for number in block.annotations[MARK])
+            found.append((Algorithm(FILTERINGS[tall, rows], FILTERINGS[wide, columns]), top, left))
 
     tvm_ffi.structural_walk(workload["main"].body, (tvm.s_tir.SBlock, note))
     return found[0] if len(found) == 1 else None

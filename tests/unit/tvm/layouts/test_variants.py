@@ -167,6 +167,18 @@ def test_winograd_competes_with_the_direct_way_where_it_can_win(tmp_path: Path) 
         assert not any("winograd" in info.shape for info in taken_in(chain(), tmp_path, layout, winograd=True).tasks)
 
 
+def test_winograd_competes_along_one_axis(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    weights = (random.standard_normal((32, 32, 3)) / 10).astype("float32")
+    signal = model(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1])], {"x": [1, 32, 96]}, ["y"], {"w": weights}
+    )
+    found = taken_in(signal, tmp_path, Wanted.NCHWC, winograd=True)
+    said = sorted(info.shape.partition(", ")[2] for info in found.tasks)
+    assert said == ["1x3", "1x3 in tiles of 1x4", "1x3 in tiles of 1x6"]
+    assert rivals_of(found) == [{"conv2d", "winograd"}]
+
+
 def test_winograd_competes_with_several_layouts(tmp_path: Path) -> None:
     found = taken_in(chain(), tmp_path, Wanted.AUTO, winograd=True)
     sizes = Counter(sum(group in info.groups for info in found.tasks) for group in groups_of(found))

@@ -17,8 +17,14 @@ from autosched.tvm import building, lowering  # noqa: E402
 from autosched.tvm.layouts import packing  # noqa: E402
 from autosched.tvm.layouts.layout import blocked  # noqa: E402
 from autosched.tvm.winograd import kernel, workload  # noqa: E402
-from autosched.tvm.winograd.algebra import ALGORITHMS  # noqa: E402
+from autosched.tvm.winograd.algebra import FILTERINGS, Algorithm  # noqa: E402
 
+ALGORITHMS = {
+    2: Algorithm(FILTERINGS[2, 3], FILTERINGS[2, 3]),
+    4: Algorithm(FILTERINGS[4, 3], FILTERINGS[4, 3]),
+    **{f"1x{m}of1x{r}": Algorithm(FILTERINGS[1, 1], FILTERINGS[m, r]) for m, r in FILTERINGS if r > 1},
+    **{f"{m}x1of{r}x1": Algorithm(FILTERINGS[m, r], FILTERINGS[1, 1]) for m, r in FILTERINGS if r > 1},
+}
 CPU = tvm.target.Target({"kind": "llvm", "num-cores": 1})
 KNOBS = {"tiles": 3, "vectors": 2, "blocks": 2, "parallel": "chunks"}
 TOLERANCE = 2e-5
@@ -28,7 +34,7 @@ TOLERANCE = 2e-5
 class Case:
     """A convolution, with a bias, a residual and an activation behind it unless `activation` is empty."""
 
-    size: int
+    size: int | str
     shape: tuple[int, int, int, int]
     filters: int
     padding: tuple[int, int, int, int] = (1, 1, 1, 1)
@@ -39,9 +45,9 @@ class Case:
     def workload(self) -> Any:
         n, channels, height, width = self.shape
         data = te.placeholder((n, -(-channels // self.inside), height, width, self.inside), name="data")
-        packed = ALGORITHMS[self.size].pack(np.zeros((self.filters, channels, 3, 3), "float32"), *self.blocks)
+        packed = self.one.pack(np.zeros((self.filters, channels, *self.one.taps), "float32"), *self.blocks)
         weights = te.placeholder(packed.shape, name="weights")
-        result = workload.convolution(data, weights, self.size, self.padding)
+        result = workload.convolution(data, weights, self.one, self.padding)
         bias = te.placeholder((1, packed.shape[0], 1, 1, self.outside), name="bias")
         residual = te.placeholder(result.shape, name="residual")
         if not self.activation:
@@ -49,6 +55,10 @@ class Case:
         after = topi.nn.relu if self.activation == "relu" else topi.sigmoid
         value = after(topi.add(topi.add(result, bias), residual))
         return tvm.IRModule({"main": te.create_prim_func([data, weights, bias, residual, value])})
+
+    @property
+    def one(self) -> Algorithm:
+        return ALGORITHMS[self.size]
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -59,14 +69,15 @@ class Case:
         random = np.random.default_rng(3)
         n, channels, height, width = self.shape
         top, left, bottom, right = self.padding
-        out = (n, self.filters, height + top + bottom - 2, width + left + right - 2)
+        rows, columns = self.one.taps
+        out = (n, self.filters, height + top + bottom - rows + 1, width + left + right - columns + 1)
         data = random.standard_normal(self.shape)
-        weights = random.standard_normal((self.filters, channels, 3, 3)) / np.sqrt(9 * channels)
+        weights = random.standard_normal((self.filters, channels, *self.one.taps)) / np.sqrt(rows * columns * channels)
         bias, residual = random.standard_normal((1, self.filters, 1, 1)), random.standard_normal(out)
         image = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
         expected = bias + residual if self.activation else np.zeros(out)
-        for i in range(3):
-            for j in range(3):
+        for i in range(rows):
+            for j in range(columns):
                 part = image[:, :, i : i + out[2], j : j + out[3]]
                 expected = expected + np.einsum("oc,nchw->nohw", weights[:, :, i, j], part)
         if self.activation:
@@ -75,7 +86,7 @@ class Case:
         result = tvm.runtime.tensor(np.full(sink.stored(out), np.nan, "float32"))
         arrays = [
             packing.pack(data.astype("float32"), blocked(self.inside)),
-            ALGORITHMS[self.size].pack(weights, *self.blocks),
+            self.one.pack(weights, *self.blocks),
             *(packing.pack(array.astype("float32"), sink) for array in (bias, residual) if self.activation),
         ]
         function = tvm.tirx.build(module, target=CPU, pipeline=lowering.install())["main"]
@@ -104,6 +115,10 @@ CASES: dict[str, tuple[Case, dict[str, int | str]]] = {
     "no padding": (Case(2, (1, 8, 7, 8), 16, (0, 0, 0, 0)), {"blocks": 8}),
     "a function after it": (Case(4, (1, 8, 9, 6), 16, activation="sigmoid"), {}),
     "nothing after it": (Case(2, (1, 8, 5, 6), 8, activation=""), {"vectors": 1}),
+    "a signal": (Case("1x4of1x3", (1, 16, 1, 21), 16, (0, 1, 0, 1)), {}),
+    "a long filter": (Case("1x6of1x3", (2, 16, 1, 25), 16, (0, 2, 0, 0)), {"tiles": 4}),
+    "along columns": (Case("4x1of5x1", (1, 16, 11, 5), 16, (2, 0, 2, 0)), {"vectors": 1}),
+    "two results": (Case("1x2of1x7", (1, 8, 3, 9), 16, (0, 3, 0, 3), activation="sigmoid"), {}),
     "filters in parallel": (Case(4, (1, 8, 9, 6), 16, inside=4), {"parallel": "filters"}),
 }
 
@@ -116,8 +131,9 @@ def test_the_loop_nest_computes_the_convolution(case: str) -> None:
 
 
 @pytest.mark.parametrize("size", ALGORITHMS)
-def test_the_workload_without_a_schedule_computes_it_too(size: int) -> None:
-    one = Case(size, (2, 8, 7, 5), 12)
+def test_the_workload_without_a_schedule_computes_it_too(size: int | str) -> None:
+    tall, wide = (taps // 2 for taps in ALGORITHMS[size].taps)
+    one = Case(size, (2, 8, 7, 5), 12, (tall, wide, tall, wide))
     got, expected = one.run(one.workload())
     np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
 
@@ -135,7 +151,7 @@ def test_a_workload_that_was_never_tuned_gets_usual_knobs(registers: int) -> Non
 
 
 def test_a_workload_says_what_it_is() -> None:
-    assert workload.marked(Case(4, (1, 8, 9, 6), 8, (2, 1, 0, 0)).workload()) == (4, 2, 1)
+    assert workload.marked(Case(4, (1, 8, 9, 6), 8, (2, 1, 0, 0)).workload()) == (ALGORITHMS[4], 2, 1)
     plain = te.placeholder((4, 4), name="x")
     module = tvm.IRModule({"main": te.create_prim_func([plain, topi.nn.relu(plain)])})
     assert workload.marked(module) is None and kernel.expanded(module) is module
@@ -143,7 +159,7 @@ def test_a_workload_says_what_it_is() -> None:
 
 def test_a_result_that_moves_elsewhere_is_refused() -> None:
     data, weights = te.placeholder((1, 1, 6, 6, 8), name="data"), te.placeholder((1, 36, 8, 8), name="weights")
-    moved = topi.transpose(workload.convolution(data, weights, 4, (1, 1, 1, 1)), (0, 1, 4, 2, 3))
+    moved = topi.transpose(workload.convolution(data, weights, ALGORITHMS[4], (1, 1, 1, 1)), (0, 1, 4, 2, 3))
     module = tvm.IRModule({"main": te.create_prim_func([data, weights, moved])})
     with pytest.raises(kernel.NotExpandable, match="place by place"):
         kernel.understand(module)
