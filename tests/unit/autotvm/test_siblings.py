@@ -15,6 +15,7 @@ from autosched.backend import Lease, Measured  # noqa: E402
 from autosched.model import Record, TaskInfo  # noqa: E402
 from autosched.tvm.experience import Experience  # noqa: E402
 from autosched.tvm.kernels import Kernels  # noqa: E402
+from autosched.tvm.orders import UNTUNED  # noqa: E402
 from autosched.tvm.searching import Site  # noqa: E402
 from autosched.tvm.tuner import TvmTuner  # noqa: E402
 from autosched_backend_autotvm import match  # noqa: E402
@@ -40,7 +41,10 @@ class Job:
         site = Site(task, WORKLOADS[task.task - 1], CPU, 7 + task.task, 1, elsewhere)
         nothing_is_built = cast(Kernels, None)
         tuner = TvmTuner(task, nothing_is_built, self._experience, lambda _: self._method.search(site))
-        tuner.restore(records)
+        by_rule = Record(
+            task=task.task, trial=0, candidate=UNTUNED, latency_s=(1.0,)
+        )  # what is tried before a search's own
+        tuner.restore([by_rule, *records])
         return tuner
 
 
