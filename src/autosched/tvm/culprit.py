@@ -101,7 +101,7 @@ class _Hunt:
         try:
             database = ms.database.MemoryDatabase()
             compiler.write_build(path, module, self._source, self._target, database, self._who, by_rule=True)
-            return self.judge.check(Module(path))
+            return self.judge.check_file(path)
         finally:
             shutil.rmtree(path.parent)
             self._longest_s = max(self._longest_s, time.monotonic() - started)
@@ -121,5 +121,7 @@ class _Hunt:
     def blamed(self, key: str, check: Check) -> WrongSchedule:
         """A wrong schedule, and what it did."""
         one, at = self._schedules[key], check.difference
+        if check.crash:
+            return WrongSchedule(one.task, one.candidate, f"crashes in the network: {check.crash}")
         where = f": output {at.output!r}{list(at.index)} is {at.got}, not {at.expected}" if at is not None else ""
         return WrongSchedule(one.task, one.candidate, f"wrong in the network{where}")

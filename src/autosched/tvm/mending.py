@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autosched.backend import Difference, WrongSchedule
 from autosched.errors import StepFailed
 from autosched.tvm import orders
 from autosched.tvm.orders import Choice, Compilation
 from autosched.tvm.verdict import Request, Verdict
-from autosched.tvm.workers import Killed
+from autosched.tvm.workers import Died, Killed
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,25 @@ def mended(
     """Judge the builds; while the tuned one is wrong, find the schedules, use the next best and compile again.
 
     `choices` gives the schedules to compile with, without the wrong ones. `timeouts`: seconds for one judgement or
-    compilation, and until no further search begins. Raises StepFailed when a build crashes.
+    compilation, and until no further search begins. A tuned build that crashes is a wrong one. Raises StepFailed when
+    the untuned one does.
     """
     each_s, all_s = timeouts
     until = time.monotonic() + all_s
-    verdict: Verdict = ask("verify", orders.VERIFY, compilation.folder, request, timeout_s=each_s)
+    notes: list[str] = []
+    try:
+        verdict: Verdict = ask("verify", orders.VERIFY, compilation.folder, request, timeout_s=each_s)
+    except StepFailed as error:
+        if not isinstance(error.__cause__, Died):
+            raise
+        notes.append(f"{error}; tuned builds then ran in processes of their own")
+        request = structs.replace(request, apart=True)
+        verdict = ask("verify", orders.VERIFY, compilation.folder, request, timeout_s=each_s)
     difference = verdict.checks["tuned"].difference
     if verdict.checks["tuned"].equal:
-        return Mended(verdict)
+        return Mended(verdict, notes=tuple(notes))
     _keep(Path(compilation.folder))
     wrong: list[WrongSchedule] = []
-    notes: list[str] = []
     compile_notes: tuple[str, ...] | None = None
     started = time.monotonic()
     for turn in range(ROUNDS_MAX):

@@ -12,7 +12,9 @@ class Check(Struct, frozen=True):
     max_abs_error: float
     tolerance: float
     difference: Difference | None = None
-    """The element that is furthest out of its tolerance; None where all are equal."""
+    """The element that is furthest out of its tolerance; None where all are equal, and where there are no outputs."""
+    crash: str = ""
+    """How the build ended its process; empty for one with outputs."""
 
     @property
     def severity(self) -> tuple[bool, float]:
@@ -30,6 +32,8 @@ class Request(Struct, frozen=True):
     """A .npz file with the user's samples; empty: samples are made up."""
     share: float | None = None
     """Tolerance as a share of each output's largest value; None: as measured."""
+    apart: bool = False
+    """Run tuned builds in processes of their own, since one has crashed."""
 
 
 class Verdict(Struct, frozen=True):

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from autosched.errors import RequestError
-from autosched.tvm import samples, sources
-from autosched.tvm.comparison import Expected, Tolerances
+from autosched.tvm import apart, samples, sources
+from autosched.tvm.comparison import INFINITE, Expected, Tolerances
 from autosched.tvm.failures import gist
 from autosched.tvm.frontend.model_file import kind_of_file
 from autosched.tvm.inputs import Array
@@ -32,6 +32,7 @@ class Judge:
     def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: Module | None) -> None:
         """`default`: the untuned build. Raises RequestError where neither it nor ONNX Runtime can be compared with."""
         self.inputs = list(inputs)
+        self._apart = request.apart
         self.notes: list[str] = []
         self.default: Check | None = None
         """How far the untuned build is off; None without one."""
@@ -75,6 +76,15 @@ class Judge:
     def check(self, module: Module) -> Check:
         """Run a build on all samples and compare."""
         return self.tolerances.check([module.run(one) for one in self.inputs])
+
+    def check_file(self, build: Path) -> Check:
+        """The same for the file of a build. In a process of its own, as the request may say, it may crash."""
+        if not self._apart:
+            return self.check(Module(build))
+        try:
+            return self.tolerances.check(apart.outputs(build, self.inputs))
+        except apart.Crashed as error:
+            return Check(False, INFINITE, 0.0, crash=str(error))
 
     def _add_default(
         self, expected: Sequence[Expected], default: Module, names: Sequence[str], share: float | None
@@ -125,17 +135,17 @@ def _by_default(default: Module, inputs: Mapping[str, Array], seed: int) -> Expe
 
 def verify(builds: str, request: Request) -> Verdict:
     """Judge `builds`/default and `builds`/tuned."""
-    default, tuned = (Module(Path(builds) / name) for name in ("default", "tuned"))
+    default = Module(Path(builds) / "default")
     judge = Judge(request, samples.of(default.info.inputs, request.samples), default)
     assert judge.default is not None
-    checks = {"default": judge.default, "tuned": judge.check(tuned)}
+    checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
     return Verdict(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
 
 
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> Verdict:
     """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     judge = Judge(request, inputs, None)
-    return Verdict({"tuned": judge.check(Module(Path(module)))}, judge.reference, tuple(judge.notes), len(inputs))
+    return Verdict({"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs))
 
 
 def check_samples(model: str, file: str) -> int:

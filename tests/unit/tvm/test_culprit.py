@@ -20,16 +20,18 @@ import tvm  # noqa: E402
 import tvm_ffi  # noqa: E402
 from tvm import tirx  # noqa: E402
 
+from autosched.errors import StepFailed  # noqa: E402
 from autosched.tvm import building, compiler, culprit, importer, intrinsics, orders, targets, tasks  # noqa: E402
 from autosched.tvm.layouts.wanted import Wanted  # noqa: E402
 from autosched.tvm.mending import REJECTED, mended  # noqa: E402
 from autosched.tvm.module import Module, side_of  # noqa: E402
 from autosched.tvm.orders import Choice, Compilation  # noqa: E402
 from autosched.tvm.verdict import Request  # noqa: E402
+from autosched.tvm.workers import Died  # noqa: E402
 from nets import model  # noqa: E402
 
 TARGET = targets.resolve("x86-64-v3", 1)
-SOUND, WRONG, WORSE = b"sound", b"wrong", b"worse"
+SOUND, WRONG, WORSE, CRASHING = b"sound", b"wrong", b"worse", b"crashing"
 
 
 def three_layers(scale: float, *, index: bool) -> Any:
@@ -72,13 +74,24 @@ def spoiled(module: Any) -> Any:
     )
 
 
+def crashing(module: Any) -> Any:
+    """The workload with a call of abort() in its innermost loops."""
+    function = module["main"]
+
+    def abort(store: Any) -> Any:
+        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "abort")), store])
+
+    body = tvm_ffi.structural.structural_map(function.body, (tirx.BufferStore, abort))
+    return tvm.IRModule({"main": function.with_body(body)})
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """Takes a network in, and compiles it with a wrong schedule in its second task."""
     intrinsics.install()
 
     def scheduled(workload: Any, candidate: bytes) -> Any:
-        return workload if candidate == SOUND else spoiled(workload)
+        return {SOUND: lambda same: same, CRASHING: crashing}.get(candidate, spoiled)(workload)
 
     monkeypatch.setattr(building, "scheduled", scheduled)
 
@@ -153,6 +166,27 @@ def test_a_task_without_a_right_schedule_gets_one_by_rule(made: Any) -> None:
     assert found.verdict.checks["tuned"].equal
     kernels = side_of(Path(compilation.folder) / "tuned").kernels
     assert "by rule" in kernels.values() and "default" not in kernels.values()
+
+
+def test_a_schedule_that_crashes_the_network_is_found_and_replaced(made: Any) -> None:
+    compilation, choices, request = made(three_layers(1.0, index=False), (CRASHING, SOUND))
+
+    def ask_or_die(what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
+        if function == orders.VERIFY and not arguments[1].apart:  # here it would end this process
+            raise StepFailed("verify crashed: it was ended by SIGABRT") from Died("it was ended by SIGABRT")
+        return ask(what, function, *arguments, timeout_s=timeout_s)
+
+    def without(wrong: Any) -> list[Choice]:
+        return [
+            Choice(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
+            for c in choices
+        ]
+
+    found = mended(ask_or_die, compilation, request, without, (600.0, 600.0))
+    assert [(one.task, one.candidate) for one in found.wrong] == [(2, CRASHING)]
+    assert "SIGABRT" in found.wrong[0].detail
+    assert found.verdict.checks["tuned"].equal
+    assert "processes of their own" in found.notes[0]
 
 
 def test_a_search_without_time_says_so(made: Any) -> None:
