@@ -14,14 +14,20 @@ from deadlines import DEADLINE_S
 PROMPT = "typed-here> "
 
 
+def _heed_interrupts() -> None:
+    """A shell ignores Ctrl-C for what it starts in the background, and so for all tests that are started so."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """What runs in it is a shell, sooner or later, with our prompt."""
 
     def __init__(self, command: str, *words: str, folder: Path, **environment: str) -> None:
         there = {**os.environ, "TERM": "xterm", "PS1": PROMPT, **environment}
         self._shell = pexpect.spawn(
-            command, list(words), cwd=str(folder), env=there, encoding="utf-8", timeout=DEADLINE_S, dimensions=(24, 80)
-        )
+            command, list(words), cwd=str(folder), env=there, encoding="utf-8", timeout=DEADLINE_S, dimensions=(24, 80),
+            preexec_fn=_heed_interrupts,
+        )  # fmt: skip
         self._shell.delaybeforesend = None
 
     def start(self, line: str) -> None:
