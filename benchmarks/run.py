@@ -23,6 +23,7 @@ import early_stopping
 import search_page
 import thesis_page
 import trained_networks_page
+import verdicts_page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "centerface": ["whole_network.py", "centerface", "--trials", "500"],
     "trained_networks": ["trained_networks.py"],
+    "verdicts": ["verdicts.py"],
     "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "3"],
     "earlier": ["earlier.py", "--pairs", "rnet:onet", "--seeds", "3"],
     "early_stopping": ["early_stopping.py"],
@@ -412,6 +414,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "resnet50": _network,
     "centerface": _network,
     "trained_networks": trained_networks_page.section,
+    "verdicts": verdicts_page.section,
     "layouts": _layouts,
     "earlier": _earlier,
     "daemon_costs": _costs,

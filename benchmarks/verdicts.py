@@ -58,13 +58,15 @@ def main() -> int:
         told[network.name] = row = _in_child(network, args)
         RESULTS.write_text(json.dumps(told, indent=1) + "\n")
         print(network.name, json.dumps(row)[:400], file=sys.stderr, flush=True)
-    rows = [row for row in told.values() if "verdicts" in row]
+    rows = [row for row in told.values() if isinstance(row, dict) and "verdicts" in row]
     hidden = sum(len(row["masked"]) for row in rows)
     print(
         f"{len(rows)} networks, {sum(row['verdicts'] for row in rows)} verdicts on right builds:"
         f" {sum(row['rejected'] for row in rows)} rejected; {sum(len(row['broken']) for row in rows)} broken builds:"
-        f" {sum(one['accepted'] for row in rows for one in row['broken'])} accepted, {hidden} hidden"
+        f" {sum(one['accepted'] for row in rows for one in row['broken'])} accepted, {hidden} hidden",
+        file=sys.stderr,
     )
+    print(json.dumps(told))
     return 0
 
 
