@@ -24,6 +24,6 @@ def section(told: Mapping[str, Any]) -> list[str]:
         f" rejected. The largest error of a right build was {largest:.2g} of its tolerance.",
         "",
         f"{len(broken)} broken builds: {len(accepted)} accepted{''.join(f' ({one})' for one in accepted)}. The least"
-        " error of one that was rejected"
-        f" was {least:.3g} times its tolerance. {hidden} more had the same outputs to the last bit.",
+        f" error of one that was rejected was {least:.3g} times its tolerance. Outputs of {hidden} more were no further"
+        " from the reference than the right build's.",
     ]

@@ -16,4 +16,4 @@ def test_wrong_verdicts_are_counted_and_named() -> None:
     text = " ".join(verdicts_page.section(told))
     assert "2 networks, 10 verdicts on right builds: 1 rejected" in text
     assert "2 broken builds: 1 accepted (a, task 2: an index is off by one)" in text
-    assert "was 40 times its tolerance. 2 more" in text
+    assert "was 40 times its tolerance. Outputs of 2 more" in text
