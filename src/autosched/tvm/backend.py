@@ -44,7 +44,7 @@ class TvmBackend(Generic[AnyOptions]):
 
 
 def options_of(number: JobId, job: JobSpec) -> option_table.Options:
-    """What a job's user chose. Raises RequestError for another kind of backend, NotFound for one that is gone."""
+    """Options of a job. Raises RequestError for another kind of backend, NotFound for one that is gone."""
     tuned_by = backend.load(job.backend)
     if not isinstance(tuned_by, TvmBackend):
         raise RequestError(

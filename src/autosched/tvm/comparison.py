@@ -48,7 +48,7 @@ class Scores(Struct, frozen=True):
 
 
 class Expected(Struct, frozen=True):
-    """What the outputs are for one sample of inputs."""
+    """Expected outputs for one sample of inputs."""
 
     outputs: tuple[Array, ...]
     others: tuple[tuple[Array, ...], ...] = ()
@@ -60,7 +60,7 @@ class Expected(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What every element of an output may differ by: the larger of both."""
+    """Tolerance of every element of an output: the larger of both."""
 
     absolute: float
     relative: float
@@ -68,7 +68,7 @@ class Limits(Struct, frozen=True):
 
 
 class Tolerances:
-    """What each output may differ by, from all samples together."""
+    """Tolerances of each output, from all samples together."""
 
     def __init__(self, samples: Sequence[Expected], names: Sequence[str] = (), share: float | None = None) -> None:
         """`share`: tolerance as a share of each output's largest value, by the user's word; None: as measured."""
@@ -80,7 +80,7 @@ class Tolerances:
             self._limits([one.outputs[n] for one in samples], [[o[n] for o in one.others] for one in samples])
             for n in range(count)
         ]
-        """Of each output."""
+        """Limits of each output."""
         self._scores = {
             n: self._limits([one.scores[n].values for one in samples], [list(one.scores[n].others) for one in samples])
             for n in samples[0].scores
@@ -92,7 +92,7 @@ class Tolerances:
         return max((limits.absolute for limits in self.common), default=0.0)
 
     def notes(self) -> list[str]:
-        """What makes the comparison weak."""
+        """Reasons why the comparison is weak."""
         said = []
         arrays = [[one.outputs[n] for one in self._samples] for n in range(len(self._names))]
         if not any(_finite(array).size for own in arrays for array in own):

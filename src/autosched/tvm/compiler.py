@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class SideName(Struct, frozen=True):
-    """What a side file says of its library."""
+    """Name and kind of a build, for its side file."""
 
     name: str
     build: str
@@ -115,7 +115,7 @@ def write_build(
 
 
 def versions() -> dict[str, str]:
-    """What it was compiled with."""
+    """Versions of the toolchain."""
     found = {}
     for package in ("autosched", "apache-tvm", "apache-tvm-ffi"):
         try:

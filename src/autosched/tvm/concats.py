@@ -17,13 +17,13 @@ from autosched.tvm.layouts import operators
 from autosched.tvm.layouts.layout import Shape
 
 NAME = "T_concat"
-"""What TVM calls the block of a concatenation."""
+"""TVM's name of the block of a concatenation."""
 ALLOC = "relax.builtin.alloc_tensor"
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one kernel writes of a concatenation."""
+    """The part of a concatenation that one kernel writes."""
 
     tensor: Any
     """The variable of what it wrote so far."""

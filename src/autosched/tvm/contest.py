@@ -44,11 +44,11 @@ _LOADERS = {
     "litert": orders.LOAD_LITERT,
     "pytorch": orders.LOAD_PYTORCH,
 }
-"""What loads each of RIVALS."""
+"""Functions that load the RIVALS."""
 
 
 class Racer(Protocol):
-    """What takes turns."""
+    """A participant of a race."""
 
     name: str
 
@@ -205,7 +205,7 @@ def why_none(error: WorkerError, name: str = "ONNX Runtime") -> str:
 
 
 class Result(Struct, frozen=True):
-    """What a race measured."""
+    """Result of a race."""
 
     timings: list[Timing]
     lost: dict[str, str]

@@ -29,7 +29,7 @@ WRONG_MAX = 4
 
 
 class Found(Struct, frozen=True):
-    """What a search has found."""
+    """Result of a search for wrong schedules."""
 
     wrong: tuple[WrongSchedule, ...]
     notes: tuple[str, ...] = ()

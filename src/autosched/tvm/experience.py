@@ -1,4 +1,4 @@
-"""What was measured of all tasks of a job, and of those that it learns from, for searches that look at other tasks than
+"""Measurements of all tasks of a job, and of those that it learns from, for searches that look at other tasks than
 their own. Loads without TVM."""
 
 import threading
@@ -10,13 +10,13 @@ from statistics import median
 from autosched.model import TaskIndex
 
 HEARD_MAX = 4
-"""So many of what earlier jobs found best for the same workload are worth a trial: the very best is in part luck."""
+"""Maximum number of the best candidates of earlier jobs that are tried: the very best is in part luck."""
 Found = Iterable[tuple[bytes, Sequence[float]]]
 """Candidates and their latencies in seconds, empty for a failure; the last of a candidate counts."""
 
 
 class Experience:
-    """Of one job; its tasks tell and ask from several threads.
+    """Measurements of one job; its tasks tell and ask from several threads.
 
     It holds whole rounds only, those of earlier clients from the start: so it is a function of the records.
     """
@@ -27,18 +27,20 @@ class Experience:
         self._earlier: list[tuple[str, dict[bytes, float]]] = []
 
     def tell(self, task: TaskIndex, measured: Found) -> None:
-        """What was measured of a task."""
+        """Add measurements of a task."""
         with self._lock:
             self._median_s[task].update(_worked(measured))
 
     def tell_earlier(self, workload: str, measured: Found) -> None:
-        """What an earlier job measured of a task with this workload."""
+        """Add measurements of an earlier job for a task with this workload."""
         with self._lock:
             self._earlier.append((workload, _worked(measured)))
 
     def elsewhere(self, task: TaskIndex) -> list[dict[bytes, float]]:
-        """What worked for each other task, with the median latency in seconds; in the order of the tasks, and those of
-        earlier jobs last."""
+        """Working candidates of each other task, with the median latency in seconds.
+
+        In the order of the tasks, those of earlier jobs last.
+        """
         with self._lock:
             others = [found for other, found in sorted(self._median_s.items()) if other != task]
             return [dict(found) for found in (*others, *(found for _, found in self._earlier))]

@@ -1,4 +1,4 @@
-"""What an error of a worker says of a candidate."""
+"""Classifies errors of workers as failures of candidates."""
 
 from autosched.errors import StepFailed
 from autosched.model import Failure

@@ -32,7 +32,7 @@ STATE_SCALE = 0.1
 
 
 class Kind(StrEnum):
-    """What an input holds."""
+    """Kinds of inputs."""
 
     NORMAL = "normal"  # numbers of mean 0 and variance 1
     IMAGE = "image"  # normalised: mean about 0, variance about 1
@@ -55,7 +55,7 @@ class Tensor(Struct, frozen=True):
     high: int = 2
     """Exclusive upper bound of made-up whole numbers."""
     kind: Kind | None = None
-    """What a made-up input holds; None: numbers as the type suggests."""
+    """Kind of a made-up input; None: numbers as the type suggests."""
 
 
 def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:

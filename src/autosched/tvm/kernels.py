@@ -18,11 +18,11 @@ REFERENCE_TIMEOUT_S = 120.0
 LOADED_RATIO = 6.0
 """A build may take so much longer than its processor time where other load shares the core."""
 FINAL_REPEAT = 2
-"""So many times the usual samples when the best are compared: their median decides."""
+"""Factor of the number of samples when the best candidates are compared: their median decides."""
 
 
 class Kernels:
-    """What tuners ask for; used from several threads."""
+    """Builds and measures kernels for tuners; used from several threads."""
 
     def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
         """`tasks` is the folder in which the import leaves N.json for task N."""

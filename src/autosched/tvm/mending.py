@@ -36,7 +36,7 @@ class Mended(Struct, frozen=True):
     wrong: tuple[WrongSchedule, ...] = ()
     notes: tuple[str, ...] = ()
     compile_notes: tuple[str, ...] | None = None
-    """What the last compilation said; None: there was no further one."""
+    """Notes of the last compilation; None: there was no further one."""
     difference: Difference | None = None
     """Where the first build that was rejected differs."""
 

@@ -20,11 +20,11 @@ from autosched.tvm.threads import default as default_threads
 from autosched.tvm.threads import use as use_threads
 
 _ELF_HEADER = struct.Struct("<40xQ10xHH2x")
-"""Of it: where the table of sections begins, the size of an entry, and how many there are."""
+"""Fields of an ELF header: offset of the section table, size of an entry, number of entries."""
 
 
 class SideFile(Struct, frozen=True, kw_only=True):
-    """What the library does not say of itself."""
+    """Facts about a library that it does not hold itself."""
 
     format: int
     name: str
@@ -176,7 +176,7 @@ def _is_cut_off(library: Path) -> bool:
 
 
 def side_of(path: Path) -> SideFile:
-    """What a module's side file says, without loading the module. Raises NotFound, RequestError."""
+    """Read a module's side file without loading the module. Raises NotFound, RequestError."""
     return _read_side(_files(path)[1])
 
 

@@ -37,14 +37,14 @@ VIEW = "vm.builtin.reshape"
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a call costs besides its kernel, in seconds."""
+    """Cost of a call besides its kernel, in seconds."""
 
     told_s: float
-    """What the instrument sees of a kernel that does nothing."""
+    """Time that the instrument sees for a kernel that does nothing."""
     call_s: float
     """The call itself, without an instrument."""
     added_s: float
-    """What the instrument adds to the call."""
+    """Time that the instrument adds to the call."""
 
 
 @dataclass

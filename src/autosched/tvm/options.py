@@ -1,4 +1,4 @@
-"""What every TVM backend lets a job set. Every name is a key of `JobSpec.options`."""
+"""Options of every TVM backend. Every name is a key of `JobSpec.options`."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task ends when so many trials in a row have brought nothing that is better by more than 0.5 %; a fifth is
     enough where six came within 2 % of the best. 0: never; 32 saves a third of 64 trials and costs about 1 %."""
     layout: Wanted = Wanted.KEEP
-    """Of the convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
+    """Memory layout of convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     winograd: bool = False
     """Whether convolutions of 3x3, and those along one axis, in blocked layouts are also tuned with Winograd's
     algorithm, which multiplies less and rounds more. The faster way is taken."""

@@ -1,4 +1,4 @@
-"""What a job's process and its workers tell each other. Loads without TVM."""
+"""Messages between a job's process and its workers. Loads without TVM."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ UNTUNED = b""
 
 
 class Extracted(Struct, frozen=True):
-    """What a network consists of."""
+    """The tasks of a network."""
 
     tasks: tuple[TaskInfo, ...]
     skipped: tuple[Skipped, ...]
@@ -19,7 +19,7 @@ class Extracted(Struct, frozen=True):
     share: float
     """Share of the network's arithmetic that the tasks do."""
     notes: tuple[str, ...] = ()
-    """What the user must know of how the model was imported."""
+    """Notes for the user about the import of the model."""
 
 
 class Choice(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Choice(Struct, frozen=True):
 
 
 class Compilation(Struct, frozen=True):
-    """What a network is compiled from, apart from its schedules."""
+    """Input of a compilation, apart from the schedules."""
 
     model: str
     """File of the prepared model."""
@@ -48,7 +48,7 @@ class Compilation(Struct, frozen=True):
 
 
 class Compiled(Struct, frozen=True):
-    """What was compiled."""
+    """Result of a compilation."""
 
     tasks: int
     """Tasks whose best schedule is in it."""
@@ -75,7 +75,7 @@ class Form(Struct, frozen=True):
     name: str
     path: str
     engine: str = "onnxruntime"
-    """What runs it: one of `autosched.backend.RIVALS`."""
+    """Engine that runs it: one of `autosched.backend.RIVALS`."""
 
 
 # The functions that workers run, by name: the job's process need not load them.

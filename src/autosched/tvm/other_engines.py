@@ -1,4 +1,4 @@
-"""What runs models that are no ONNX files: LiteRT for TFLite files, PyTorch for its programs."""
+"""Engines for models that are no ONNX files: LiteRT for TFLite files, PyTorch for its programs."""
 
 import os
 from collections.abc import Mapping

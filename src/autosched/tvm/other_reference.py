@@ -12,7 +12,7 @@ from autosched.tvm.other_engines import LiteRtEngine, TorchEngine
 from autosched.tvm.reference import PERTURBED_RUNS, perturbed_inputs
 
 OTHER_NAMES = {FileKind.TFLITE: "LiteRT", FileKind.TORCH: "PyTorch"}
-"""What runs files of each kind."""
+"""Names of the engines that run files of each kind."""
 _ENGINES: dict[FileKind, Callable[..., LiteRtEngine | TorchEngine]] = {
     FileKind.TFLITE: LiteRtEngine,
     FileKind.TORCH: TorchEngine,

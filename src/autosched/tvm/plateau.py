@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from statistics import median
 
 PROGRESS = 0.0
-"""What is better by this share or less is no reason to go on; small steps that add up to more are."""
+"""Minimum gain that counts as progress, as a share. Small steps that add up to more count, too."""
 NEAR, SEVERAL, HASTE = 0.02, 4, 3
-"""So many trials, the best one included, that are slower by this share at most, let the patience be so much shorter."""
+"""Where SEVERAL trials, the best included, differ by at most the share NEAR, the patience is HASTE times shorter."""
 
 
 class Plateau:
@@ -27,7 +27,7 @@ class Plateau:
         """The latency of the last progress."""
         self._since = 0
         self._sorted_s: list[float] = []
-        """Of all trials."""
+        """Latencies of all trials, sorted, in seconds."""
 
     @property
     def over(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the fork server imports once, so that each worker is a fork and not a start of TVM."""
+"""Imports of the fork server, made once, so that each worker is a fork and not a start of TVM."""
 
 import sys
 

@@ -305,7 +305,7 @@ class _Kernel:
                 self._cell(d, time, phase, row, block, lambda g, lane, r=r: sums[r, g, lane])  # type: ignore[misc]
 
     def _start(self, d: int, time: Any, row: Any, block: Any, gate: int, lane: Any) -> Any:
-        """What the recurrent products are added to."""
+        """The value to which the recurrent products are added."""
         if self.layer.kind == "GRU" and self.layer.reset_after and gate == 2:
             return self.b["rb"][d, block, lane] if "rb" in self.b else self.zero
         return self.b["xw"][time, row, d, block, gate, lane]

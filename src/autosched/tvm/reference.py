@@ -44,7 +44,7 @@ class Reference:
         self.version = str(onnxruntime.__version__)
         self.name = f"ONNX Runtime {self.version}"
         self.notes: list[str] = []
-        """What there is to say of the results."""
+        """Notes about the results."""
         self._threads = threads
         self._scored: dict[int, tuple[str, int]] = {}
         """By number of the output: the name of the values from which its indices are chosen, and the axis."""

@@ -1,4 +1,4 @@
-"""What a TVM backend adds to the session that all of them share: how candidates are searched for. Loads without TVM."""
+"""The search method that a TVM backend adds to the common session. Loads without TVM."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Method(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should know of how tasks were searched, beside the result."""
+        """Notes for the user about the search, beside the result."""
 
     def search(self, site: Site) -> Search:
         """Begin the search for a task. Raises Unsupported."""

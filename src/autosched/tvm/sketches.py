@@ -77,7 +77,7 @@ class Space:
         return self.grown(schedule)
 
     def grown(self, schedule: Any) -> Grown | None:
-        """What TVM's own search made; None for a schedule of no sketch."""
+        """The sketch that TVM's own search made; None for a schedule of no sketch."""
         trace = traces.read(traces.write(schedule.trace.as_json()))
         sketch = self.identify(trace) if trace is not None else None
         if trace is None or sketch is None:
@@ -86,7 +86,7 @@ class Space:
 
 
 def _sketch(simplified: Any) -> Sketch:
-    """Of a trace without the instructions that nothing needs, since TVM's search leaves them out as well."""
+    """The sketch of a trace, without unused instructions, since TVM's search leaves them out as well."""
     trace = traces.read(traces.write(simplified.as_json()))
     assert trace is not None, "TVM's design spaces have all decisions made"
     return trace.sketch

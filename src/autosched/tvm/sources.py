@@ -27,7 +27,7 @@ class Source(Protocol):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a caller gives, in order."""
+        """Inputs of a caller, in order."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class OnnxSource:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a caller gives, in order."""
+        """Inputs of a caller, in order."""
         return ranges.inputs(self.model)
 
     @property
@@ -98,7 +98,7 @@ class RelaxSource:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a caller gives, in order."""
+        """Inputs of a caller, in order."""
         return self._inputs
 
     @property
@@ -147,7 +147,7 @@ def _imported(found: Imported) -> Ready:
 
 
 def load(path: Path) -> Source:
-    """What `Source.save` left."""
+    """Load a source that `Source.save` has written."""
     with path.open("rb") as file:
         first = file.read(1)
     if first != b"{":

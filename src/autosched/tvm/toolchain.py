@@ -1,4 +1,4 @@
-"""What must be installed: TVM packages that belong together, and something that links. Loads without TVM."""
+"""Checks the installation: TVM packages that belong together, and a linker. Loads without TVM."""
 
 import os
 import shutil

@@ -36,7 +36,7 @@ class Sketch:
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """What is decided at each place: the instruction and its attributes, whatever it is applied to."""
+        """The decisions of a trace, by place: the instruction and its attributes, whatever it is applied to."""
         return tuple(json.dumps([self.instructions[p][0], self.instructions[p][2]]) for p in self.places)
 
     def with_decisions(self, decisions: Sequence[Decision | None]) -> list[Any]:
@@ -52,7 +52,7 @@ class Trace:
     sketch: Sketch
     decisions: tuple[Decision, ...]
     memo: Mapping[str, Any]
-    """What its search remembers with it."""
+    """Notes of its search."""
 
 
 def read(candidate: bytes) -> Trace | None:

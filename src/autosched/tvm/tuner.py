@@ -29,7 +29,7 @@ class TvmTuner:
     """Made cheaply: the search is built by the first step that needs it, on that step's cores."""
 
     _numbers = itertools.count()
-    """Of artifacts, for all tuners: whoever overwrote a library that another one has loaded would crash its worker."""
+    """Numbers of artifacts, for all tuners: overwriting a library that a worker has loaded would crash the worker."""
 
     def __init__(
         self, task: TaskInfo, kernels: Kernels, experience: Experience, begin: Callable[[Lease], Search]

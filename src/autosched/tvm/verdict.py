@@ -1,4 +1,4 @@
-"""What builds of a network are judged by, and the verdict. Loads without NumPy."""
+"""Request for a judgement of builds of a network, and the verdict. Loads without NumPy."""
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ class Check(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What builds are judged by."""
+    """Request for a judgement of builds."""
 
     models: tuple[str, ...]
     """The user's model as ONNX files, of which ONNX Runtime takes the first that it can run."""
@@ -41,6 +41,6 @@ class Verdict(Struct, frozen=True):
 
     checks: dict[str, Check]
     reference: str
-    """What they were compared with: "ONNX Runtime 1.x", or the untuned build."""
+    """Reference of the comparison: "ONNX Runtime 1.x", or the untuned build."""
     notes: tuple[str, ...] = ()
     samples: int = 0

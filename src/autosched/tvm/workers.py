@@ -131,7 +131,7 @@ class Worker:
                 self._kill_group()
 
     def _kill_group(self) -> None:
-        """What it has started, while its number is still its own."""
+        """Kill the processes that it has started, while its process group is still its own."""
         with suppress(ProcessLookupError):  # it may not have become the leader of its group yet
             os.killpg(self.pid, signal.SIGKILL)
 

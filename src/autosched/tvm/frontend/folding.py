@@ -34,7 +34,7 @@ UNROLLED_NODES_MAX = 20_000
 BOTH_BRANCHES = "If computed as both branches and a selection"
 FITTING_BRANCH = "If replaced by the branch that fits the shapes"
 TO_BE_KNOWN = frozenset({BOTH_BRANCHES, FITTING_BRANCH})
-"""What costs time, or limits what the network may be given."""
+"""Rewrites that the user must know of: they cost time, or limit the inputs."""
 
 _STANDARD = frozenset({"", "ai.onnx"})
 _NEVER_COMPUTED = frozenset({
@@ -427,7 +427,7 @@ def _names(graph: Any) -> Iterator[str]:
 
 
 def _read(node: Node) -> set[str]:
-    """What a node and its subgraphs read."""
+    """Names that a node and its subgraphs read."""
     names = set(filter(None, node.input))
     for graph in _subgraphs(node):
         names.update(value.name for value in graph.output)

@@ -15,7 +15,7 @@ from autosched.tvm.frontend.model_file import FileKind, kind_of_file
 from autosched.tvm.orders import AS_IT_IS, FIXED, SIMPLIFIED, Form
 
 ENGINES = {FileKind.TFLITE: "litert", FileKind.TORCH: "pytorch"}
-"""What runs files of other kinds, which have one form only."""
+"""Engines for files of other kinds, which have one form only."""
 
 
 def write_like(model: str, prepared: str, folder: str) -> list[Form]:

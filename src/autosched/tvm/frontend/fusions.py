@@ -336,7 +336,7 @@ def _positions(emit: Emitter, start: str, end: str) -> str:
 
 
 def _causal(emit: Emitter, query: str, key: str) -> str:
-    """What is added to the scores so that no position attends to a later one."""
+    """Bias of the scores by which no position attends to a later one."""
     zero = emit.constant(np.asarray(0, "int64"))
     ends = _length(emit, key)
     rows = emit.unsqueeze(_positions(emit, emit.make("Sub", [ends, _length(emit, query)]), ends), 1)
@@ -346,7 +346,7 @@ def _causal(emit: Emitter, query: str, key: str) -> str:
 
 
 def _mask(emit: Emitter, mask: str, key: str, given: dict[str, Any]) -> list[str]:
-    """What is added to the scores: of a vector of lengths, of 0 and 1 for each key, or for each query and key."""
+    """Bias of the scores from a vector of lengths, or from 0 and 1 for each key, or for each query and key."""
     if not mask:
         return []
     rank = emit.rank(mask)

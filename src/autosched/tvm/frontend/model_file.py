@@ -22,7 +22,7 @@ _KINDS = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25,
 
 
 class FileKind(Enum):
-    """What a file is."""
+    """Kinds of model files."""
 
     ONNX = "an ONNX model, as far as its outer fields tell"
     TRUNCATED = "the beginning of an ONNX model"
@@ -34,7 +34,7 @@ class FileKind(Enum):
 
 
 def kind_of_file(path: Path) -> FileKind:
-    """What a file is, as far as its name in an archive or its first bytes tell; ONNX is told by `kind_of`.
+    """Kind of a file by its first bytes, or by a name in an archive; ONNX is told by `kind_of`.
 
     OTHER for whatever is neither a TFLite nor a PyTorch file, and for a file that cannot be read.
     """

@@ -118,7 +118,7 @@ def _quotients(reader: Reader, name: str) -> list[tuple[str, str]]:
 
 
 def _standardised(reader: Reader, division: Node) -> tuple[str, float] | None:
-    """What a division standardises along the last axis, and the epsilon."""
+    """The value that a division standardises along the last axis, and the epsilon."""
     found = _mean_of_squares(reader, division.input[1])
     if found is None:
         return None
@@ -127,7 +127,7 @@ def _standardised(reader: Reader, division: Node) -> tuple[str, float] | None:
 
 
 def _mean_of_squares(reader: Reader, root: str) -> tuple[str, float] | None:
-    """Of which value a value is the root of the mean square along the last axis, and the epsilon added to it."""
+    """The value whose root mean square along the last axis a value is, and the epsilon added to it."""
     node = reader.writer(root, "Sqrt")
     total = reader.writer(node.input[0], "Add") if node else None
     if total is None or (parts := reader.split(total)) is None or parts[1].size != 1:
@@ -139,7 +139,7 @@ def _mean_of_squares(reader: Reader, root: str) -> tuple[str, float] | None:
 
 
 def _squared(reader: Reader, name: str) -> str | None:
-    """What a value is the square of."""
+    """The value whose square a value is."""
     power = reader.writer(name, "Pow")
     if power is not None:
         return str(power.input[0]) if reader.scalar(power.input[1]) == 2 else None
@@ -148,7 +148,7 @@ def _squared(reader: Reader, name: str) -> str | None:
 
 
 def _difference(reader: Reader, name: str) -> str | None:
-    """What a value is the distance of from its mean along the last axis."""
+    """The value whose distance from its mean along the last axis a value is."""
     node = reader.writers.get(name)
     if node is None or node.op_type != "Sub":
         return None

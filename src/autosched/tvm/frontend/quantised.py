@@ -67,7 +67,7 @@ class Accumulated:
 
 
 class Dequantiser:
-    """What is known of the tensors of one graph while its nodes are rewritten in order."""
+    """Knowledge about the tensors of one graph while its nodes are rewritten in order."""
 
     def __init__(self, emitter: Emitter, *, rounded: bool) -> None:
         self.emit, self.rounded = emitter, rounded

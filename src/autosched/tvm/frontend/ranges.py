@@ -1,4 +1,4 @@
-"""What an input holds, and which whole numbers it may hold, so that made-up inputs are valid and say something.
+"""Kinds and ranges of a network's inputs, so that made-up inputs are valid and exercise the network.
 
 Zeros and ones alone are always valid indices, but they can drive a network into a corner in which rounding decides its
 output: a variance of almost nothing, say. So an index may be as large as its table allows, others as bytes are.

@@ -39,7 +39,7 @@ _NO_BATCH = re.compile(
 _STATE = re.compile(r"(^|_)(h|c|hx|cx|hn|cn|state|hidden|cell)_?\d*$", re.IGNORECASE)
 """Names of inputs that are states of a recurrent layer: layers x batch x hidden units."""
 _OTHER_SIZES = (512, 576, 1024, 256, 64, 32, 16, 8)
-"""What else is tried for an example where the first guess does not fit the network."""
+"""Other sizes that are tried for an example where the first guess does not fit the network."""
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _SAME_SHAPE = frozenset({
     "Identity", "Cast", "Relu", "Sub", "Add", "Mul", "Div", "Clip", "Sqrt", "Log", "Exp", "Abs", "Neg", "Tanh",

@@ -16,7 +16,7 @@ import numpy as np
 Matrix = np.ndarray[Any, Any]
 
 LIGHT = 2
-"""So many neighbours a node may have to be taken out without loss."""
+"""Maximum number of neighbours of a node that can be taken out without loss."""
 ROUNDS_MAX = 20
 
 
@@ -54,7 +54,7 @@ class Solution:
 
 
 def cost(graph: Graph, options: Sequence[int]) -> float:
-    """What a choice costs."""
+    """Cost of a choice."""
     total = sum(float(costs[option]) for costs, option in zip(graph.nodes, options, strict=True))
     return total + sum(float(matrix[options[a], options[b]]) for (a, b), matrix in graph.edges.items())
 

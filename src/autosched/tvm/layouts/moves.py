@@ -18,7 +18,7 @@ GUESS_S = 2e-10
 
 
 def seconds_per_byte(target: Any) -> float:
-    """What a move costs for each byte read or written, in the mean of several."""
+    """Mean cost of a move for each byte read or written, in seconds."""
     return _measured(target.export_json() if hasattr(target, "export_json") else str(target), target)
 
 

@@ -63,15 +63,15 @@ class Converted:
 
     module: Any
     wanted: tuple[Wanted, ...]
-    """Of each convolution, in order."""
+    """Wanted layout of each convolution, in order."""
     kernels: tuple[Any, ...]
     """The weights of each convolution, as they are in the module."""
     moves: tuple[tuple[Shape, Layout, Layout], ...]
-    """What is left of moves between layouts, those that cost nothing not counted."""
+    """Moves between layouts that are left, without those that cost nothing."""
 
 
 Price = Callable[[int, Way], float]
-"""What it costs to compute a node in one way; `math.inf`: not to be done."""
+"""Cost of computing a node in one way; `math.inf`: never."""
 
 
 def lanes(target: Any) -> int:

@@ -1,4 +1,4 @@
-"""What each Relax operator can do with layouts: the ways to compute it, and the code for one of them."""
+"""The ways in which each Relax operator can be computed in layouts, and the code for one of them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from autosched.tvm.winograd import algebra
 FLOPS_PER_BYTE = 16.0
 """Arithmetic that takes a core as long as moving a byte: to weigh one against the other where nothing is measured."""
 PLAIN_SHARE = 0.5
-"""What a convolution reaches in NCHW and NHWC, of what it reaches with blocks."""
+"""Speed of a convolution in NCHW and NHWC, as a share of its speed with blocks."""
 WINOGRAD_SHARE = 0.4
 """Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
 PRODUCT_VECTORS = 2
@@ -40,16 +40,16 @@ class Way:
     """One way to compute an operator."""
 
     inputs: tuple[Layout, ...]
-    """Of each computed input, in order."""
+    """Layout of each computed input, in order."""
     output: Layout
     wanted: Wanted | None = None
     """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
     cost: float = 0.0
     """Estimated, in bytes that could be moved instead."""
     winograd: algebra.Algorithm | None = None
-    """Of a convolution by Winograd's algorithm; None for all other ways."""
+    """The algorithm of a convolution by Winograd's algorithm; None for all other ways."""
     columns: int = 0
-    """Of a product with packed weights, the columns of a block of weights; 0 for all other ways."""
+    """Columns of a block of weights, for a product with packed weights; 0 for all other ways."""
 
 
 Emit = Callable[[Any, list[Any], Way], Any]
@@ -82,7 +82,7 @@ def constant(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Around:
-    """What an operator's ways depend on besides itself."""
+    """Surroundings on which an operator's ways depend."""
 
     lanes: int
     """Single-precision numbers in a vector register."""
@@ -96,7 +96,7 @@ class Around:
 
 
 def describe(call: Any, around: Around) -> Operator | None:
-    """What can be done with a call; None for an operator that knows no layouts."""
+    """The ways to compute a call; None for an operator without layouts."""
     name = getattr(getattr(call, "op", None), "name", "")
     shape = shape_of(call)
     if name == "relax.nn.conv2d":

@@ -30,11 +30,11 @@ class Upsampling:
     start: tuple[int, int]
     """Padding above and on the left: results that are cut off."""
     taps: tuple[int, int]
-    """Of the convolution that computes all phases."""
+    """Taps of the convolution that computes all phases."""
     image: tuple[int, int]
     """Places that it computes."""
     padding: tuple[int, int, int, int]
-    """Of that convolution: top, left, bottom, right."""
+    """Padding of that convolution: top, left, bottom, right."""
 
     @property
     def phases(self) -> int:

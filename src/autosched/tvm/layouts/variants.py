@@ -23,7 +23,7 @@ from autosched.tvm.winograd.algebra import Algorithm
 BUSY_ENOUGH = 0.75
 """NHWC is offered where blocks leave more of a vector register idle."""
 UNTUNED_FLOPS = 1.5e9
-"""What a kernel does in a second without a schedule: for those that were never measured."""
+"""Operations per second of a kernel that was never measured, without a schedule."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Variant:
     name: str
     fused: Any
     ways: tuple[Way, ...] = ()
-    """Of each convolution, in order; empty for a network in which no layout can be chosen."""
+    """The way of each convolution, in order; empty for a network in which no layout can be chosen."""
     kernels: tuple[Any, ...] = ()
     """The weights of each convolution, by which its kernel is found again."""
     moves: tuple[tuple[Shape, Layout, Layout], ...] = ()
@@ -108,7 +108,7 @@ def single(module: Any, target: Any, wanted: Wanted) -> Variant:
 
 
 def offered(module: Any, target: Any, wanted: Wanted, *, winograd: bool = False) -> list[Variant]:
-    """What is tuned: one variant, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
+    """The variants to tune: one, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
     is wanted and there are blocks, with Winograd's algorithm beside the direct way.
     """
     if wanted not in (Wanted.AUTO, Wanted.NCHWC) or (wanted is Wanted.NCHWC and not winograd):
@@ -263,7 +263,7 @@ def _mixed(
 
 
 def _named(way: Way) -> str:
-    """What is said of a choice."""
+    """Name of a way, for people."""
     if way.columns:
         return "products with packed weights"
     return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"

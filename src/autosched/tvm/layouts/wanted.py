@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Wanted(StrEnum):
-    """Of all convolutions of a network, as far as they can be."""
+    """Wanted layout of all convolutions of a network."""
 
     KEEP = "keep"
     NCHW = "nchw"

@@ -39,7 +39,7 @@ STEP_CYCLES = 1
 
 @dataclass(frozen=True)
 class Place:
-    """What a rule needs to know of its surroundings."""
+    """Surroundings of a loop nest that a rule needs to know."""
 
     vector_bytes: int
     registers: int

@@ -68,7 +68,7 @@ class Program:
     function: Any
     stages: tuple[Stage, ...]
     buffers: tuple[Any, ...]
-    """What is allocated inside of the kernel."""
+    """Buffers that are allocated inside of the kernel."""
 
 
 def read(function: Any) -> Program:

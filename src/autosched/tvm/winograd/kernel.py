@@ -34,7 +34,7 @@ USUAL_TILES = 24
 SUMS_BUSY = 8
 """Vectors of sums that keep a core busy: two multiply-adds a cycle, each of four cycles."""
 CHUNKS, FILTERS = "chunks", "filters"
-"""What is spread over threads."""
+"""Loops that can be spread over threads."""
 
 Value = int | str
 Expr = Any
@@ -42,7 +42,7 @@ Stmt = Any
 
 
 class NotExpandable(Exception):
-    """What surrounds the convolution in its kernel cannot be part of the loop nest; says why."""
+    """The convolution's surroundings in its kernel cannot be part of the loop nest; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Fused:
     weights: Any
     out: Any
     value: Expr
-    """What is stored for each result."""
+    """Value that is stored for each result."""
     variables: tuple[Any, ...]
     """Its loop variables: image, filter block, row, column, filter."""
     result: Any

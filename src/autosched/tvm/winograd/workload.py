@@ -35,7 +35,7 @@ IMAGE, COLUMNS, POINTS, PRODUCTS, ROWS, RESULT = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is computed, in numbers. Channels and filters are counted in blocks."""
+    """Sizes of the computation. Channels and filters are counted in blocks."""
 
     algorithm: Algorithm
     batch: int
@@ -148,7 +148,7 @@ def _constant(matrix: Any, name: str) -> Any:
 
 
 def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
-    """What the mark says of a workload: the algorithm, padding above and on the left; None without one."""
+    """The mark of a workload: the algorithm, padding above and on the left; None without one."""
     found: list[tuple[Algorithm, int, int]] = []
 
     def note(block: Any) -> None:
