@@ -37,7 +37,7 @@ EAGER = 64
 
 @dataclass
 class Measurements:
-    """Of one task."""
+    """Measurements of one task."""
 
     rows: list[Rows] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
@@ -105,7 +105,7 @@ class SharedModel:
 
 
 def trained_size(count: int) -> int:
-    """Of so many measurements, on how many the model is trained."""
+    """Number of measurements that the model is trained on, of `count` in all."""
     size = min(count, EAGER)
     while size >= EAGER and (more := size + size // 10) <= count:
         size = more

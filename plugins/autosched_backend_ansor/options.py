@@ -1,4 +1,4 @@
-"""What a job may set, with defaults. Every name is a key of `JobSpec.options`."""
+"""Options of a job, with defaults. Every name is a key of `JobSpec.options`."""
 
 from typing import Annotated
 

@@ -54,7 +54,7 @@ class AnsorMethod:
 
 @derived_object
 class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """What evolution asks: scores of schedules, random ones while the cost model cannot say."""
+    """Scores schedules for the evolution; scores are random while the cost model has no data."""
 
     def __init__(self, model: SharedModel, extractor: Any, seed: int) -> None:
         super().__init__()

@@ -1,14 +1,14 @@
-"""What a job may set, with defaults."""
+"""Options of a job, with defaults."""
 
 from autosched.tvm import options
 from autosched.tvm.layouts.wanted import Wanted
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who takes part."""
+    """The methods that take part."""
 
     layout: Wanted = Wanted.NCHWC
-    """Of the convolutions; blocked ones are as fast as the core can multiply."""
+    """Memory layout of convolutions; blocked ones are as fast as the core can multiply."""
     backends: str = "autotvm,ansor,tc"
     """Names with commas between; of equals the first is preferred."""
 

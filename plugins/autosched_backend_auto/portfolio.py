@@ -46,7 +46,7 @@ class Portfolio:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Who found the best of how many tasks."""
+        """For each method, the number of tasks of which it found the best."""
         with self._lock:
             won = Counter(self._winners.values())
         best = ", ".join(f"{name} {count}" for name, count in won.most_common())
@@ -66,7 +66,7 @@ class Portfolio:
         return PortfolioSearch(self, site.info.name, arms, self._batch, site.tuned)
 
     def learn(self, task: str, best_s: Mapping[str, float], tuned: bool = True) -> None:
-        """What the methods have reached on a task, of this job or (not `tuned`) of an earlier one."""
+        """Learn the methods' best latencies on a task, of this job or (not `tuned`) of an earlier one."""
         least = min(best_s.values())
         with self._lock:
             if tuned:
@@ -122,7 +122,7 @@ class PortfolioSearch:
             self.shared.learn(self.task, reached, self.tuned)
 
     def _expected_s(self, arm: Arm) -> float:
-        """What the method's best may be after another round."""
+        """Expected best of the method after another round."""
         least = min(other.best_s for other in self.arms)
         if not arm.trials:
             behind = self.shared.behind(arm.name, self.task)
@@ -138,7 +138,7 @@ def sign(candidate: bytes, name: str) -> bytes:
 
 
 def signer(candidate: bytes) -> str:
-    """Who found it; empty when nobody signed."""
+    """The method that found a candidate; empty for one without a signature."""
     try:
         trace = json.loads(candidate)
         return str(trace[2].get(BY, "")) if len(trace) > 2 else ""

@@ -18,7 +18,7 @@ LIKE, OF_EACH = 2, 4
 
 @dataclass(frozen=True)
 class Examples:
-    """What one task can show."""
+    """Examples that one task can give."""
 
     shape: tuple[int, ...]
     """Numbers that say what it works on, in the same order for all tasks of a template."""

@@ -1,4 +1,4 @@
-"""What a cost model sees of a configuration, without applying it: the values of its knobs. Knows no TVM."""
+"""Features of a configuration that need no schedule: the values of its knobs. Knows no TVM."""
 
 import math
 
@@ -27,7 +27,7 @@ class KnobFeatures:
             self.names += names
             self._tables.append((at, table))
         self.largest: Matrix = np.concatenate([np.zeros(0, np.float32), *(t.max(axis=0) for _, t in self._tables)])
-        """Of each knob's columns, which are the first."""
+        """Largest value of each knob's columns, which are the first."""
         self._told = _Told(space) if space.knobs and space.insight is not None else None
         if self._told is not None:
             self.names += self._told.names
@@ -40,7 +40,7 @@ class KnobFeatures:
         return np.concatenate(own if self._told is None else [*own, self._told.of(digits)], axis=1)
 
     def promise(self, digits: Digits) -> NDArray[np.float32] | None:
-        """What the template expects of each, larger is better; None if it expects nothing."""
+        """The template's score of each, larger is better; None without one."""
         if self._told is None or PROMISE not in self._told.names:
             return None
         found: NDArray[np.float32] = self._told.of(digits)[:, self._told.names.index(PROMISE)]
@@ -48,7 +48,7 @@ class KnobFeatures:
 
 
 class _Told:
-    """What a template can tell from a space's numeric knobs, looked up where they have not too many combinations."""
+    """A template's insights from a space's numeric knobs, as a table where they have few combinations."""
 
     def __init__(self, space: Space) -> None:
         assert space.insight is not None
@@ -70,7 +70,7 @@ class _Told:
         return self._computed(own) if self._table is None else self._table[own @ self._strides]
 
     def _computed(self, own: Digits) -> Matrix:
-        """Of rows that have only the digits of the numeric knobs."""
+        """Insights of rows that have only the digits of the numeric knobs."""
         values = {name: table[own[:, at]] for at, (name, table) in enumerate(self._values.items())}
         return np.stack([np.asarray(column, np.float32) for column in self._insight(values).values()], axis=1)
 
@@ -90,5 +90,5 @@ def _columns(knob: Knob) -> tuple[tuple[str, ...], Matrix]:
 
 
 def logarithm(number: float) -> float:
-    """Of base 2, going on smoothly through 0 to negative numbers."""
+    """Logarithm to base 2, continued smoothly through 0 to negative numbers."""
     return float(np.sign(number) * np.log2(1.0 + abs(number)))

@@ -46,7 +46,7 @@ def _winograd(workload: Any, target: Any) -> Found:
 
 
 def machine(target: Any) -> Machine:
-    """What the templates ask of a CPU."""
+    """Properties of a CPU that templates need."""
     return Machine(
         targets.vector_bits(target) // 8,
         targets.vector_registers(target),

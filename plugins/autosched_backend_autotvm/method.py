@@ -70,7 +70,7 @@ class AutoTvmMethod:
 
 
 def _of(names: set[str], asked: Mapping[str, list[object]]) -> dict[str, list[object]]:
-    """What is asked of these knobs; others belong to other templates."""
+    """Restrictions of these knobs; others belong to other templates."""
     return {name: values for name, values in asked.items() if name in names}
 
 

@@ -1,4 +1,4 @@
-"""What a job may set, with defaults: the thesis' parameters, and those of AutoTVM's tuners by their names there."""
+"""Options of a job, with defaults: the thesis' parameters, and those of AutoTVM's tuners by their names there."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     layout: Wanted = Wanted.NCHWC
-    """Of the convolutions; blocked ones are as fast as the core can multiply."""
+    """Memory layout of convolutions; blocked ones are as fast as the core can multiply."""
     winograd: bool = True
     fallback: str = "ansor"
     """The backend of operators without a template; empty: they stay untuned."""
@@ -34,13 +34,13 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     index_to: Annotated[int, Meta(ge=0)] = 0
     """Search only configurations before this number; 0: all."""
     feature_type: Literal["knob", "store"] = "knob"
-    """What the cost model sees: values of knobs, or also (for the best by knobs) the code that they lead to."""
+    """Features of the cost model: values of knobs, or also (for the best by knobs) the code that they lead to."""
     loss_type: Literal["reg", "rank"] = "rank"
     """The cost model predicts scores (`reg`, AutoTVM's default), or only their order, which takes fewer trials."""
     num_warmup_samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 16
     """Measurements of a task before the cost model is asked."""
     plan_size: Annotated[int, Meta(ge=1, le=4096)] = 64
-    """So many of the best predictions are looked for, of which a round takes the best."""
+    """Number of best predictions that are searched for, of which a round takes the best."""
     epsilon: Annotated[float, Meta(ge=0, le=1)] = 0.05
     """Share of each round that is chosen at random."""
     diversity_filter_ratio: Annotated[float, Meta(ge=0, le=100)] = 0.0
@@ -56,9 +56,9 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     ga_pop_size: Annotated[int, Meta(ge=2, le=10_000)] = 100
     """Configurations of a generation; budgets below it make `ga` random."""
     ga_elite_num: Annotated[int, Meta(ge=0, le=10_000)] = 3
-    """So many of the best are parents for ever."""
+    """Number of the best that stay parents in all generations."""
     ga_mutation_prob: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    """Of each knob of a child."""
+    """Probability of a mutation of each knob of a child."""
     transfer: bool = True
     """Whether a task's cost model starts with what other tasks of the same template taught, and a task tries the best
     of those that differ from it only in what is fused (`xgb` only)."""

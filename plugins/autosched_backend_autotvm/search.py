@@ -16,13 +16,13 @@ from autosched_backend_autotvm.space import Config, Space
 from autosched_backend_autotvm.tuners import Tuner
 
 TRIED_PER_WANTED = 16
-"""So many configurations are looked at for each candidate wanted, before the space counts as exhausted."""
+"""Configurations that are looked at for each wanted candidate before the space counts as exhausted."""
 ADOPTED_SHARE = 0.25
 """At most so much of a round is taken over from siblings, but at least one candidate."""
 
 
 class Template(Protocol):
-    """What a search needs of one."""
+    """A template as a search needs it."""
 
     def apply(self, schedule: Any, config: Config) -> None:
         """Transform the schedule. Raises what TVM raises."""
@@ -102,7 +102,7 @@ class AutoTvmSearch:
         return [*chosen, *adopted.values()]
 
     def _adopted(self, count: int) -> dict[int, bytes]:
-        """What a round of `count` takes over from siblings."""
+        """Configurations that a round of `count` takes over from siblings."""
         indices = self._siblings.best(self._measured) if self._siblings is not None else []
         made = ((index, self._new(index)) for index in indices)
         new = ((index, candidate) for index, candidate in made if candidate is not None)

@@ -1,4 +1,4 @@
-"""What siblings take over from each other: tasks with the same main computation, and other operators fused with it.
+"""Transfer between siblings: tasks with the same main computation, and other operators fused with it.
 
 What is the best for one is near the best for the other. Their latencies are not compared, only ranked within each.
 """
@@ -14,7 +14,7 @@ from autosched_backend_autotvm.templates.nest import Nest
 from autosched_backend_autotvm.tuners.points import Points
 
 BEST_OF_EACH = 3
-"""So many of the best of each sibling are worth a trial: the very best of short measurements is in part luck."""
+"""Number of the best of each sibling that are tried: the very best of short measurements is in part luck."""
 DIGITS = 12
 
 

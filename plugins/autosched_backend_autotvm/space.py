@@ -18,7 +18,7 @@ Numbers: TypeAlias = NDArray[np.float64]
 Insight: TypeAlias = Callable[[Mapping[str, Numbers]], Mapping[str, Numbers]]
 """From the values of all numeric knobs, for many configurations at once, to what a template can tell from them."""
 PROMISE = "promise"
-"""Of the columns of an insight, the one by which configurations are ranked before anything is measured."""
+"""Column of an insight by which configurations are ranked before anything is measured."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Knob:
 
     name: str
     values: tuple[Value, ...]
-    """What is searched, in an order in which neighbours are alike."""
+    """Values to search, in an order in which neighbours are alike."""
     spare: tuple[Value, ...] | range = ()
     """Further values that are legal for this task but not searched unless a user adds them."""
     meaning: str = ""
@@ -65,9 +65,9 @@ class Space:
     """Why it would be slow. Who restricts a space knows better: then this is not asked."""
     insight: Insight | None = field(default=None, compare=False, repr=False)
     version: str = ""
-    """Of the template: under another one, the same configuration may be another schedule."""
+    """Version of the template: in another one, the same configuration may be another schedule."""
     kernel: str = ""
-    """What is computed, but for what is fused with it: the same for siblings."""
+    """The main computation, without fused operators: the same for siblings."""
 
     def __post_init__(self) -> None:
         for knob in self.knobs:

@@ -1,4 +1,4 @@
-"""What a cost model sees of a configuration after it is applied: TVM's features of every store in the program.
+"""Features of a configuration after it is applied: TVM's features of every store in the program.
 
 They say more than the values of knobs and mean the same in all templates, but take milliseconds each (see
 `benchmarks/select_cost.py`), so they only put the best of a plan in order.
@@ -24,7 +24,7 @@ KEPT_MAX = 10_000
 
 
 class StoreFeatures:
-    """Of one task."""
+    """Features of one task."""
 
     def __init__(self, site: Site, template: Template, space: Space) -> None:
         self._workload, self._template, self._space = site.workload, template, space

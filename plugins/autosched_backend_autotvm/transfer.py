@@ -1,4 +1,4 @@
-"""What tasks of one template teach each other, as AutoTVM's transfer learning does.
+"""Transfer learning between tasks of one template, as in AutoTVM.
 
 A base model is fitted to the records of all the others. What it predicts is the margin from which a task's own model
 starts; it counts half as much with every 64 records of the task's own (`load_history` of TVM 0.18's cost model).
@@ -27,12 +27,12 @@ WEIGHT_MIN = 0.05
 RECORDS_MIN = 24
 """Records of others before they are listened to."""
 RECORDS_MAX = 2_000
-"""Of each template, so that fitting stays cheap: those tasks that learned last count."""
+"""Maximum records of each template, so that fitting stays cheap: those tasks that learned last count."""
 
 
 @dataclass
 class Lesson:
-    """What one task knows."""
+    """Knowledge of one task."""
 
     names: tuple[str, ...]
     features: Matrix
@@ -43,7 +43,7 @@ class Lesson:
 
 @dataclass
 class Template:
-    """What all tasks of a template know."""
+    """Knowledge of all tasks of a template."""
 
     lessons: dict[str, Lesson] = field(default_factory=dict)
     """By task; the one that changed last comes last."""
@@ -51,7 +51,7 @@ class Template:
 
 
 class Knowledge:
-    """Of one job; its tasks ask and tell from several threads."""
+    """Knowledge of one job; its tasks ask and tell from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class Knowledge:
 
 
 class Prior:
-    """What one task is told by the others of its template."""
+    """Prior of one task from the others of its template."""
 
     def __init__(self, knowledge: Knowledge, task: str, space: Space, shape: Sequence[int], loss: Loss) -> None:
         """`shape`: numbers that say what the task works on, in the same order for all tasks of the template."""
@@ -91,7 +91,7 @@ class Prior:
         self._wanted: tuple[str, ...] = ()
 
     def tell(self, digits: Digits, scores: Vector) -> None:
-        """What this task knows: configurations and scores, of which the best is 1."""
+        """Share this task's configurations and scores, of which the best is 1."""
         order = np.argsort(-scores, kind="stable")[: examples.OF_EACH if len(scores) >= RECORDS_MIN else 0]
         best = tuple(self._space.chosen(digits[at]) for at in order if scores[at] > 0)
         lesson = Lesson(self._names, self._of(digits), scores, Examples(self._extents, best))
@@ -103,7 +103,7 @@ class Prior:
         return examples.of(self._extents, self._space, [lesson.examples for lesson in lessons])
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
-        """What the others would add to a score; None when they have nothing to say beside so many own records."""
+        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
         weight = 0.5 ** (measured / HALF_LIFE)
         if weight < WEIGHT_MIN or (model := self._base()) is None:
             return None

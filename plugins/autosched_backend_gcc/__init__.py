@@ -36,7 +36,7 @@ MESSAGE_LINES = 3
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job may set."""
+    """Options of a job."""
 
     repeat: Annotated[int, Meta(ge=1, le=1_000)] = 5
     """Timed calls in a measurement."""

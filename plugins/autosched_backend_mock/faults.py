@@ -1,4 +1,4 @@
-"""What goes wrong on request: drawn from the job's seed, so that the same life of a client fails in the same way."""
+"""Faults on request, drawn from the job's seed, so that the same life of a client fails in the same way."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ LIVES = "lives"
 
 
 class Fault(Enum):
-    """What becomes of a step."""
+    """Faults of a step."""
 
     NONE = "none"
     FAIL = "fail"
@@ -32,13 +32,13 @@ class Faults:
         self._steps: Counter[tuple[TaskIndex, str]] = Counter()
 
     def of_stage(self, stage: str) -> Fault:
-        """What is asked for each step of a stage."""
+        """The fault that the options ask for in each step of a stage."""
         if self._options.crash_stage == stage:
             return Fault.CRASH
         return Fault.HANG if self._options.hang_stage == stage else Fault.NONE
 
     def of_step(self, task: TaskIndex, stage: str) -> Fault:
-        """What becomes of the next step of a round: a second try may end otherwise than the first."""
+        """The fault of the next step of a round: a second try may end otherwise than the first."""
         if (always := self.of_stage(stage)) is not Fault.NONE:
             return always
         self._steps[task, stage] += 1

@@ -1,4 +1,4 @@
-"""What a job may set, with defaults. Every name is a key of `JobSpec.options`; times in seconds."""
+"""Options of a job, with defaults. Every name is a key of `JobSpec.options`; times in seconds."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -87,7 +87,7 @@ class MockSession:
     # Stages of the network --------------------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
-        """What the times are known of."""
+        """The network whose times are known."""
         self._network_step("import", lease)
         if self.options.reject:
             raise ModelRejected(self.options.reject)
@@ -127,7 +127,7 @@ class ComparingSession(MockSession):
     """A job with something to beat, so that builds are made before the search is over."""
 
     def baseline(self, lease: Lease) -> Baseline:
-        """What the options say."""
+        """The baseline that the options give."""
         self._network_step("baseline", lease)
         rival_s = self.options.rival_s
         return Baseline("the rival", "1.0", "as it is", rival_s, 0.99 * rival_s, 1.01 * rival_s)

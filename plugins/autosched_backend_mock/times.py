@@ -74,7 +74,7 @@ class FromInstance:
         return len(self._iterations)
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float | None:
-        """What the instance says; nothing of the network's own stages."""
+        """Times of the instance; None for the network's own stages."""
         if task == NETWORK_TASK:
             return None
         build_s, profile_s, update_s = self._iterations[min(nth, len(self._iterations) - 1)]
@@ -109,7 +109,7 @@ class Replayed:
         return len(self._rounds[task])
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float | None:
-        """What was recorded."""
+        """Recorded times."""
         if task == NETWORK_TASK:
             return self._network.get(stage, 0.0)
         rounds = self._rounds[task]

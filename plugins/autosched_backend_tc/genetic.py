@@ -31,7 +31,7 @@ KNOWN_TRIES = 1000
 BARREN_MAX = 64
 """Generations in a row without anything new: then there is nothing left to find."""
 TOURNAMENT = 5
-"""So many of the parents are drawn for each that breeds, the fittest of them (mode generational)."""
+"""Number of parents that are drawn for each one that breeds, the fittest of them (mode generational)."""
 KIND_SHARE = 0.07
 """At most so much of a generation is drawn anew, of any kind (mode generational)."""
 STEP_SHARE = 0.8
@@ -45,15 +45,15 @@ class Individual:
     kind: int
     genes: tuple[Gene, ...]
     key: Hashable = field(compare=False)
-    """What it grows into: individuals with equal keys are the same to those who measure them."""
+    """The phenotype: individuals with equal keys measure the same."""
 
 
 class Nature(Protocol):
-    """What can live."""
+    """The space of individuals."""
 
     @property
     def kinds(self) -> Sequence[Sequence[Hashable]]:
-        """Of each kind, what its genes stand for. Kinds are akin if theirs stand for the same: such ones may have
+        """For each kind, the meaning of its genes. Kinds are akin if theirs stand for the same: such ones may have
         children together, and a genome can change from one to the other.
         """
 

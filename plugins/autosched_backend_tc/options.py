@@ -1,4 +1,4 @@
-"""What a job may set, with defaults: the autotuner's flags of Tensor Comprehensions, without their common prefix."""
+"""Options of a job, with defaults: the autotuner's flags of Tensor Comprehensions, without their common prefix."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     """Individuals in a generation. 0: 100 in the mode tc_compat, as published, else 12: with 4 elites, a generation is
     a round of 8 candidates, and a hundred trials are a dozen generations."""
     number_elites: Annotated[int, Meta(ge=-1, le=2048)] = -1
-    """So many of the best live on unchanged; at most half of the population. -1: 10 in the mode tc_compat, as
+    """Number of the best that live on unchanged; at most half of the population. -1: 10 in the mode tc_compat, as
     published, else 4."""
     crossover_rate: Annotated[int, Meta(ge=0, le=100)] = 80
     """Percent of the children that have three parents instead of one."""
@@ -26,6 +26,6 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     generations: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """A task ends after so many. 0: the budget decides; published were 25."""
     restore_number: Annotated[int, Meta(ge=0, le=4096)] = 10
-    """So many of the best that are known already are among the first generation."""
+    """Number of the best known candidates in the first generation."""
     min_launch_total_threads: Annotated[int, Meta(ge=0, le=1_000_000)] = 64
     """On a GPU, a candidate that starts fewer threads is not worth a trial."""

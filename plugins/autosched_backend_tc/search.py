@@ -83,7 +83,7 @@ class TcSearch:
 
     @property
     def kinds(self) -> Sequence[Sequence[Hashable]]:
-        """What is decided in each sketch. Those of one computation mostly decide the same, on tiles of the same loops,
+        """The decisions of each sketch. Those of one computation mostly decide the same, on tiles of the same loops,
         and differ in where its epilogue and its intermediate results are computed; a tile that does not fit the loop
         after all is made to fit by TVM.
         """

@@ -21,7 +21,7 @@ from autosched_backend_autotvm.templates.template import Template, divisors, num
 
 WARP = 32
 THREADS_MAX, SHARED_BYTES_MAX = 1024, 49_152
-"""Of a block, where the target does not say."""
+"""Limits of a block, where the target does not give them."""
 VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
 """Virtual threads of an axis; results of a thread along an axis; results of a thread in all."""
 STEP_MAX = 32
@@ -34,14 +34,14 @@ TILED = {"nchw": ("oc", "h", "w"), "nhwc": ("h", "w", "oc"), "nchwc": ("oc", "h"
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one block of threads."""
+    """Limits of one block of threads."""
 
     threads: int
     shared_bytes: int
 
 
 def limits(target: Any) -> Limits:
-    """What the target says, or what every device has."""
+    """Limits of the target, or those that every device has."""
     return Limits(
         int(target.attrs.get("max_num_threads", THREADS_MAX)),
         int(target.attrs.get("max_shared_memory_per_block", SHARED_BYTES_MAX)),

@@ -18,14 +18,14 @@ class Kernel:
     anchor: Any
     """The main computation; it writes a buffer that only `out` reads."""
     pads: list[Any]
-    """What makes a padded copy of an input."""
+    """Blocks that make a padded copy of an input."""
     out: Any
     """Writes the results, with everything fused into it; its loops are the result's dimensions."""
     rest: Any | None
-    """What moves the results to another shape, if anything does."""
+    """Block that moves the results to another shape; None without one."""
 
     def loops(self) -> dict[str, Any]:
-        """Of `out`, by the role of the dimension."""
+        """Loops of `out`, by the role of the dimension."""
         return dict(zip(self.nest.roles, self.schedule.get_loops(self.out), strict=True))
 
 

@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Nest:
-    """What is known of a kernel."""
+    """Analysis of a kernel."""
 
     kind: str
     layout: str
@@ -64,7 +64,7 @@ class Nest:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Of all axes."""
+        """Extents of all axes."""
         return {axis.role: axis.extent for axis in (*self.spatial, *self.reduced)}
 
     @property
@@ -74,7 +74,7 @@ class Nest:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Of the result's dimensions, in order."""
+        """Roles of the result's dimensions, in order."""
         return tuple(axis.role for axis in self.spatial)
 
 
@@ -94,7 +94,7 @@ class _Factor:
 
 @dataclass(frozen=True)
 class _Loops:
-    """Of the main computation."""
+    """Loops of the main computation."""
 
     block: str
     dtype: str
@@ -181,7 +181,7 @@ def _bare(expression: Any) -> Any:
 
 
 def key(variable: Any) -> str:
-    """What tells a variable from all others, also from one of the same name."""
+    """Key that tells a variable from all others, also from one of the same name."""
     return f"{variable.name}@{variable.id_}"
 
 

@@ -1,4 +1,4 @@
-"""What is known of a tile of sums before anything is measured: how many multiply-adds a core can do in its inner loop.
+"""Estimates a tile of sums before anything is measured: the multiply-adds that a core can do in its inner loop.
 
 A step of the sum multiplies each of `across` vectors with each of `along` numbers. The core begins two multiply-adds
 and two loads a cycle, a sum can be used again after four cycles, and what does not fit the registers is stored and
@@ -42,7 +42,7 @@ def tile(
 
 
 def wasted(extent: int, piece: Numbers) -> Numbers:
-    """What pieces of an axis cover, by its extent."""
+    """Elements that pieces of an axis cover, over its extent."""
     return np.ceil(extent / piece) * piece / extent
 
 

@@ -1,4 +1,4 @@
-"""What a template is, and the machine that it is for."""
+"""Templates, and the machine that they are for."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ SUMS_MIN = 4
 SPILL_MAX = 1.25
 """Registers that a tile may need, by those that there are: what little is too much the compiler may find room for."""
 WASTE_MAX = 1.2
-"""What tiles cover, by what there is to compute."""
+"""Maximum of the elements that tiles cover, over those that are computed."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a template asks of a CPU."""
+    """Properties of a CPU that templates need."""
 
     vector_bytes: int
     registers: int
@@ -35,7 +35,7 @@ class Template:
     """A family of schedules for one task, numbered by its space."""
 
     name: str
-    """What it computes, its layout and its target: "conv2d_nchwc.llvm"."""
+    """Operator, layout and target: "conv2d_nchwc.llvm"."""
     nest: Nest
     knobs: tuple[Knob, ...]
     run: Callable[[Kernel, Mapping[str, Value]], None]

@@ -51,7 +51,7 @@ class Tiling:
     inner: Sequence[str] = ()
     """Order of the tile's own loops; those not named come before."""
     band: int = 1
-    """So many rows of tiles make a band: then the loop "h" is over bands, and "hb" in `outer` over a band's rows."""
+    """Rows of tiles in a band: then the loop "h" is over bands, and "hb" in `outer` over a band's rows."""
     chunks: int = 1
     """Into how many parts the first summed axis is cut."""
 

@@ -24,7 +24,7 @@ def version_of(module: str, *others: str) -> str:
 
 
 def fingerprint(sources: list[str]) -> str:
-    """What sources that do the same in the same words have in common."""
+    """Digest of sources, the same for sources that do the same in the same words."""
     trees = [ast.parse(source) for source in sources]
     for tree in trees:
         for node in ast.walk(tree):

@@ -96,7 +96,7 @@ def _excess(sizes: Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> 
 
 
 def _nest(sizes: Sizes) -> Nest:
-    """What is known of the convolution, by which siblings are found."""
+    """Analysis of the convolution, by which siblings are found."""
     spatial = {
         "n": sizes.batch, "oc": sizes.filter_blocks, "h": sizes.out_height, "w": sizes.out_width,
         "ob": sizes.filter_block,

@@ -10,7 +10,7 @@ from autosched_backend_autotvm.tuners.memory import Memory
 from autosched_backend_autotvm.tuners.points import Points
 
 CHILDREN_MAX = 50
-"""So many children are bred for each one wanted, before the rest is drawn at random."""
+"""Maximum number of children that are bred for each wanted one, before the rest is drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class GeneticTuner(Memory):
         return [index for index in both if self.scores[index] > 0]
 
     def _child(self, random: Random, rows: list[tuple[int, ...]], weights: list[float]) -> int:
-        """Of two different parents, cut at one point, with mutations."""
+        """A child of two different parents, cut at one point, with mutations."""
         one = other = random.choices(range(len(rows)), cum_weights=weights)[0]
         while one == other:
             other = random.choices(range(len(rows)), cum_weights=weights)[0]

@@ -28,7 +28,7 @@ PROMISE_WEIGHT = 2.0
 HALF_LIFE = 64
 """Own records after which that counts half."""
 EXAMPLES_SHARE = 0.5
-"""Of the first round, at most so much is what the best of other tasks were."""
+"""Maximum share of the first round that comes from the best of other tasks."""
 BLIND_SHARE = 0.25
 """But this share of it from anywhere, so that a template that is wrong does not decide everything."""
 
@@ -38,7 +38,7 @@ class Learning:
     """The parameters, by AutoTVM's names."""
 
     plan_size: int = 64
-    """So many of the best predictions are looked for, of which a round takes the best."""
+    """Number of best predictions that are searched for, of which a round takes the best."""
     epsilon: float = 0.05
     """Share of proposals that are random."""
     diversity_filter_ratio: float = 0.0
@@ -52,13 +52,13 @@ class Learning:
 
 
 class Prior(Protocol):
-    """What is known from other tasks."""
+    """Prior from other tasks."""
 
     def tell(self, digits: Digits, scores: Vector) -> None:
-        """What this task knows: configurations and scores, of which the best is 1."""
+        """Share this task's configurations and scores, of which the best is 1."""
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
-        """What the others would add to a score; None when they have nothing to say beside so many own records."""
+        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
 
     def examples(self) -> list[int]:
         """Configurations that are the best of the others, or near them; the most promising first."""
@@ -143,7 +143,7 @@ class LearningTuner(Memory):
         return lambda rows: model.predict(self._features.of(rows), opinion(rows) if opinion is not None else None)
 
     def _opinion(self, taught: Callable[[Digits], Vector] | None) -> Callable[[Digits], Vector] | None:
-        """What is thought of configurations before this task's own measurements, which outweigh it in time."""
+        """Scores of configurations before this task's own measurements, which outweigh them in time."""
         if self._features.promise(self._points.digits([self._points.first])) is None:
             return taught
         weight = np.float32(0.5 ** (len(self.scores) / HALF_LIFE))
@@ -158,7 +158,7 @@ class LearningTuner(Memory):
         return opinion
 
     def _normalised(self) -> tuple[list[int], Vector]:
-        """What was measured, and scores of which the best is 1; in an order that does not depend on time."""
+        """Measured configurations, with scores of which the best is 1, in an order that does not depend on time."""
         indices = sorted(self.scores)
         return indices, np.array([self.scores[index] for index in indices], np.float32) / np.float32(self.best)
 

@@ -1,4 +1,4 @@
-"""What every tuner remembers: the score of each configuration that was measured."""
+"""Memory of every tuner: the score of each configuration that was measured."""
 
 import math
 from collections.abc import Sequence

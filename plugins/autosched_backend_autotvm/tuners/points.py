@@ -20,9 +20,9 @@ LISTED_MAX = 1 << 19
 ASKED_MAX = 1 << 15
 """If not, up to this size: each configuration is asked for."""
 DRAWS_PER_WANTED = 4
-"""So many draws from such a space, before that is done."""
+"""Draws from such a space for each wanted configuration, before the space is listed."""
 DRAWS_MAX = 20_000
-"""So many draws from a larger one may hit what is known or not admitted, before it counts as exhausted."""
+"""Maximum number of draws from a larger space that may fail, before it counts as exhausted."""
 EXACT_MAX = 1 << 63
 
 
@@ -59,7 +59,7 @@ class Points:
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
-        """Of a space that is listed, which are legal."""
+        """Mask of the legal configurations of a space that is listed."""
         every = np.arange(self.first, self.end)
         found = np.ones(len(every), bool)
         knobs = {knob.name: (at, knob) for at, knob in enumerate(self.space.knobs)}
