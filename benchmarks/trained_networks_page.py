@@ -78,13 +78,14 @@ def _times(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     after_s = [math.inf if (seconds := row["faster_after_s"]) is None else seconds for row in rows]
     passed, middle_s = sum(map(math.isfinite, after_s)), median(after_s)
     middle = f"median {middle_s:.0f} s after the job's start" if math.isfinite(middle_s) else "median: never"
-    bounds = [row["products_s"] / row["median_s"]["onnxruntime"] for row in rows if _takes_part(row, "onnxruntime")]
-    bound = geometric_mean(bounds) if all(bounds) and bounds else 0.0
+    counted = [row for row in rows if row["products_s"] and _takes_part(row, "onnxruntime")]
+    bound = geometric_mean([row["products_s"] / row["median_s"]["onnxruntime"] for row in counted] or [1.0])
     sums = sorted(row["operators_over_whole"] for row in rows)
     return [
         f"A module faster than ONNX Runtime was there to be fetched during the search for {passed} of them ({middle}).",
         f"Sum of the operators' times over the network's: {sums[0]:.3f} to {sums[-1]:.3f}.",
-        f"Their products alone, at the cores' peak, take {bound:.2f} of ONNX Runtime's latency (geometric mean).",
+        f"The products of {len(counted)} of them, at the cores' peak, take {bound:.2f} of ONNX Runtime's latency"
+        " (geometric mean).",
     ]
 
 
