@@ -25,6 +25,16 @@ BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 """A device without cores: whatever else this machine does, nothing is measured again, and equal jobs find the same."""
 
 
+def two_cores() -> list[int]:
+    """Two of the usable cores, where there are two, and not the same for all processes that run tests.
+
+    A daemon on them has one host lane and one device of one core, however many cores the machine has.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    first = os.getpid() % len(cores)
+    return (cores[first:] + cores[:first])[:2]
+
+
 class Lab:
     """Starts, kills and asks one daemon. What it asks is answered before it returns."""
 
@@ -39,7 +49,8 @@ class Lab:
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
         command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config), *words]
         with (self.folder / "daemon.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            pinned = ["taskset", "--cpu-list", ",".join(map(str, two_cores())), *command]
+            self._process = subprocess.Popen(pinned, stdout=log, stderr=log)
         asyncio.run(self._answering())
 
     async def _answering(self) -> None:

@@ -144,6 +144,10 @@ class Host:
         course.early.comparison = None if order.network is None else order.network.comparison
         self._course.set_result(course)
 
+    async def _begun(self) -> Course:
+        """The course of the job, once the backend has opened it; a caller that is cancelled cancels only itself."""
+        return await asyncio.shield(self._course)
+
     def standing(self) -> Return | None:
         """What to tell a daemon to which this client comes back; None before it has told its load."""
         if not self._course.done():
@@ -186,15 +190,15 @@ class Host:
         """Answer one call of the daemon."""
         match method:
             case AskLoad():
-                return (await self._course).load()
+                return (await self._begun()).load()
             case StartStep():
                 self._start(method)
             case RevokeStep():
                 self._revoke(method)
             case TagRecords(trials=trials, reason=reason):
-                self._tag((await self._course), trials, reason)
+                self._tag(await self._begun(), trials, reason)
             case Poisoned(candidates=candidates):
-                (await self._course).poison.note(candidates)
+                (await self._begun()).poison.note(candidates)
             case Goodbye(reason=reason):
                 log.info("the daemon goes, and comes back: %s", reason)
             case Stop(reason=reason):
@@ -248,7 +252,7 @@ class Host:
 
     async def _run(self, order: StartStep, lease: Lease) -> None:
         """Run one step to its end and report it, whatever it ends in."""
-        step, course = order.step, await self._course
+        step, course, returns = order.step, await self._begun(), self._line.returns
         course.started(step.task)
         kind, outcome, error = course.kind(step.task, step.stage), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
@@ -269,7 +273,13 @@ class Host:
         end = EndStep(
             step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=watch.note
         )
-        await self._line.end(end)
+
+        def said() -> EndStep:
+            if self._line.returns == returns:
+                return end
+            return msgspec.structs.replace(end, load=course.load())  # the daemon has heard a newer load meanwhile
+
+        await self._line.end(said)
         del self._held[step.id]
 
     async def _stage(self, course: Course, task: TaskIndex, stage: str, lease: Lease, watch: Watch) -> JobLoad:

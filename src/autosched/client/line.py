@@ -65,6 +65,8 @@ class Line:
         self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
         self._dropped = 0  # so many have left the left end
         self._bytes = 0
+        self.returns = 0
+        """How often this client has told a daemon to which it came back how it stands."""
 
     async def open(self, handler: Handler) -> None:
         """Connect for the first time. Raises DaemonUnreachable, or what the daemon refuses with."""
@@ -130,12 +132,15 @@ class Line:
             self._link.notify(method)
         return self._bytes <= UNSAID_BYTES_MAX
 
-    async def end(self, method: EndStep) -> None:
-        """Say that a step has ended; returns when the daemon has it, and everything told before, on disk."""
+    async def end(self, says: Callable[[], EndStep]) -> None:
+        """Say that a step has ended; returns when the daemon has it, and everything told before, on disk.
+
+        `says` is called for each connection, since the load in it may have changed until the next one.
+        """
 
         async def say(link: Link) -> int:
             told = self._dropped + len(self._unsaid)
-            await link.call(method, Done, timeout_s=ACKNOWLEDGE_S)
+            await link.call(says(), Done, timeout_s=ACKNOWLEDGE_S)
             return told
 
         self._drop(await self.over(say))
@@ -194,6 +199,7 @@ class Line:
         try:
             said = standing()
             assert said is not None, "who has told its load once can tell it again"
+            self.returns += 1
             await link.call(said, Done, timeout_s=ACKNOWLEDGE_S)
             while self._unsaid:
                 some = [method for method, _ in list(self._unsaid)[:SAID_AT_ONCE]]

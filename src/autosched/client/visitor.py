@@ -167,6 +167,7 @@ async def _run(visitor: _Visitor, line: Line, order: StartStep, work: Work[T]) -
                 await running
         ended = TaskLoad(task=NETWORK_TASK, complete=True)
         load = JobLoad(tasks=(ended,), complete=True, failure=failure)
+        end = EndStep(step=order.step.id, outcome=outcome, load=load)
         with suppress(AutoschedError, TimeoutError):  # a daemon that is gone for good needs no report
             async with asyncio.timeout(REPORT_S):
-                await line.end(EndStep(step=order.step.id, outcome=outcome, load=load))
+                await line.end(lambda: end)

@@ -52,6 +52,8 @@ HISTORY = 40
 TIMER_SLACK_S = 0.002
 AHEAD_MAX = 256
 """Decisions that may wait for the disk; then the next event waits too."""
+DURABLE_WAIT_S = 1.0
+"""An answer waits no longer for the disk; one commit takes milliseconds."""
 AT_ONCE = 16
 """Decisions in one turn of the loop."""
 DECISIONS_KEPT = 1_000
@@ -209,6 +211,15 @@ class Runtime:
                 await asyncio.sleep(0)
         while self._ahead and self._fault is None:
             await self._oldest()
+
+    async def durable(self) -> None:
+        """Wait until what is decided by now is durable, so that an answer tells nothing that a crash would take back.
+
+        While the disk takes nothing, at most DURABLE_WAIT_S: a user must see what is wrong (`troubles`).
+        """
+        stored = next((entry.stored for entry in reversed(self._ahead) if entry.stored is not None), None)
+        if stored is not None:
+            await asyncio.wait({stored}, timeout=DURABLE_WAIT_S)
 
     async def _oldest(self) -> None:
         """Wait for the first of what is not durable yet."""

@@ -330,6 +330,7 @@ class UserSession:
         view = self._view(job, whole=True)
         if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: say of which tasks it consists, at least
             view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
+        await self._runtime.durable()
         return view
 
     async def _list(self, method: ListJobs) -> JobList:
@@ -350,6 +351,7 @@ class UserSession:
             views.appendleft(view)
             if len(views) == method.limit:
                 break
+        await self._runtime.durable()
         return JobList(tuple(views))
 
     async def _cancel(self, job: Job) -> Done:

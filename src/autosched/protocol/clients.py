@@ -121,7 +121,11 @@ class Poisoned(Method, frozen=True):
 
 
 class EndStep(Method, frozen=True):
-    """A step ended; `load` says what the client can do now."""
+    """A step ended; `load` says what the client can do now.
+
+    A client that came back since the step ended replaces the load by its present one: the daemon takes the load that it
+    hears last.
+    """
 
     result = Done
     bytes_max = FRAME_BYTES

@@ -91,7 +91,8 @@ class FakeDaemon:
     ) -> None:
         self._trials, self._options, self._earlier = trials, options, tuple(earlier)
         self.ends: list[EndStep] = []
-        self.ended = asyncio.Event()
+        self.ended, self.planned, self.takes_plans = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.takes_plans.set()
 
     async def call(self, method: Method, kind: type[Struct], *, timeout_s: float = 1.0) -> Struct:
         if isinstance(method, GetOrder):
@@ -105,6 +106,9 @@ class FakeDaemon:
             return JobOrder(
                 job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1, earlier=self._earlier
             )
+        if isinstance(method, PlanNetwork):
+            self.planned.set()
+            await self.takes_plans.wait()
         if isinstance(method, EndStep | PlanNetwork):
             self.ends += [method] if isinstance(method, EndStep) else []
             if self.ends:
@@ -231,6 +235,46 @@ def test_an_order_that_is_given_twice_is_carried_out_once(tmp_path: Path) -> Non
         standing = made.standing()
         assert standing is not None
         assert standing.steps == ()
+
+    asyncio.run(work())
+
+
+def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_path: Path) -> None:
+    """The client has told its load when it came back, and has made other steps: an old load would repeat them."""
+
+    async def work() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []})
+        made = await begun(tmp_path, {}, daemon)
+        daemon.takes_plans.clear()
+        await made.handle(order(timeout_s=20.0))
+        await daemon.planned.wait()
+        course = made._course.result()
+        made._line.returns += 1
+        course.started(1)
+        course.selected(1, course.allotted[1])
+        daemon.takes_plans.set()
+        await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
+        await asyncio.gather(*made._running)
+        (end,) = daemon.ends
+        assert {load.task: load.stage_next for load in end.load.tasks}[1] == "build"
+
+    asyncio.run(work())
+
+
+def test_a_question_that_is_given_up_does_not_end_the_client(tmp_path: Path) -> None:
+    """Its connection may be lost while the backend still opens the job."""
+
+    async def work() -> None:
+        made = Host(tmp_path, open_to(FakeDaemon({OTHER: [], OWN: []})))
+        asked = asyncio.ensure_future(made.handle(AskLoad()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert made.standing() is None
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model/net.onnx").write_bytes(MODEL)
+        await made.begin()
+        assert made.standing() is not None
 
     asyncio.run(work())
 

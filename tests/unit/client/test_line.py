@@ -118,12 +118,12 @@ def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) ->
     async def story(daemon: Daemon, line: Line) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         line.tell(record(0))
-        await line.end(END)
+        await line.end(lambda: END)
         assert daemon.trials() == [0]
         daemon.mute = True
         for trial in (1, 2):
             line.tell(record(trial))
-        ending = asyncio.ensure_future(line.end(END))
+        ending = asyncio.ensure_future(line.end(lambda: END))
         await daemon.asked.wait()
         await daemon.die()
         for trial in range(3, 40):
@@ -136,7 +136,7 @@ def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) ->
         assert daemon.trials() == list(range(1, 40))
         assert daemon.told[-1] == END
         line.tell(record(40))
-        await line.end(END)
+        await line.end(lambda: END)
         assert daemon.trials()[-1] == 40
         await daemon.die()
         daemon.told.clear()
@@ -206,7 +206,7 @@ def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def story(daemon: Daemon, line: Line) -> None:
         assert line.tell(record(0, 5_000))
-        await line.end(END)
+        await line.end(lambda: END)
         assert line.tell(record(1, 5_000))
         assert not line.tell(record(2, 5_000))
 

@@ -168,6 +168,26 @@ def test_events_do_not_wait_for_the_disk_but_their_actions_and_answers_do_in_ord
     live(tmp_path / "db", work)
 
 
+def test_an_answer_waits_for_the_disk_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        await runtime.durable()  # nothing is under way
+        posted = asyncio.ensure_future(happen(runtime, JobSubmitted(1, SPEC)))
+        await until(lambda: 1 in runtime.state.jobs)
+        assert runtime.journal.seq == 1
+        await runtime.durable()
+        assert runtime.journal.seq == 2
+        await posted
+        monkeypatch.setattr(runtime_module, "DURABLE_WAIT_S", 0.01)
+        with a_full_disk(tmp_path / "db"):
+            posted = asyncio.ensure_future(happen(runtime, ClientAttached(1, BUILD)))
+            await until(lambda: bool(runtime.state.steps))
+            await runtime.durable()
+            assert runtime.journal.seq == 2
+        await posted
+
+    live(tmp_path / "db", work)
+
+
 def test_a_step_that_ends_before_its_start_is_durable_is_remembered_whole(tmp_path: Path) -> None:
     async def work(runtime: Runtime, seen: Seen) -> None:
         await happen(runtime, JobSubmitted(1, SPEC))
