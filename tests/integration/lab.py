@@ -45,12 +45,13 @@ class Lab:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, settings: str = "", words: Sequence[str] = ()) -> None:
-        """Start the daemon and wait until it answers."""
+        """Start the daemon and wait until it answers; on two cores, where the settings name none."""
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
         command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config), *words]
+        if "cores" not in settings:
+            command = ["taskset", "--cpu-list", ",".join(map(str, two_cores())), *command]
         with (self.folder / "daemon.log").open("ab") as log:
-            pinned = ["taskset", "--cpu-list", ",".join(map(str, two_cores())), *command]
-            self._process = subprocess.Popen(pinned, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         asyncio.run(self._answering())
 
     async def _answering(self) -> None:
