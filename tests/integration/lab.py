@@ -48,10 +48,14 @@ class Lab:
         """Start the daemon and wait until it answers; on two cores, where the settings name none."""
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
         command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config), *words]
+        home = os.sched_getaffinity(0)
         if "cores" not in settings:
-            command = ["taskset", "--cpu-list", ",".join(map(str, two_cores())), *command]
-        with (self.folder / "daemon.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            os.sched_setaffinity(0, two_cores())
+        try:
+            with (self.folder / "daemon.log").open("ab") as log:
+                self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        finally:
+            os.sched_setaffinity(0, home)
         asyncio.run(self._answering())
 
     async def _answering(self) -> None:
