@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from msgspec import Meta, Struct, structs
 
 from autosched.errors import NotFound, RequestError
-from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Name, Record, Seconds, TaskIndex, TaskInfo, Text
+from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Name, Record, Seconds, StepId, TaskIndex, TaskInfo, Text
 from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
@@ -26,6 +26,8 @@ docs/plugins.md tells what each minor brought.
 """
 
 GROUP = "autosched.backends"
+TUNED = "tuned"
+"""Name of the timing of the build with the best schedules."""
 PositiveSeconds = Annotated[float, Meta(gt=0, le=1e6)]
 EVALUATION = "evaluation.json"
 """Among a job's results: what `Session.evaluate` answered, as JSON. The client writes it."""
@@ -110,6 +112,52 @@ class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
             return structs.replace(self, scale=measured_s / tasks_s, rest_s=0.0)
         return structs.replace(self, scale=1.0, rest_s=measured_s - tasks_s)
 
+    def against(self, timing: "Timing", form: str) -> "Comparison":
+        """The same with a newer measurement of the baseline. `form`: the form of the model that it ran."""
+        baseline = structs.replace(
+            self.baseline, form=form or self.baseline.form, median_s=timing.median_s, low_s=timing.low_s,
+            high_s=timing.high_s,
+        )  # fmt: skip
+        return structs.replace(self, baseline=baseline)
+
+
+BUILDS_MAX = 1_000
+"""Maximum measured builds of one network that a client reports."""
+
+
+class MeasuredBuild(Struct, frozen=True, forbid_unknown_fields=True):
+    """A build of the whole network with the best schedules so far, measured on the device."""
+
+    step: StepId
+    """The evaluate step that measured it."""
+    latency_s: PositiveSeconds
+    scale: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """`Comparison.scale` from this build on."""
+    rest_s: Seconds | None = None
+    """`Comparison.rest_s` from this build on."""
+    disturbed: bool = False
+    """Other load ran on the device meanwhile."""
+
+
+class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True):
+    """Measurements of the whole network during its search and at its end."""
+
+    builds: Annotated[tuple[MeasuredBuild, ...], Meta(max_length=BUILDS_MAX)] = ()
+    """In the order of measurement."""
+    untuned_s: dict[TaskIndex, PositiveSeconds] = {}
+    """Latency of one call of each task without a search, in the first undisturbed build; not of all tasks."""
+    result_s: PositiveSeconds | None = None
+    """Latency of the module that the user gets, as measured at the job's end; None before that, and without one."""
+
+
+def expected_s(
+    tasks_s: float | None, comparison: Comparison | None = None, result_s: float | None = None
+) -> float | None:
+    """Latency of a whole network: measured at the end, else expected from the sum over its tasks; None: not known."""
+    if result_s is not None or tasks_s is None or comparison is None:
+        return result_s if result_s is not None else tasks_s
+    return comparison.whole_s(tasks_s)
+
 
 class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """A model after import: what there is to tune."""
@@ -123,6 +171,8 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """Candidates per round of a task."""
     comparison: Comparison | None = None
     """Filled in by the client, never by a backend. Since 1.5."""
+    measured: NetworkMeasurements = NetworkMeasurements()
+    """Filled in by the client, never by a backend. Since protocol 1.7."""
 
 
 class Earlier(Struct, frozen=True):
@@ -144,7 +194,7 @@ RIVALS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "pytorch": "PyTorch
 class Timing(Struct, frozen=True):
     """Repeated latencies of one build of the network, in seconds, interleaved with those of the others."""
 
-    name: str  # "default", "tuned", or one of RIVALS
+    name: str  # "default", TUNED, or one of RIVALS
     samples_s: tuple[float, ...]
     median_s: float
     low_s: float

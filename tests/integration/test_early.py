@@ -82,6 +82,16 @@ def test_until_faster_ends_the_job_soon_after(there: Lab) -> None:
     assert view.trials < 1000
 
 
+def test_an_ended_job_shows_what_was_measured_at_its_end(there: Lab) -> None:
+    """Not an estimate whose rest an early build told wrongly: the mock measures no rest at the end."""
+    view = there.wait(there.submit(trials=64, tasks=2, build_s=0.01, rival_s=3e-3, rest_s=2e-3))
+    assert view.comparison is not None
+    assert view.result_s is not None and view.whole_s == view.result_s
+    assert view.builds[-1].latency_s == view.result_s
+    assert [build.latency_s == view.result_s for build in view.builds].count(True) == 1
+    assert view.builds[-1].rest_s == 0.0
+
+
 def test_without_a_faster_module_there_is_nothing_to_fetch(there: Lab, tmp_path: Path) -> None:
     job = there.submit(**SEARCH, rival_s=1e-5)
     view = until(there, job, lambda seen: seen.comparison is not None and seen.trials > 0)

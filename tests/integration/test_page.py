@@ -5,7 +5,9 @@ from pathlib import Path
 
 import browser
 import pytest
+from msgspec.structs import replace
 
+from autosched import report
 from autosched.backend import Network
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.web import board
@@ -13,6 +15,7 @@ from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
 from autosched.remote import Daemon
 from integration.served import PROFILE, Puppet, attached, run, serving, spec, user
+from samples import evaluation, job_view, records, spans
 
 pytestmark = pytest.mark.skipif(
     browser.installed() is None, reason="Chromium is not installed: apt-get install chromium"
@@ -92,6 +95,27 @@ def test_it_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
         await page.until("document.querySelector('#curve canvas') !== null")
 
     looked_at(tmp_path, work)
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_no_table_of_a_report_is_cut_off(tmp_path: Path, width: int) -> None:
+    """Names of fused operators have no spaces; the figures right of them are what people look for."""
+    view = job_view()
+    fused = "fused_" + "_".join(f"conv2d{number}_add{number}_relu{number}" for number in range(12))
+    tasks = tuple(replace(task, name=fused, shape="conv2d 64x55x55 -> 64, 3x3, " * 3) for task in view.tasks)
+    slow = tuple(replace(task, best_s=123.4e-3, first_s=1.234, trials=12_345, failed=1_234) for task in tasks)
+    file = tmp_path / "report.html"
+    file.write_text(report.page(report.gather(replace(view, tasks=slow), evaluation(), records(), spans())))
+    tables = "[...document.querySelectorAll('.wide')].filter(e => e.querySelector('table'))"
+
+    async def look() -> None:
+        async with browser.browsing() as page:
+            await page.open(file.as_uri(), width=width)
+            assert await page.ask(f"{tables}.length") > 0
+            cut_off = f"{tables}.filter(e => e.scrollWidth > e.clientWidth).map(e => e.getAttribute('aria-label'))"
+            assert await page.ask(cut_off) == []
+
+    run(look)
 
 
 def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:

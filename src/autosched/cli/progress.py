@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
-from autosched.measured.shares import compared, gain, ready, tasks_by_share
+from autosched.measured.shares import best, compared, gain, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
 from autosched.text import units
@@ -75,8 +75,8 @@ def line(view: JobView) -> str:
     parts = [f"job {view.job} {view.name}: {view.state}"]
     if view.tasks:
         parts.append(f"{view.trials}/{'?' if view.trials_total is None else view.trials_total} trials")
-    if view.whole_s is not None:
-        parts.append(f"best {units.latency(view.whole_s)}{gain(view)}")
+    if (known := best(view)) != "":
+        parts.append(known)
     elif (against := compared(view)) != "":
         parts.append(against)
     if (module := ready(view)) != "" and not JobState(view.state).ended:

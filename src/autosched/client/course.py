@@ -22,7 +22,7 @@ import msgspec
 
 from autosched.backend import Baseline, Network, OperatorTimes
 from autosched.client.allocation import LIGHT_TRIALS, Share, leading, light, next_share, outdone
-from autosched.client.early import Early, in_tasks_s, untuned
+from autosched.client.early import BuildMeasurement, Early, in_tasks_s, untuned
 from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
 from autosched.measured import standing
@@ -259,20 +259,21 @@ class Course:
         return self._report([NETWORK_TASK])
 
     def evaluated_early(
-        self, latency_s: float, operators: OperatorTimes | None = None, *, kept: bool, after_s: float
+        self, build: BuildMeasurement, operators: OperatorTimes | None = None, *, kept: bool, after_s: float
     ) -> JobLoad:
-        """An early build takes so long. `kept`: it is with the user, `after_s` after the start of the job's client.
+        """An early build was measured. `kept`: it is with the user, `after_s` after the start of the job's client.
 
         `operators`: the time of each operator in it.
         """
         assert self.network is not None
-        inside = None
+        inside, untuned_s = None, {}
         if operators is not None:
             if (inside_s := in_tasks_s(self.network.tasks, operators)) > 0.0:
                 inside = inside_s, operators.whole_s
-            for task, seconds in untuned(self.network.tasks, operators).items():
+            untuned_s = untuned(self.network.tasks, operators)
+            for task, seconds in untuned_s.items():
                 self.shares[task].untuned_s = seconds
-        self.early.measured(latency_s, inside, kept=kept, after_s=after_s)
+        self.early.measured(build, inside, untuned_s, kept=kept, after_s=after_s)
         self.finishing = self.finishing or (kept and self.spec.until_faster)
         return self._network_over()
 
@@ -303,8 +304,13 @@ class Course:
         """Whether more trials are to come."""
         return not self.finishing and self.spent < self.trials and any(share.open for share in self.shares.values())
 
-    def evaluated(self) -> JobLoad:
-        """The results are with the daemon: nothing is left to do."""
+    def evaluated(self, build: BuildMeasurement | None = None, result_s: float | None = None) -> JobLoad:
+        """The results are with the daemon: nothing is left to do. `build`: the last one, where it was measured.
+
+        `result_s`: latency of the module that the user gets, unless it was kept before.
+        """
+        if build is not None:
+            self.early.ended(build, self.tasks_s, result_s)
         self.running.discard(NETWORK_TASK)
         self.complete = True
         return self._report([])

@@ -9,13 +9,25 @@ the search.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from autosched.backend import Baseline, Comparison, OperatorTimes
-from autosched.model import TaskIndex, TaskInfo
+from autosched.backend import (
+    BUILDS_MAX,
+    RIVALS,
+    TUNED,
+    Baseline,
+    Comparison,
+    Evaluation,
+    MeasuredBuild,
+    Network,
+    NetworkMeasurements,
+    OperatorTimes,
+    Timing,
+)
+from autosched.model import StepId, TaskIndex, TaskInfo
 
 BY_RULE = "by rule"
 """What a backend calls the schedule of a kernel that it did not search, among the times of operators."""
@@ -24,12 +36,42 @@ FIRST_BELOW = 1.5
 is far from passing it."""
 PROMISE = 0.97
 """Maximum ratio of the tasks' sums of two builds in a row, until a module has been kept."""
+DISTURBED_GROWTH = 2
+"""Factor of the rounds between two builds for each disturbed build in a row: a device may never come to rest."""
+RECHECK_GROWTH = 4
+"""Factor, for each build made, of the rounds before the next one where only the time outside of the tasks speaks
+against the network. That time was measured in a build, maybe while something slowed it down; the growth bounds the
+number of builds by the logarithm of the search's length."""
 BETTER = 0.9
 """Maximum ratio of the expected latency and that of the module that is kept."""
 ROUNDS_BETWEEN = 4
 """Minimum rounds of the search between two builds."""
 FAILURES_MAX = 2
 """Builds that failed as a step, after which no more are made before the end."""
+
+
+@dataclass(frozen=True)
+class BuildMeasurement:
+    """A build of the whole network that was just measured."""
+
+    step: StepId
+    """The evaluate step that measured it."""
+    latency_s: float
+    baseline: Timing | None = None
+    """Latency of the baseline beside it; None where it was not measured again."""
+    form: str = ""
+    """The form of the model that the baseline ran; empty: the same as before."""
+    disturbed: bool = False
+    """Other load ran on the device meanwhile."""
+
+    @classmethod
+    def of(cls, step: StepId, evaluation: Evaluation, *, disturbed: bool) -> "BuildMeasurement | None":
+        """The measurement of the tuned build in an evaluation; None where it was not measured."""
+        timings = {timing.name: timing for timing in evaluation.timings}
+        if (tuned := timings.get(TUNED)) is None or tuned.median_s <= 0.0:
+            return None
+        baseline = next((timing for name, timing in timings.items() if name in RIVALS), None)
+        return cls(step, tuned.median_s, baseline, evaluation.form, disturbed)
 
 
 @dataclass
@@ -45,6 +87,15 @@ class Early:
     failures: int = 0
     builds: int = 0
     """Builds that were begun, those of earlier clients counted once."""
+    disturbed: int = 0
+    """Builds in a row whose measurement was disturbed."""
+    measurements: NetworkMeasurements = field(default_factory=NetworkMeasurements)
+    """What the daemon is told of measured builds, those of earlier clients included."""
+
+    def resume(self, network: Network | None) -> None:
+        """Take over what earlier clients of the job measured."""
+        if network is not None:
+            self.comparison, self.measurements = network.comparison, network.measured
 
     def measured_baseline(self, baseline: Baseline | None) -> None:
         """What the user would run otherwise; None: there is nothing to compare with."""
@@ -60,12 +111,17 @@ class Early:
             return True
         if tasks_s is None:
             return False
-        if self.built_s is not None and (self.rounds < ROUNDS_BETWEEN or tasks_s > PROMISE * self.built_s):
+        if self.disturbed:
+            if self.rounds < ROUNDS_BETWEEN * DISTURBED_GROWTH**self.disturbed:
+                return False
+        elif self.built_s is not None and (self.rounds < ROUNDS_BETWEEN or tasks_s > PROMISE * self.built_s):
             return False
         if known.module_s is not None:
             return known.whole_s(tasks_s) <= BETTER * known.module_s
         if known.rest_s is None:
             return tasks_s <= FIRST_BELOW * known.baseline.median_s
+        if tasks_s <= known.baseline.median_s and self.rounds >= ROUNDS_BETWEEN * RECHECK_GROWTH**self.builds:
+            return True
         return known.whole_s(tasks_s) <= known.baseline.median_s
 
     def begin(self, tasks_s: float | None) -> None:
@@ -74,24 +130,63 @@ class Early:
         self.under_way, self.built_s, self.rounds = True, tasks_s, 0
 
     def measured(
-        self, latency_s: float, inside: tuple[float, float] | None = None, *, kept: bool, after_s: float
+        self,
+        build: BuildMeasurement,
+        inside: tuple[float, float] | None = None,
+        untuned_s: Mapping[TaskIndex, float] | None = None,
+        *,
+        kept: bool,
+        after_s: float,
     ) -> None:
-        """The build takes so long. `kept`: it is with the user, `after_s` after the start of the job's client.
+        """An early build was measured. `kept`: it is with the user, `after_s` after the start of the job's client.
 
         `inside`: seconds in its tasks and in the whole, measured together in the build; they count where there was no
-        sum when it began.
+        sum when it began. `untuned_s`: seconds of one call of tasks without a search, in the build.
         """
         assert self.comparison is not None
-        known = self.comparison
-        if self.built_s is not None:
-            known = known.calibrated(self.built_s, latency_s)
-        elif inside is not None:
-            self.built_s, whole_s = inside
-            known = known.calibrated(self.built_s, whole_s)
+        if build.disturbed:
+            self.disturbed += 1
+        else:
+            self.disturbed = 0
+            tasks_s, whole_s = (self.built_s, build.latency_s) if self.built_s is not None else inside or (None, 0.0)
+            self.built_s = tasks_s
+            self._correct(tasks_s, whole_s, build)
+            if untuned_s and not self.measurements.untuned_s:
+                self.measurements = structs.replace(self.measurements, untuned_s=dict(untuned_s))
+        self._add(build)
         if kept:
+            known = self.comparison
             first_s = known.faster_after_s if known.faster_after_s is not None else after_s
-            known = structs.replace(known, module_s=latency_s, faster_after_s=first_s)
-        self.comparison, self.under_way = known, False
+            self.comparison = structs.replace(known, module_s=build.latency_s, faster_after_s=first_s)
+        self.under_way = False
+
+    def ended(self, build: BuildMeasurement, tasks_s: float | None, result_s: float | None) -> None:
+        """The last build was measured. `tasks_s`: sum over the tasks. `result_s`: latency of the module that the user
+        gets if it was measured beside the baseline of `build`; None: the module that was kept before, if there is one.
+        """
+        if not build.disturbed:
+            self._correct(tasks_s, build.latency_s, build)
+        known = self.comparison
+        if result_s is None:
+            result_s = None if known is None else known.module_s
+        elif known is not None and build.baseline is not None:
+            self.comparison = known.against(build.baseline, build.form)
+        self._add(build)
+        self.measurements = structs.replace(self.measurements, result_s=result_s)
+
+    def _correct(self, tasks_s: float | None, whole_s: float, build: BuildMeasurement) -> None:
+        if (known := self.comparison) is None:
+            return
+        if tasks_s is not None:
+            known = known.calibrated(tasks_s, whole_s)
+        self.comparison = known if build.baseline is None else known.against(build.baseline, build.form)
+
+    def _add(self, build: BuildMeasurement) -> None:
+        known = self.comparison
+        scale, rest_s = (1.0, None) if known is None else (known.scale, known.rest_s)
+        measured = MeasuredBuild(build.step, build.latency_s, scale, rest_s, build.disturbed)
+        builds = (*self.measurements.builds, measured)[-BUILDS_MAX:]
+        self.measurements = structs.replace(self.measurements, builds=builds)
 
     def failed(self) -> None:
         """A step of the build failed as a whole."""

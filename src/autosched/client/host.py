@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
-from autosched.backend import EVALUATION, INPUTS, Earlier, Lease
+from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backstop import Backstop
 from autosched.client.border import raised_at
 from autosched.client.course import HOST, Course
+from autosched.client.early import BuildMeasurement
 from autosched.client.line import Line
 from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
@@ -33,11 +34,13 @@ from autosched.model import (
     Outcome,
     Purpose,
     Record,
+    Step,
     StepId,
     TaskIndex,
 )
 from autosched.protocol import (
     ARTIFACTS_SINCE,
+    MEASUREMENTS_SINCE,
     AddArtifact,
     AddArtifacts,
     AddRecord,
@@ -79,7 +82,6 @@ LIMITS = {
     errno.ENOMEM: "memory (MemoryMax= of a service)",
 }
 """Of the system, by what it answers to whoever has met it."""
-TUNED = "tuned"
 """Name of the build with schedules, in an evaluation."""
 T = TypeVar("T")
 
@@ -141,7 +143,7 @@ class Host:
             own = await self._fetch_records(order.job)
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
-        course.early.comparison = None if order.network is None else order.network.comparison
+        course.early.resume(order.network)
         self._course.set_result(course)
 
     async def _begun(self) -> Course:
@@ -260,7 +262,7 @@ class Host:
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
-            load = await self._stage(course, step.task, step.stage, lease, watch)
+            load = await self._stage(course, step, lease, watch)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
@@ -282,8 +284,8 @@ class Host:
         await self._line.end(said)
         del self._held[step.id]
 
-    async def _stage(self, course: Course, task: TaskIndex, stage: str, lease: Lease, watch: Watch) -> JobLoad:
-        worker = self._worker
+    async def _stage(self, course: Course, step: Step, lease: Lease, watch: Watch) -> JobLoad:
+        worker, task, stage = self._worker, step.task, step.stage
         assert worker is not None, "a job without a session reports no stage to run"
         match stage:
             case "import":
@@ -320,16 +322,21 @@ class Host:
             case "evaluate" if course.early.under_way:
                 evaluation = await self._in_thread(lease, lambda: worker.evaluate_early(lease))
                 await self._in_thread(lease, watch.end)
-                return await self._keep_early(course, evaluation)
+                return await self._keep_early(course, step.id, evaluation, disturbed=bool(watch.disturbed))
             case "evaluate":
                 evaluation = await self._in_thread(lease, lambda: worker.evaluate(lease))
                 await self._in_thread(lease, watch.end)
-                comparison = course.early.comparison
-                if comparison is not None and comparison.module_s is not None and evaluation.published != TUNED:
+                comparison, published = course.early.comparison, evaluation.published
+                if comparison is not None and comparison.module_s is not None and published != TUNED:
                     log.warning("the last build is not used: %s. The module that was kept stays", evaluation.notes)
+                    published = ""
                 else:
                     await self._hand_over(evaluation)
-                return course.evaluated()
+                last = BuildMeasurement.of(step.id, evaluation, disturbed=bool(watch.disturbed))
+                result_s = next((t.median_s for t in evaluation.timings if t.name == published), None)
+                load = course.evaluated(last, result_s)
+                await self._plan(course)
+                return load
         raise RequestError(f"no stage is named {stage!r}")
 
     async def _plan(self, course: Course) -> None:
@@ -338,19 +345,23 @@ class Host:
         assert network is not None
         if self._line.speaks(ARTIFACTS_SINCE):
             network = msgspec.structs.replace(network, comparison=course.early.comparison)
+        if self._line.speaks(MEASUREMENTS_SINCE):
+            network = msgspec.structs.replace(network, measured=course.early.measurements)
         await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
 
-    async def _keep_early(self, course: Course, evaluation: backend.Evaluation) -> JobLoad:
+    async def _keep_early(
+        self, course: Course, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
+    ) -> JobLoad:
         """Hand over a build that was made in the middle of the search, if it is right and faster than the baseline."""
-        ours = next((timing for timing in evaluation.timings if timing.name == TUNED), None)
-        if ours is None:
+        build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
+        if build is None:
             raise RequestError(f"the backend's early evaluation has no timing of {TUNED!r}")
         if kept := evaluation.published == TUNED:
             await self._hand_over(evaluation)
         else:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
         after_s = asyncio.get_running_loop().time() - self._began_at
-        load = course.evaluated_early(ours.median_s, evaluation.operators, kept=kept, after_s=after_s)
+        load = course.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
         await self._plan(course)
         return load
 

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from autosched.model import JobId, Record, Sha256
 
-PROTOCOL = (1, 6)
+PROTOCOL = (1, 7)
 """(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
 
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024

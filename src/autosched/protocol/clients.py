@@ -157,6 +157,9 @@ class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
 ARTIFACTS_SINCE = (1, 6)
 """Below this protocol a daemon knows neither AddArtifacts nor Network.comparison."""
 
+MEASUREMENTS_SINCE = (1, 7)
+"""Below this protocol a daemon does not know Network.measured."""
+
 
 class AddArtifacts(Method, frozen=True):
     """Result files of the job that belong together: whoever asks sees all of them or none."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autosched.backend import Comparison
+from autosched.backend import Comparison, MeasuredBuild, expected_s
 from autosched.model import JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.basics import WAIT_MAX_S, Done, Method
 
@@ -44,6 +44,8 @@ class TaskView(Struct, frozen=True):
     """Without tuning, measured side by side with the best candidates; equal to `best_s` where it won."""
     groups: dict[str, int] = {}
     """Its calls for which it competes with other tasks, by group; the fastest of a group does them."""
+    untuned_s: float | None = None
+    """Latency of one call without a search, in a build of the network; None where that was not measured."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -69,7 +71,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     last_error: str = ""
     """Stage and message of the last of them."""
     estimate_s: float | None
-    """Sum over tasks of calls times best latency, of tasks that compete the fastest; None while records are lacking."""
+    """Sum over tasks of calls times best latency, of tasks that compete the fastest; that without a search for a task
+    without a record; None while one has neither."""
     first_estimate_s: float | None
     eta_s: float | None
     """Until the last trial, at the present rate; None while nobody knows, and afterwards."""
@@ -99,13 +102,15 @@ class JobView(Struct, frozen=True, kw_only=True):
     labels: Labels = {}
     comparison: Comparison | None = None
     """How it compares with what its user would run otherwise; None while that is not measured."""
+    result_s: float | None = None
+    """Latency of the network as measured at the job's end; None before that, and for a job without a module."""
+    builds: tuple[MeasuredBuild, ...] = ()
+    """Builds of the network that were measured so far; in the answer to GetJob only."""
 
     @property
     def whole_s(self) -> float | None:
-        """Expected latency of the whole network, what is not tuned included as far as it was measured."""
-        if self.estimate_s is None or self.comparison is None:
-            return self.estimate_s
-        return self.comparison.whole_s(self.estimate_s)
+        """Latency of the whole network: the measured one of a job that has ended, else the expected one."""
+        return expected_s(self.estimate_s, self.comparison, self.result_s)
 
 
 class JobList(Struct, frozen=True):

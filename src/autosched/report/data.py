@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.backend import Evaluation
+from autosched.backend import Evaluation, MeasuredBuild
 from autosched.measured import standing
 from autosched.measured.shares import network_s, tasks_by_share
 from autosched.measured.task_best import Measurement, TaskBest
-from autosched.model import Purpose, Record
+from autosched.model import NETWORK_TASK, Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
 from autosched.version import __version__
 
@@ -39,6 +39,15 @@ class Point(Struct, frozen=True, array_like=True):
 
     at_s: float
     best_s: float
+
+
+class BuildPoint(Struct, frozen=True, array_like=True):
+    """A build of the whole network was measured. Time in seconds since the job was submitted."""
+
+    at_s: float
+    latency_s: float
+    disturbed: bool
+    """Other load ran on the device meanwhile."""
 
 
 class FailureGroup(Struct, frozen=True):
@@ -74,13 +83,16 @@ class Report(Struct, frozen=True, kw_only=True):
     job: JobView
     evaluation: Evaluation | None
     estimates: tuple[Point, ...]
-    """Estimate of the network's latency, from when every task that it needs had a valid record."""
+    """Expected latency of the network: from the first build that was measured, else from when every task that it needs
+    had a valid record."""
     task_curves: dict[str, tuple[Point, ...]]
     """Best latency per task; the key is the task's number."""
     failures: tuple[FailureGroup, ...]
     finals: tuple[Final, ...] = ()
     health: dict[str, str] = {}
     """Health of each device when the report was made."""
+    builds: tuple[BuildPoint, ...] = ()
+    """Measured builds of the network, the last one included."""
     spans: tuple[Span, ...]
     """Steps of this job, and those of other jobs in its time."""
     expected_gain: float | None = None
@@ -111,7 +123,8 @@ def gather(
         machine=this_machine(),
         job=job,
         evaluation=evaluation,
-        estimates=_estimates(job, curves),
+        estimates=_estimates(job, curves, near),
+        builds=_builds(job, near),
         task_curves={str(task): tuple(points) for task, points in curves.items()},
         failures=_failures(records),
         finals=_finals(job, records),
@@ -169,15 +182,35 @@ def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -
     return places
 
 
-def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]]) -> tuple[Point, ...]:
+def _ends(job: JobView, spans: Sequence[Span]) -> list[tuple[float, MeasuredBuild]]:
+    """The job's measured builds with the ends of their steps; those of steps that the daemon forgot are left out."""
+    ended_at = {span.step: span.ended_at for span in spans if span.job == job.job}
+    return [(at_s, build) for build in job.builds if (at_s := ended_at.get(build.step)) is not None]
+
+
+def _builds(job: JobView, spans: Sequence[Span]) -> tuple[BuildPoint, ...]:
+    return tuple(BuildPoint(at_s, build.latency_s, build.disturbed) for at_s, build in _ends(job, spans))
+
+
+def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]], spans: Sequence[Span]) -> tuple[Point, ...]:
+    """The expected latency over time, from the tasks' latencies and what each measured build said of the rest."""
     tasks = {task.task for task in job.tasks}
-    changes = [(point.at_s, task, point.best_s) for task, points in curves.items() for point in points if task in tasks]
+    changes: list[tuple[float, int, float | MeasuredBuild]] = [
+        (point.at_s, task, point.best_s) for task, points in curves.items() for point in points if task in tasks
+    ]
+    changes += [(at_s, NETWORK_TASK, build) for at_s, build in _ends(job, spans)]
     best: dict[int, float] = {}
+    scale, rest_s = 1.0, 0.0
     estimates: list[Point] = []
-    for at_s, task, best_s in sorted(changes, key=lambda change: change[0]):
-        best[task] = best_s
-        if (whole_s := network_s(job.tasks, best)) is not None:
-            estimates.append(Point(at_s, whole_s))
+    for at_s, task, change in sorted(changes, key=lambda change: change[:2]):
+        if isinstance(change, MeasuredBuild):
+            scale, rest_s = change.scale, change.rest_s or 0.0
+            if not change.disturbed:
+                best = {one.task: one.untuned_s for one in job.tasks if one.untuned_s is not None} | best
+        else:
+            best[task] = change
+        if (tasks_s := network_s(job.tasks, best)) is not None:
+            estimates.append(Point(at_s, scale * tasks_s + rest_s))
     return tuple(estimates)
 
 

@@ -174,11 +174,19 @@ def _length_s(started_at: float, ended_at: float | None, until_s: float) -> floa
 
 
 def _curve(report: Report) -> str:
-    drawing = svg.curve(report.estimates, _took_s(report), title="Estimated latency of the network over time")
+    comparison = report.job.comparison
+    rival = None if comparison is None else (comparison.baseline.runtime, comparison.baseline.median_s)
+    title = "Estimated latency of the network over time"
+    drawing = svg.curve(report.estimates, _took_s(report), title=title, rival=rival, builds=report.builds)
     if not drawing:
         return '<p class="dim">There is no estimate until each task has a valid trial.</p>'
-    caption = "Sum over tasks of calls times best latency, from when every task had a valid trial."
-    return f"<figure>{_scrollable(drawing, 'Latency over time')}<figcaption>{caption}</figcaption></figure>"
+    caption = "Line: sum over tasks of calls times best latency, and the rest of the network as last measured."
+    caption += " Points: builds of the whole network that were measured." if report.builds else ""
+    if any(build.disturbed for build in report.builds):
+        caption += " Hollow points: other load ran meanwhile."
+    if rival is not None:
+        caption += f" Dashed: {rival[0]}."
+    return f"<figure>{_scrollable(drawing, 'Latency over time')}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tasks(report: Report) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from autosched.protocol import Span
-from autosched.report.data import Point
+from autosched.report.data import BuildPoint, Point
 from autosched.text.units import duration, latency
 
 STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate")
@@ -97,12 +97,22 @@ def time_label(seconds: float) -> str:
     return f"{seconds:g}s" if seconds < 60 and seconds != int(seconds) else duration(seconds).replace("m00s", "m")
 
 
-def curve(points: Sequence[Point], until_s: float, *, title: str) -> str:
-    """Best latency over time as a staircase, with axes."""
-    if not points or until_s <= 0:
+def curve(
+    points: Sequence[Point],
+    until_s: float,
+    *,
+    title: str,
+    rival: tuple[str, float] | None = None,
+    builds: Sequence[BuildPoint] = (),
+) -> str:
+    """Best latency over time as a staircase, with axes. `rival`: name and latency in seconds of what to beat, a line;
+    `builds`: measured latencies, points.
+    """
+    if not (points or builds) or until_s <= 0:
         return ""
     height, bottom, left, right = 280, 250, 80, 20
-    top_s = 1.05 * max(point.best_s for point in points)
+    shown_s = [point.best_s for point in points] + [build.latency_s for build in builds]
+    top_s = 1.05 * max([*shown_s, *([rival[1]] if rival is not None else [])])
     step = round_step(top_s / 5)
     x_scale, y_scale = (WIDTH - left - right) / until_s, (bottom - 15) / top_s
     parts = []
@@ -116,10 +126,31 @@ def curve(points: Sequence[Point], until_s: float, *, title: str) -> str:
         x = left + i * step * x_scale
         text = time_label(i * step)
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 22}" text-anchor="middle">{text}</text>')
-    path = _staircase(points, until_s, left, x_scale, lambda value: bottom - value * y_scale)
-    parts.append(f'<path class="line" d="{path}"><title>{escape(title)}</title></path>')
-    label = f"{title}: from {latency(points[0].best_s)} to {latency(points[-1].best_s)}"
+    if rival is not None:
+        parts.append(_rival(*rival, left, WIDTH - right, bottom - rival[1] * y_scale))
+    if points:
+        path = _staircase(points, until_s, left, x_scale, lambda value: bottom - value * y_scale)
+        parts.append(f'<path class="line" d="{path}"><title>{escape(title)}</title></path>')
+    for build in builds:
+        kind, remark = ("build disturbed", ", other load ran") if build.disturbed else ("build", "")
+        said = f"a build measured after {duration(build.at_s)}: {latency(build.latency_s)}{remark}"
+        parts.append(
+            f'<circle class="{kind}" cx="{left + build.at_s * x_scale:.1f}"'
+            f' cy="{bottom - build.latency_s * y_scale:.1f}" r="5"><title>{escape(said)}</title></circle>'
+        )
+    label = f"{title}: from {latency(shown_s[0])} to {latency(points[-1].best_s if points else builds[-1].latency_s)}"
+    if rival is not None:
+        label += f"; {rival[0]}: {latency(rival[1])}"
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">' + "".join(parts) + "</svg>"
+
+
+def _rival(name: str, latency_s: float, left: float, right: float, y: float) -> str:
+    """A dashed line across the drawing with the name of what to beat above it, or below where there is no room."""
+    text_y = y - 6 if y > 30 else y + 16
+    return (
+        f'<line class="rival" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="rival" x="{right}" y="{text_y:.1f}" text-anchor="end">{escape(name)} {latency(latency_s)}</text>'
+    )
 
 
 def sparkline(points: Sequence[Point], until_s: float) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
-from autosched.measured.shares import against, compared, gain, ready, tasks_by_share
+from autosched.measured.shares import against, best, compared, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
 from autosched.text import units
@@ -169,8 +169,8 @@ def facts(view: JobView) -> list[str]:
         lines.append(f" {units.disturbed(view.disturbed_records)}")
     if view.failed_steps:
         lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
-    if view.whole_s is not None:
-        lines.append(f" best estimate {units.latency(view.whole_s)}{gain(view)}")
+    if (known := best(view)) != "":
+        lines.append(f" {known}")
     elif (against := compared(view)) != "":
         lines.append(f" to beat: {against}")
     if (module := ready(view)) != "":

@@ -37,7 +37,7 @@ def _of_job(before: JobView | None, job: JobView) -> Iterator[str]:
     if before.state != job.state:
         why = f": {job.failure.message.partition(chr(10))[0]}" if job.failure is not None else ""
         yield f"{name} is {job.state}{why}"
-    if job.estimate_s is not None and job.estimate_s != before.estimate_s:
+    if job.whole_s is not None and job.whole_s != before.whole_s:
         yield f"{name}: {units.latency(job.whole_s)}{gain(job)}"
     if job.failed_steps > before.failed_steps:
         yield f"{name}: a step failed: {job.last_error.partition(chr(10))[0]}"

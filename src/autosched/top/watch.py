@@ -76,7 +76,7 @@ class Watch:
         for gone in self.curves.keys() - shown:
             del self.curves[gone]
         for job in look.jobs:
-            if job.estimate_s is not None:
+            if (whole_s := job.whole_s) is not None:
                 curve = self.curves.setdefault(job.job, deque(maxlen=CURVE_POINTS_MAX))
-                if not curve or curve[-1][1] != job.estimate_s:
-                    curve.append((look.now, job.estimate_s))
+                if not curve or curve[-1][1] != whole_s:
+                    curve.append((look.now, whole_s))

@@ -4,7 +4,7 @@ import pytest
 
 from autosched.backend import Baseline, Comparison, Network, OperatorTime, OperatorTimes
 from autosched.client.course import Course
-from autosched.client.early import ROUNDS_BETWEEN
+from autosched.client.early import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
@@ -43,7 +43,7 @@ def built(c: Course, latency_s: float, *, kept: bool) -> JobLoad:
     c.started(NETWORK_TASK)
     assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
     c.started(NETWORK_TASK)
-    return c.evaluated_early(latency_s, kept=kept, after_s=1.0)
+    return c.evaluated_early(BuildMeasurement(1, latency_s), kept=kept, after_s=1.0)
 
 
 def begun(c: Course) -> Course:
@@ -63,7 +63,7 @@ def searching(c: Course, untuned_s: float = 6e-3) -> Course:
     c.started(NETWORK_TASK)
     c.compiled()
     c.started(NETWORK_TASK)
-    c.evaluated_early(2 * untuned_s + 1e-3, inside({1: 2 * untuned_s}), kept=False, after_s=1.0)
+    c.evaluated_early(BuildMeasurement(1, 2 * untuned_s + 1e-3), inside({1: 2 * untuned_s}), kept=False, after_s=1.0)
     c.early.rounds = ROUNDS_BETWEEN
     return c
 
@@ -177,7 +177,12 @@ def test_after_the_first_build_rounds_go_where_the_time_goes() -> None:
     c.started(NETWORK_TASK)
     c.compiled()
     c.started(NETWORK_TASK)
-    assert wants(c.evaluated_early(20e-3, inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0))[2] == "select"
+    assert (
+        wants(
+            c.evaluated_early(BuildMeasurement(1, 20e-3), inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
+        )[2]
+        == "select"
+    )
     assert c.tasks_s == pytest.approx(19.01e-3), "known before every task had a round"
     assert c.allotted == {1: 4, 2: 4, 3: 1}, "of a light task only the latency without a search is measured"
 
@@ -190,7 +195,7 @@ def test_a_network_is_built_again_before_every_task_had_a_round() -> None:
     c.started(NETWORK_TASK)
     c.compiled()
     c.started(NETWORK_TASK)
-    c.evaluated_early(20e-3, inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
+    c.evaluated_early(BuildMeasurement(1, 20e-3), inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
     c.early.rounds = ROUNDS_BETWEEN
     c.selected(2, 4)
     c.advanced(2)

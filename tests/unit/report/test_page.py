@@ -5,8 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.backend import OperatorTime, OperatorTimes
+from autosched.backend import Baseline, Comparison, MeasuredBuild, OperatorTime, OperatorTimes
 from autosched.model import JobFailure, Purpose, Record
+from autosched.protocol import Span
 from samples import evaluation, job_view, records, spans, timing
 
 
@@ -181,3 +182,29 @@ def test_a_task_that_lost_to_another_is_said_to_be_unused() -> None:
         1,
         False,
     )
+
+
+def test_the_curve_knows_what_is_to_be_beaten_and_each_measured_build() -> None:
+    baseline = Baseline("LiteRT", "2.1", "as it is", 12e-3, 11e-3, 13e-3)
+    view = replace(
+        job_view(),
+        comparison=Comparison(baseline),
+        builds=(MeasuredBuild(8, 41e-3), MeasuredBuild(9, 30e-3, disturbed=True)),
+    )
+    steps = [Span(step, 7, 0, "evaluate", ("cpu0",), 1010.0, 1040.0, 1041.0 + step, "done") for step in (8, 9)]
+    page = report.page(report.gather(view, None, records(), [*spans(), *steps]))
+    checked(page)
+    curve = page[page.index('<h2 id="curve">') : page.index('<h2 id="tasks">')]
+    assert '<line class="rival"' in curve and ">LiteRT 12.0 ms</text>" in curve
+    assert "a build measured after 49s: 41.0 ms</title>" in curve
+    assert "a build measured after 50s: 30.0 ms, other load ran</title>" in curve
+    top, rival = (float(re.search(f'class="{kind}"[^>]* c?y1?="([0-9.]+)"', curve)[1]) for kind in ("build", "rival"))  # type: ignore[index]
+    assert 0.0 < top < rival, "the slower one stands higher, and both in the drawing"
+    assert "Dashed: LiteRT." in curve
+
+
+def test_a_build_alone_makes_a_curve() -> None:
+    view = replace(job_view(), builds=(MeasuredBuild(8, 41e-3),))
+    step = Span(8, 7, 0, "evaluate", ("cpu0",), 1010.0, 1040.0, 1041.0, "done")
+    page = report.page(report.gather(view, None, [], [*spans(), step]))
+    assert '<circle class="build"' in page

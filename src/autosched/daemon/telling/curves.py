@@ -14,7 +14,8 @@ POINTS_MAX = 120
 """Per job; when there are more, every second one goes."""
 
 Point = tuple[float, int, float]
-"""When (scheduler clock), after how many trials, and the estimate of the network's latency in seconds."""
+"""When (scheduler clock), after how many trials, and the latency of the network in seconds: expected, at the job's end
+measured."""
 
 
 class Curves:
@@ -40,6 +41,7 @@ class Curves:
                 self._add(job, happening.at)
             case EndJob(job=job):
                 self._best_s.pop(job, None)
+                self._add(job, happening.at)
                 if job in self.of:
                     self._ended[job] = None
                 if len(self._ended) > JOBS_KEPT:
@@ -47,13 +49,12 @@ class Curves:
                     del self._ended[oldest], self.of[oldest]
 
     def _add(self, job: JobId, now: float) -> None:
-        """Add a point where the estimate has changed; it rises where a disturbed latency is corrected."""
+        """Add a point where the latency has changed; it rises where a disturbed measurement is corrected."""
         progress = self._ledger.of(job)
-        estimate_s = progress.estimate_s
-        if estimate_s is None:
+        if (whole_s := progress.whole_s) is None:
             return
         points = self.of.setdefault(job, [])
-        if not points or estimate_s != points[-1][2]:
-            points.append((now, progress.trials, estimate_s))
+        if not points or whole_s != points[-1][2]:
+            points.append((now, progress.trials, whole_s))
         if len(points) > POINTS_MAX:
             del points[1:-1:2]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autosched.backend import Network
+from autosched.backend import Network, expected_s
 from autosched.daemon.disk.store import Found, Store
 from autosched.measured.shares import network_s
 from autosched.measured.task_best import TaskBest
@@ -110,7 +110,7 @@ class JobProgress:
 
     @property
     def estimate_s(self) -> float | None:
-        """Latency of the whole network with the best schedule of each task; None until each task has one."""
+        """Sum over the tasks with the best schedule of each; None until each has one or was measured without any."""
         return self._whole({number: task.best_s for number, task in self.tasks.items()})
 
     @property
@@ -118,8 +118,21 @@ class JobProgress:
         """The same with the first valid schedule of each task."""
         return self._whole({number: task.first_s for number, task in self.tasks.items()})
 
+    @property
+    def untuned_s(self) -> dict[TaskIndex, float]:
+        """Latency of one call of tasks without a search, as far as a build of the network told it."""
+        return {} if self.network is None else self.network.measured.untuned_s
+
+    @property
+    def whole_s(self) -> float | None:
+        """Latency of the whole network: measured at the job's end, else expected; None while that is not known."""
+        if (network := self.network) is None:
+            return None
+        return expected_s(self.estimate_s, network.comparison, network.measured.result_s)
+
     def _whole(self, latencies_s: dict[TaskIndex, float | None]) -> float | None:
         known = {number: latency_s for number, latency_s in latencies_s.items() if latency_s is not None}
+        known = self.untuned_s | known
         return network_s([task.info for task in self.tasks.values()], known)
 
     def eta_s(self, now: float) -> float | None:

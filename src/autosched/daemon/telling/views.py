@@ -69,6 +69,8 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         doing=doing(state, job),
         labels=job.spec.labels,
         comparison=None if network is None else network.comparison,
+        result_s=None if network is None else network.measured.result_s,
+        builds=network.measured.builds if whole and network is not None else (),
     )
 
 
@@ -125,6 +127,7 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
                 first_s=task.first_s,
                 default_s=task.default_s,
                 groups=task.info.groups,
+                untuned_s=progress.untuned_s.get(index),
                 stage="" if step is None else step.stage,
                 left_s=None if step is None else max(0.0, step.deadline_at - now),
             )

@@ -6,6 +6,7 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
+from autosched.backend import expected_s
 from autosched.core.state import Job
 from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.telling import recent
@@ -276,7 +277,8 @@ class Board:
         return Row(
             job=view.job, name=view.name, backend=view.backend, device=view.device, state=view.state,
             reason=view.reason, trials=view.trials, total=view.trials_total, failed=view.failed,
-            disturbed=view.disturbed_records, best_s=view.estimate_s, first_s=view.first_estimate_s,
+            disturbed=view.disturbed_records, best_s=view.whole_s,
+            first_s=expected_s(view.first_estimate_s, view.comparison),
             eta_s=None if view.eta_s is None else round(view.eta_s, 1), submitted_at=round(view.submitted_at, 3),
             ended_at=None if view.ended_at is None else round(view.ended_at, 3), priority=view.priority,
         )  # fmt: skip

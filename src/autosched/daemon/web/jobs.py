@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from autosched.backend import EVALUATION, Evaluation
+from autosched.backend import EVALUATION, Evaluation, expected_s
 from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web.shown import Shown
@@ -123,9 +123,12 @@ def _curves(gathered: Report, records: Sequence[Record]) -> bytes:
 
 
 def _by_trials(job: JobView, records: Iterable[Record]) -> dict[int, list[tuple[float, float]]]:
-    """Best latencies by the number of the job's trials that were made until then; 0 is the network."""
+    """Best latencies by the number of the job's trials that were made until then; 0 is the network, with what is known
+    of its rest now.
+    """
     best: defaultdict[int, TaskBest] = defaultdict(TaskBest)
     known_s: dict[int, float] = {}
+    untuned_s = {task.task: task.untuned_s for task in job.tasks if task.untuned_s is not None}
     curves: dict[int, list[tuple[float, float]]] = {}
     trials = 0
     for record in records:
@@ -135,7 +138,8 @@ def _by_trials(job: JobView, records: Iterable[Record]) -> dict[int, list[tuple[
         if best_s is not None and best_s != known_s.get(record.task):
             known_s[record.task] = best_s
             curves.setdefault(record.task, []).append((trials, best_s))
-            if (whole_s := network_s(job.tasks, known_s)) is not None:
+            tasks_s = network_s(job.tasks, untuned_s | known_s)
+            if (whole_s := expected_s(tasks_s, job.comparison)) is not None:
                 curves.setdefault(0, []).append((trials, whole_s))
     return curves
 

@@ -41,15 +41,16 @@ function weighed() {
 }
 
 function whole() {
-  const { comparison: known, estimate_s: sum } = view;
+  const { comparison: known, estimate_s: sum, result_s: result } = view;
+  if (result !== null) return result;
   return known && sum !== null ? known.scale * sum + (known.rest_s ?? 0) : sum;
 }
 
 function toBeat({ baseline, module_s: module, rest_s: rest }) {
-  const ours = whole();
+  const ours = whole(), ended = view.result_s !== null;
   const times = ours ? baseline.median_s / ours : null;
-  const said = times ? `expected: ${times >= 1 ? `x${times.toFixed(2)} faster` : `x${(1 / times).toFixed(2)} slower`}${rest === null ? ", tuned operators alone" : ""}` : "";
-  const ready = module ? `a module of ${latency(module)} can be fetched` : "";
+  const said = times ? `${ended ? "measured" : "expected"}: ${times >= 1 ? `x${times.toFixed(2)} faster` : `x${(1 / times).toFixed(2)} slower`}${rest === null && !ended ? ", tuned operators alone" : ""}` : "";
+  const ready = module && !ended ? `a module of ${latency(module)} can be fetched` : "";
   return [`To beat: ${baseline.runtime}`, latency(baseline.median_s), [baseline.form, said, ready].filter(Boolean).join("; ")];
 }
 
@@ -64,7 +65,7 @@ function draw(explained) {
   const stands = ["waiting", "held", "paused"].includes(view.doing) ? view.doing : view.state;
   const facts = [
     ["State", stands, view.reason === view.state ? "" : view.reason],
-    ["Network, estimated", latency(whole()), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
+    [view.result_s === null ? "Network, estimated" : "Network", latency(whole()), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
     ...(view.comparison ? [toBeat(view.comparison)] : []),
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
