@@ -78,9 +78,9 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
     job, evaluation = report.job, report.evaluation
     if evaluation is not None:
         found = verdict(evaluation)
-        if (against := found.onnxruntime_ratio) is not None:
+        if (against := found.rival_ratio) is not None:
             word = "within the noise" if found.standing is Standing.EQUAL else found.standing.value
-            yield "against ONNX Runtime", ratio(max(against, 1 / against)), word
+            yield f"against {found.rival}", ratio(max(against, 1 / against)), word
         for timing in evaluation.timings:
             if timing.name == evaluation.published:
                 yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
@@ -89,7 +89,8 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
     elif job.whole_s is not None:
         yield "estimate", latency(job.whole_s), "sum over tasks of calls times best, and the rest as far as measured"
     if job.comparison is not None and (after_s := job.comparison.faster_after_s) is not None:
-        yield "faster than ONNX Runtime", duration(after_s), "from the start to the first module that could be fetched"
+        runtime = job.comparison.baseline.runtime
+        yield f"faster than {runtime}", duration(after_s), "from the start to the first module that could be fetched"
     yield "trials", str(job.trials), f"{job.failed} failed" if job.failed else "none failed"
     yield "tasks", str(len(job.tasks)), f"{len(job.skipped)} skipped" if job.skipped else ""
 

@@ -20,7 +20,7 @@ class Standing(StrEnum):
     FASTER = "faster"
     EQUAL = "equal"  # within the noise of the two
     SLOWER = "slower"
-    UNKNOWN = "unknown"  # ONNX Runtime was not measured
+    UNKNOWN = "unknown"  # no rival was measured
 
 
 class Verdict(Struct, frozen=True):
@@ -28,11 +28,13 @@ class Verdict(Struct, frozen=True):
 
     standing: Standing
     headline: str
-    """The published build against ONNX Runtime, or against the untuned build where that was not measured."""
+    """The published build against its rival, or against the untuned build where no rival was measured."""
+    rival: str
+    """Name of the engine that users run otherwise; empty where it was not measured."""
     speedup: float | None
     """Latency of the untuned build over that of the published build."""
-    onnxruntime_ratio: float | None
-    """Latency of the published build over that of ONNX Runtime: above 1, ONNX Runtime is faster."""
+    rival_ratio: float | None
+    """Latency of the published build over that of the rival: above 1, the rival is faster."""
     outputs: str
     difference: str
     """Where a build that was rejected differs most; empty: none was rejected."""
@@ -65,8 +67,9 @@ def verdict(evaluation: Evaluation) -> Verdict:
     return Verdict(
         standing=standing,
         headline=headline,
+        rival=label(reference) if reference is not None else "",
         speedup=default.median_s / published.median_s if default is not None and published is not None else None,
-        onnxruntime_ratio=published.median_s / reference.median_s
+        rival_ratio=published.median_s / reference.median_s
         if reference is not None and published is not None
         else None,
         outputs=_outputs(evaluation),
@@ -86,7 +89,7 @@ def _headline(
         against = ""
         if untuned is not None and untuned.name != ours.name:
             against = f", {ratio(untuned.median_s / ours.median_s)} faster than the untuned build"
-        return Standing.UNKNOWN, f"{latency(ours.median_s)}{against}; ONNX Runtime was not measured"
+        return Standing.UNKNOWN, f"{latency(ours.median_s)}{against}; no other engine was measured"
     form = f", {evaluation.form}" if evaluation.form else ""
     both = f"{latency(ours.median_s)} against {latency(rival.median_s)}{form}"
     if clearly_faster(ours, rival):
@@ -97,18 +100,18 @@ def _headline(
 
 
 def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
-    """Advice about a module that is not faster than ONNX Runtime; empty where there is nothing to do.
+    """Advice about a module that is not faster than its rival; empty where there is nothing to do.
 
     `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: nobody knows.
     """
-    if found.standing not in (Standing.SLOWER, Standing.EQUAL) or found.onnxruntime_ratio is None:
+    if found.standing not in (Standing.SLOWER, Standing.EQUAL) or found.rival_ratio is None:
         return ""
-    stay = "Stay with ONNX Runtime for now. " if found.standing is Standing.SLOWER else ""
+    stay = f"Stay with {found.rival} for now. " if found.standing is Standing.SLOWER else ""
     if gain is None or trials == 0:
         return f"{stay}More trials may make it faster"
     if gain < NOTABLE_GAIN:
         return f"{stay}More trials would hardly help: the second half of them gained {units.share(gain - 1.0, 1.0)}"
-    enough = "enough to pass it" if gain > found.onnxruntime_ratio else "not enough to pass it"
+    enough = "enough to pass it" if gain > found.rival_ratio else "not enough to pass it"
     return (
         f"{stay}Twice the trials may make it {ratio(gain)} faster, {enough}:"
         f"  autosched tune MODEL --trials {2 * trials} --learn-from {job}"

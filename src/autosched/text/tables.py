@@ -97,8 +97,8 @@ def beside_state(reason: str) -> str:
 def reason(job: JobView) -> str:
     """Why it is as it is, in a few words, beside its state."""
     words = job.failure.message if job.failure is not None else "" if _ended(job) else beside_state(job.reason)
-    if (times := against(job)) != "":
-        words = f"{times}; {words}" if words else f"{times} than ONNX Runtime"
+    if job.comparison is not None and (times := against(job)) != "":
+        words = f"{times}; {words}" if words else f"{times} than {job.comparison.baseline.runtime}"
     if (wishes := wanted(job)) and not _ended(job):
         words = f"{words}; {wishes}"
     return f"DISTURBED; {words}".removesuffix("; ") if job.shared_units else words

@@ -93,7 +93,7 @@ class Contestant:
 
 
 class Rival(Struct, frozen=True):
-    """ONNX Runtime with the form of the model that suits it best."""
+    """The engine that runs the model's file, with the form of the model that suits it best."""
 
     contestant: Contestant
     form: str
@@ -183,7 +183,7 @@ class Contest:
             expected = expected or outputs
         found = race(list(running.values()), FORMS_BUDGET_S, rounds_max=FORMS_ROUNDS_MAX)
         if not found.timings:
-            return trouble or next(iter(found.lost.values()), "there is no form of the model for ONNX Runtime")
+            return trouble or next(iter(found.lost.values()), "no engine takes the model in any form")
         best = min(found.timings, key=lambda timing: timing.median_s)
         for name, contestant in running.items():
             if name != best.name:

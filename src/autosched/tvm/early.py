@@ -4,14 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import onnx
-
-from autosched.backend import Baseline, Evaluation, OperatorTimes
+from autosched.backend import RIVALS, Baseline, Evaluation, OperatorTimes
 from autosched.errors import StepFailed
 from autosched.measured.statistics import clearly_faster
-from autosched.tvm import samples
 from autosched.tvm.contest import Contest, Contestant, race
-from autosched.tvm.frontend import ranges
 from autosched.tvm.inputs import Array
 from autosched.tvm.orders import Form
 from autosched.tvm.workers import Killed, WorkerError
@@ -19,28 +15,23 @@ from autosched.tvm.workers import Killed, WorkerError
 log = logging.getLogger(__name__)
 
 BUDGET_S = 3.0
-"""Seconds of measuring an early build and ONNX Runtime: the search waits for the device meanwhile."""
+"""Seconds of measuring an early build and its rival: the search waits for the device meanwhile."""
 OPERATORS_S = 0.5
 """Seconds of measuring the operators of an early build."""
 
 
-def first_sample(model: str, file: str) -> dict[str, Array]:
-    """Inputs for a prepared model: the first sample in the user's file, or a made-up one without a file."""
-    return samples.of(ranges.inputs(onnx.load(model)), file)[0]
-
-
 def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
-    """ONNX Runtime with the fastest form of the model; or why it cannot be measured."""
+    """The engine that runs the model's file, with the fastest form of it; or why it cannot be measured."""
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
         return rival
     best = next(timing for timing in rival.forms if timing.name == rival.form)
-    return Baseline("ONNX Runtime", rival.version, rival.form, best.median_s, best.low_s, best.high_s)
+    return Baseline(RIVALS[rival.contestant.name], rival.version, rival.form, best.median_s, best.low_s, best.high_s)
 
 
 def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
-    """Time a build and ONNX Runtime, and the build's operators; `published` is "tuned" if the build is clearly faster.
-    Outputs are not compared.
+    """Time a build beside the engine that runs the model's file, and the build's operators; `published` is "tuned" if
+    the build is clearly faster. Outputs are not compared.
 
     Raises StepFailed when either crashes, and WorkerError.
     """
@@ -54,12 +45,13 @@ def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mappi
         name, why = next(iter(found.lost.items()))
         raise StepFailed(f"{name} crashed while it was measured: {why}")
     timings = {timing.name: timing for timing in found.timings}
-    faster = clearly_faster(timings["tuned"], timings["onnxruntime"])
+    name = RIVALS[rival.contestant.name]
+    faster = clearly_faster(timings["tuned"], timings[rival.contestant.name])
     return Evaluation(
-        timings=tuple(found.timings), reference=f"ONNX Runtime {rival.version}", outputs_equal=False,
+        timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
         max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if faster else "", form=rival.form,
         operators=_operators(ours),
-        notes=() if faster else ("the build is not clearly faster than ONNX Runtime; its outputs were not compared",),
+        notes=() if faster else (f"the build is not clearly faster than {name}; its outputs were not compared",),
     )  # fmt: skip
 
 

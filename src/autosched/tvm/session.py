@@ -223,16 +223,13 @@ class TvmSession:
         self._child("compile", lease, orders.COMPILE_AGAIN, *arguments, timeout_s=lease.timeout_s)
 
     def baseline(self, lease: Lease) -> Baseline | None:
-        """Measure ONNX Runtime with the form of the model that suits it best; None where it cannot run the model."""
+        """Measure the engine that runs the model's file, with its fastest form; None where that engine cannot."""
         from autosched.tvm.contest import Contest
         from autosched.tvm.early import baseline
 
-        prepared, limit_s = str(_prepared(self._tasks_dir)), lease.timeout_s
-        try:
-            inputs = self._workers.once(lease.cores, orders.FIRST_SAMPLE, prepared, self._samples, timeout_s=limit_s)
-        except Raised as error:  # the model is no ONNX file, which ONNX Runtime could not run either
-            log.info("there is nothing to compare with: %s", gist(error))
-            return None
+        limit_s = lease.timeout_s
+        arguments = (str(_prepared(self._tasks_dir)), self._samples)
+        inputs = self._child("baseline", lease, orders.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
         with _told("baseline", limit_s), Contest(self._workers, lease.cores, limit_s) as contest:
             found = baseline(contest, self._forms, inputs)
         if isinstance(found, str):
@@ -242,7 +239,7 @@ class TvmSession:
         return found
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
-        """Measure what was compiled last side by side with ONNX Runtime; publish it if it is faster and right."""
+        """Measure what was compiled last side by side with the baseline; publish it if it is faster and right."""
         from autosched.tvm import samples
         from autosched.tvm.contest import Contest
         from autosched.tvm.early import measured
@@ -255,7 +252,11 @@ class TvmSession:
         if not evaluation.published:
             return evaluation
         arguments = (str(build), self._request(lease), inputs)
-        verdict: Verdict = self._child("verify", lease, orders.VERIFY_MODULE, *arguments, timeout_s=limit_s)
+        try:
+            with _told("verify", limit_s, but="RequestError"):
+                verdict: Verdict = self._workers.once(lease.cores, orders.VERIFY_MODULE, *arguments, timeout_s=limit_s)
+        except Raised as error:  # nothing computes the same network in floating point; the measurement holds
+            return msgspec.structs.replace(evaluation, published="", notes=(*evaluation.notes, gist(error)))
         check = verdict.checks["tuned"]
         if check.equal:
             self._publish(build, self._stem)
@@ -352,13 +353,15 @@ class TvmSession:
 
 
 @contextmanager
-def _told(what: str, timeout_s: float) -> Iterator[None]:
-    """Raise what goes wrong with a worker as StepFailed, in words."""
+def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
+    """Raise what goes wrong with a worker as StepFailed, in words; exceptions of the kind `but` as they are."""
     try:
         yield
     except TimedOut as error:
         raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
     except Raised as error:
+        if error.kind == but:
+            raise
         raise StepFailed(f"{what} failed: {gist(error)}") from error
     except Died as error:
         raise StepFailed(f"{what} crashed: {error}") from error

@@ -151,3 +151,11 @@ def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, A
 def check_samples(model: str, file: str) -> int:
     """How many samples of inputs for a prepared model a file holds. Raises RequestError for one that does not fit."""
     return len(samples.read(Path(file), sources.load(Path(model)).inputs))
+
+
+def first_sample(model: str, file: str) -> dict[str, Array]:
+    """Inputs for a prepared model: the first sample in the user's file, or a made-up one without a file.
+
+    Raises RequestError for a file that does not fit.
+    """
+    return samples.of(sources.load(Path(model)).inputs, file)[0]

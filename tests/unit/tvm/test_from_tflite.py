@@ -1,5 +1,6 @@
 """TFLite files against LiteRT. Needs the extra [tflite]."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from tvm import relax
 
+from autosched import backend
 from autosched.errors import ModelRejected, RequestError
+from autosched.model import JobSpec
 from autosched.tvm import sources
 from autosched.tvm.frontend.model_file import FileKind
 from autosched.tvm.other_reference import OtherReference
@@ -145,6 +148,25 @@ def test_a_float_network_gives_what_litert_gives(tmp_path: Path) -> None:
     ready = sources.prepare(path, {})
     assert (ready.format, ready.source.outputs, ready.nodes_before) == ("TFLite schema 3", ("y",), 4)
     assert ready.source.inputs[0].shape == (1, 8, 8, 3)
+
+
+def test_litert_is_measured_as_the_baseline_and_an_early_build_against_it(tmp_path: Path) -> None:
+    """Through a real session; a TFLite job once had no rival before its end."""
+    job = JobSpec(name="net", model="0" * 64, file="net.tflite", backend="ansor")
+    model = float_net(tmp_path / "net.tflite")
+    session: Any = backend.load("ansor").open(job, model, tmp_path / "work", tmp_path / "out", 1)
+    lease = backend.Lease("baseline", ("cpu0",), (min(os.sched_getaffinity(0)),), 300.0)
+    try:
+        session.import_network(lease)
+        found = session.baseline(lease)
+        assert found is not None
+        assert (found.runtime, found.form) == ("LiteRT", "as it is")
+        session.compile_early([], lease)
+        evaluation = session.evaluate_early(lease)
+        assert {timing.name for timing in evaluation.timings} == {"tuned", "litert"}
+        assert evaluation.reference.startswith("LiteRT")
+    finally:
+        session.kill()
 
 
 def test_a_quantised_network_is_within_its_steps_of_litert(tmp_path: Path) -> None:

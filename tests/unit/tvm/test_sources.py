@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autosched.errors import ModelRejected, RequestError
-from autosched.tvm import imported, sources
+from autosched.tvm import imported, sources, verification
 from nets import small_net
 
 pytestmark = pytest.mark.tvm
@@ -49,6 +49,19 @@ def test_a_relax_network_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     ids, mask = np.asarray([[1, 2, 3, 4, 5], [19, 0, 1, 2, 3]]), np.ones((2, 5), "int64")
     expected = np.arange(40, dtype="float32").reshape(20, 2)[ids.ravel()]
     np.testing.assert_array_equal(run(loaded.cleaned(), ids, mask), expected)
+
+
+def test_a_first_sample_is_made_of_any_prepared_network(tmp_path: Path) -> None:
+    """One that is no ONNX file has a baseline, too."""
+    inputs = imported.tensors(network(), ("ids", "mask"))
+    sources.RelaxSource(network(), inputs, ("rows",)).save(tmp_path / "net")
+    made = verification.first_sample(str(tmp_path / "net"), "")
+    assert {name: (array.shape, str(array.dtype)) for name, array in made.items()} == {
+        tensor.name: (tensor.shape, tensor.dtype) for tensor in inputs
+    }
+    np.savez(tmp_path / "inputs.npz", ids=np.ones((3, 2, 5), "int64"), wrong=np.ones(1))
+    with pytest.raises(RequestError, match="wrong"):
+        verification.first_sample(str(tmp_path / "net"), str(tmp_path / "inputs.npz"))
 
 
 def test_an_onnx_network_is_saved_as_onnx(tmp_path: Path) -> None:
