@@ -16,6 +16,7 @@ class MockBackend:
     """The entry point."""
 
     api = (1, 5)
+    Options = options.Options
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> MockSession:
         """Check the options."""

@@ -4,6 +4,7 @@ import asyncio
 import difflib
 import os
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,17 @@ from autosched import backend
 from autosched.cli.groups import Group
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
-from autosched.errors import AutoschedError, NotFound
+from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import JobLoad, JobSpec
 from autosched.text import units
 
 if TYPE_CHECKING:
+    from autosched.plugin.listing import Plugin
     from autosched.testing.runner import Verdict
 
 TRIALS = 16
+OPTION_CHARS = 74
+"""Characters of a line of help of an option."""
 option_option = click.option(
     "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
     help="Option of the backend; repeatable.",
@@ -38,12 +42,21 @@ def plugin() -> None:
 
 
 @plugin.command("list")
+@click.argument("name", required=False)
 @document_option
-def list_(style: str) -> None:
-    """Show the backends that are installed, and why one cannot be used. Each is imported in a process of its own."""
+def list_(name: str | None, style: str) -> None:
+    """Show the backends that are installed, and why one cannot be used; with NAME, the options of one.
+
+    Each is imported in a process of its own.
+    """
     from autosched.plugin import listing
 
-    found = asyncio.run(listing.installed())
+    if name is not None:
+        found = [asyncio.run(listing.described(name))]
+        if style == "table":
+            return _say_options(found[0])
+    else:
+        found = asyncio.run(listing.installed())
     if style == "json":
         return document("plugins", found)
     rows = [(p.name, f"{p.package} {p.version}", p.api or "-", p.about if not p.trouble else "BROKEN") for p in found]
@@ -52,6 +65,20 @@ def list_(style: str) -> None:
         if one.trouble:
             data(f" ! {one.name}: {one.trouble}")
     return None
+
+
+def _say_options(one: "Plugin") -> None:
+    """The options of a backend, each with its default and its meaning."""
+    if one.trouble:
+        raise RequestError(f"backend {one.name} cannot be used: {one.trouble}")
+    data(f" {one.name}: {one.about}" if one.about else f" {one.name}")
+    if not one.option_help:
+        data(" It has no options.")
+    for option in one.option_help:
+        default = f"={option.default}" if option.default else ", which must be given"
+        data(f" --option {option.name}{default}")
+        for line in textwrap.wrap(option.text, OPTION_CHARS):
+            data(f"     {line}")
 
 
 @plugin.command()

@@ -3,10 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from autosched import backend, children
 from autosched.errors import AutoschedError
+from autosched.plugin.option_help import OptionHelp
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -27,6 +29,8 @@ class Plugin(Struct, frozen=True):
     """Version of the interface that the plugin was written for; empty when it cannot be loaded."""
     about: str = ""
     options: tuple[str, ...] = ()
+    """Names of its options."""
+    option_help: tuple[OptionHelp, ...] = ()
     trouble: str = ""
     """Why it cannot be used; empty when it can."""
 
@@ -40,6 +44,13 @@ async def installed() -> list[Plugin]:
     return list(await asyncio.gather(*(_look(entry, used) for entry in found)))
 
 
+async def described(name: str) -> Plugin:
+    """One backend. Raises NotFound for a name that no package offers."""
+    backend.check_name(name)
+    used = backend.available()
+    return await _look(used[name], used)
+
+
 async def _look(entry: "EntryPoint", used: "dict[str, EntryPoint]") -> Plugin:
     package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else ("?", "?")
     plugin = Plugin(entry.name, package, version, entry.value)
@@ -50,8 +61,9 @@ async def _look(entry: "EntryPoint", used: "dict[str, EntryPoint]") -> Plugin:
         answer = await children.ask(PROBE, [entry.name], timeout_s=PROBE_S)
     except AutoschedError as error:
         return _with(plugin, trouble=str(error).partition("\n")[0])
-    api, options = ".".join(map(str, answer["api"])), tuple(answer["options"])
-    return _with(plugin, api=api, about=str(answer["doc"]), options=options)
+    api, described = ".".join(map(str, answer["api"])), msgspec.convert(answer["options"], tuple[OptionHelp, ...])
+    names = tuple(option.name for option in described)
+    return _with(plugin, api=api, about=str(answer["doc"]), options=names, option_help=described)
 
 
 def _with(plugin: Plugin, **fields: object) -> Plugin:

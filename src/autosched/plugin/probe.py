@@ -5,19 +5,22 @@ import json
 import sys
 from typing import Any
 
+import msgspec
+
 from autosched import backend
 from autosched.errors import AutoschedError
+from autosched.plugin.option_help import option_help
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Version of the interface, first line of the documentation, names of options. Raises RequestError."""
+    """Version of the interface, first line of the documentation, and options. Raises RequestError."""
     found = backend.load(name)
     options = getattr(found, "Options", None) or getattr(found, "options", None)
     doc = inspect.getdoc(inspect.getmodule(type(found))) or ""
     return {
         "api": list(found.api),
         "doc": doc.partition("\n")[0],
-        "options": list(getattr(options, "__struct_fields__", ())),
+        "options": msgspec.to_builtins(option_help(options)),
     }
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import RequestError, misfit
+from autosched.tvm import plateau
 from autosched.tvm.layouts.wanted import Wanted
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -19,9 +20,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Candidates per round of a task."""
     trials_per_task: Annotated[int, Meta(ge=1, le=100_000)] = 14
     """Default budget, times the number of tasks, when the job names no trials."""
-    early_stopping: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
-    """A task ends when so many trials in a row have brought nothing that is better by more than 0.5 %; a fifth is
-    enough where six came within 2 % of the best. 0: never; 32 saves a third of 64 trials and costs about 1 %."""
+    early_stopping: Annotated[int, Meta(ge=0, le=10_000_000, description=plateau.HELP)] = 0
     layout: Wanted = Wanted.KEEP
     """Memory layout of convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     winograd: bool = False

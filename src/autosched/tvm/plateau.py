@@ -11,6 +11,13 @@ PROGRESS = 0.0
 """Minimum gain that counts as progress, as a share. Small steps that add up to more count, too."""
 NEAR, SEVERAL, HASTE = 0.02, 4, 3
 """Where SEVERAL trials, the best included, differ by at most the share NEAR, the patience is HASTE times shorter."""
+HELP = (
+    "Trials in a row without progress after which a task ends; 0: never. Progress is a latency that is lower"
+    + (f" by more than {PROGRESS:.1%}" if PROGRESS else "")
+    + f". Where {SEVERAL} trials came within {NEAR:.0%} of the best, 1/{HASTE} of that number is enough."
+    " 32 saves a third of 64 trials and costs about 1 % of speed."
+)
+"""Help text of the option `early_stopping`."""
 
 
 class Plateau:

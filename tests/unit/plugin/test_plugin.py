@@ -109,6 +109,16 @@ def test_the_table_has_a_line_for_each_and_one_for_each_trouble(command: Callabl
     assert " ! broken: backend 'broken' of the package theirs cannot be loaded" in out
 
 
+def test_the_options_of_a_backend_come_with_defaults_and_meanings(command: Callable[..., Said]) -> None:
+    code, out, _ = command("plugin", "list", "gcc")
+    assert code == 0
+    assert " --option repeat=5\n     Timed calls in a measurement.\n" in out
+    code, _, err = command("plugin", "list", "gc")
+    assert code != 0 and "no backend is named 'gc'" in err
+    code, _, err = command("plugin", "list", "old")
+    assert code != 0 and "was written for interface 1.99" in err
+
+
 def test_a_new_package_runs_at_once(
     command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
