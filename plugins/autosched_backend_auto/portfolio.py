@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from autosched.backend import NoteGroup
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 
 FORWARD = 0.8
@@ -45,7 +46,7 @@ class Portfolio:
         self._winners: dict[str, str] = {}
 
     @property
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str | NoteGroup]:
         """For each method, the number of tasks of which it found the best."""
         with self._lock:
             won = Counter(self._winners.values())

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
+from autosched.backend import NoteGroup
 from autosched.errors import RequestError
 from autosched.tvm.searching import Site, Unsupported
 from autosched_backend_autotvm import match
@@ -30,7 +31,7 @@ class AutoTvmMethod:
         self._unused = set(self._restrict) | set(self._enlarge)
 
     @property
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str | NoteGroup]:
         """Knobs that the job names and no task has."""
         with self._lock:
             return [f"no task of the network has a knob named {name}" for name in sorted(self._unused)]

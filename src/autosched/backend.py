@@ -19,7 +19,7 @@ from autosched.offers import offered
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 5)
+BACKEND_API = (1, 6)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
 
 docs/plugins.md tells what each minor brought.
@@ -252,6 +252,20 @@ class WrongSchedule(Struct, frozen=True):
     detail: str
 
 
+class NoteGroup(Struct, frozen=True):
+    """One note for the user about several parts of the network."""
+
+    text: str
+    about: tuple[str, ...]
+    """Names of the parts."""
+
+    @property
+    def line(self) -> str:
+        """The note in one line, with the name of the part or the number of parts."""
+        who = self.about[0] if len(self.about) == 1 else f"{len(self.about)} operators"
+        return f"{who}: {self.text}"
+
+
 class Evaluation(Struct, frozen=True):
     """The compiled network, checked and measured."""
 
@@ -278,6 +292,8 @@ class Evaluation(Struct, frozen=True):
     """Samples of inputs for which outputs were compared; since 1.5."""
     wrong: tuple[WrongSchedule, ...] = ()
     """Schedules that were taken out because of their results in the network; since 1.5."""
+    note_groups: tuple[NoteGroup, ...] = ()
+    """Notes that hold for several operators each; since 1.6."""
 
 
 class Tuner(Protocol):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autosched.backend import Evaluation, OperatorTimes
+from autosched.cli import output
 from autosched.report import verdict
 from autosched.report.verdict import advice, interval, label
 from autosched.results import PAGE, REJECTED, Result
@@ -20,10 +21,9 @@ def outcome(result: Result) -> Iterator[str]:
         tuned = f"compiled with the trials of job {job.spec.records_from}"
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
     if result.report.evaluation is not None:
-        yield from evaluation(result.report.evaluation)
         found = verdict(result.report.evaluation)
-        if told := advice(found, result.report.expected_gain, trials=job.trials, job=job.job):
-            yield f" ! {told}"
+        told = advice(found, result.report.expected_gain, trials=job.trials, job=job.job)
+        yield from evaluation(result.report.evaluation, told)
     elif job.estimate_s is not None:
         yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
     if job.failed:
@@ -54,10 +54,12 @@ def outcome(result: Result) -> Iterator[str]:
         yield f"   xdg-open {shown(page)}"
 
 
-def evaluation(measured: Evaluation) -> Iterator[str]:
-    """How it compares with ONNX Runtime, latencies side by side, and whether the outputs are equal."""
+def evaluation(measured: Evaluation, told: str = "") -> Iterator[str]:
+    """How it compares with its rival, latencies side by side, and whether the outputs are equal. `told`: advice."""
     found = verdict(measured)
     yield f" {found.headline}"
+    if told:
+        yield f" ! {told}"
     cores = ", ".join(map(str, measured.cores))
     where = f" on core{'s' if len(measured.cores) > 1 else ''} {cores}" if cores else ""
     yield f" latency of one inference{where}, median and 95 % confidence interval:"
@@ -71,6 +73,12 @@ def evaluation(measured: Evaluation) -> Iterator[str]:
         yield f" ! {found.difference}"
     for note in measured.notes:
         yield f" ! {note}"
+    for group in measured.note_groups:
+        yield f" ! {group.line}"
+        if output.verbose and len(group.about) > 1:
+            yield from (f"     {name}" for name in group.about)
+    if not output.verbose and any(len(group.about) > 1 for group in measured.note_groups):
+        yield "   (--verbose before the command names the operators)"
 
 
 def operators(times: OperatorTimes) -> str:

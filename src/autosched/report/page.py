@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from autosched.backend import Evaluation, Timing
+from autosched.backend import Evaluation, NoteGroup, Timing
 from autosched.model import JobState
 from autosched.report import svg
 from autosched.report.data import Report
@@ -109,6 +109,7 @@ def _latencies(report: Report) -> str:
     samples = len(evaluation.timings[0].samples_s)
     word = "good" if evaluation.outputs_equal else "bad"
     notes = "".join(f"<p>{escape(note)}</p>" for note in evaluation.notes)
+    notes += "".join(map(_note_group, evaluation.note_groups))
     told = advice(found, report.expected_gain, trials=report.job.trials, job=report.job.job)
     kind = "bad" if found.standing is Standing.SLOWER else "good" if found.standing is Standing.FASTER else ""
     head = f'<p class="{kind}"><strong>{escape(found.headline)}</strong></p>' + (
@@ -124,6 +125,13 @@ def _latencies(report: Report) -> str:
         f"<tbody>{rows}</tbody></table>{_forms(evaluation)}"
         f'<p class="{word}">{escape(found.outputs)}</p>{rejected}{notes}</section>'
     )
+
+
+def _note_group(group: NoteGroup) -> str:
+    if len(group.about) == 1:
+        return f"<p>{escape(group.line)}</p>"
+    names = "".join(f"<li>{escape(name)}</li>" for name in group.about)
+    return f"<details><summary>{escape(group.line)}</summary><ul>{names}</ul></details>"
 
 
 def _forms(evaluation: Evaluation) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TvmBackend(Generic[AnyOptions]):
     """The object behind an entry point of the group ``autosched.backends``."""
 
-    api = (1, 5)
+    api = (1, 6)
     name: ClassVar[str]
     options: type[AnyOptions]
 

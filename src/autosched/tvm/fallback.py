@@ -1,8 +1,10 @@
 """A method, and another one for the tasks that it cannot do."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from autosched.backend import NoteGroup
 from autosched.tvm.searching import Method, Search, Site, Unsupported
 
 
@@ -17,10 +19,16 @@ class Fallback:
         self._lock = threading.Lock()
 
     @property
-    def notes(self) -> Sequence[str]:
-        """The notes of both, and what was passed on."""
+    def notes(self) -> Sequence[str | NoteGroup]:
+        """The notes of both, and for each reason the tasks that were passed on."""
         with self._lock:
-            said = [f"{task}: {reason}; backend {self._name} tuned it" for task, reason in self._passed_on.items()]
+            tasks: defaultdict[str, list[str]] = defaultdict(list)
+            for task, reason in self._passed_on.items():
+                tasks[reason].append(task)
+            said = [
+                NoteGroup(f"tuned by backend {self._name}, since {reason}", tuple(names))
+                for reason, names in tasks.items()
+            ]
             return (*said, *self._first.notes, *(self._other.notes if self._other is not None else ()))
 
     def search(self, site: Site) -> Search:

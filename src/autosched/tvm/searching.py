@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from autosched.backend import NoteGroup
 from autosched.model import TaskInfo
 
 
@@ -54,7 +55,7 @@ class Method(Protocol):
     """The searches of one job: holds what its tasks share. Its searches are used from several threads."""
 
     @property
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str | NoteGroup]:
         """Notes for the user about the search, beside the result."""
 
     def search(self, site: Site) -> Search:

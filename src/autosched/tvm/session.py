@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network
+from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.measured import standing
 from autosched.model import JobId, JobSpec, Record, TaskInfo
@@ -207,9 +207,13 @@ class TvmSession:
         with _told("evaluate", lease.timeout_s), Contest(self._workers, lease.cores, lease.timeout_s) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
+        said = [note for note in methods if isinstance(note, str)]
+        groups = tuple(note for note in methods if isinstance(note, NoteGroup))
         difference = found.difference or evaluation.difference
-        notes = (*self._imported, *self._lessons, *self._notes, *methods, *found.notes, *evaluation.notes)
-        evaluation = msgspec.structs.replace(evaluation, notes=notes, wrong=found.wrong, difference=difference)
+        notes = (*self._imported, *self._lessons, *self._notes, *said, *found.notes, *evaluation.notes)
+        evaluation = msgspec.structs.replace(
+            evaluation, notes=notes, note_groups=groups, wrong=found.wrong, difference=difference
+        )
         if evaluation.published:
             self._publish(self._builds / evaluation.published, self._stem)
         if found.difference is not None:

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.backend import Difference, OperatorTime, OperatorTimes
+from autosched.backend import Difference, NoteGroup, OperatorTime, OperatorTimes
+from autosched.cli import output
 from autosched.cli.outcome import operators, outcome
 from autosched.model import Purpose, Record
 from autosched.results import Result
@@ -25,6 +26,32 @@ def test_the_end_says_all_that_was_asked_for(tmp_path: Path) -> None:
                    "failed trials 27 of 384: 21 build timeout, 6 wrong result", "on core 1"):  # fmt: skip
         assert wanted in text
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
+
+
+def test_advice_stands_first_and_notes_of_a_kind_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quantised detector once ended in forty lines, with the advice below them."""
+    groups = (
+        NoteGroup("tuned by backend ansor, since nothing is summed up", ("fused_max1", "fused_max2", "fused_max3")),
+        NoteGroup("tuned by backend ansor, since it is no sum of products", ("sum",)),
+    )
+    measured = replace(evaluation(), notes=("the batch is 1",), note_groups=groups)
+    ended = replace(job_view(), state="done", ended_at=1254.0)
+    result = Result(report.gather(ended, measured, records(), spans()), tmp_path, ())
+    lines = list(outcome(result))
+    advice = next(n for n, line in enumerate(lines) if "Stay with ONNX Runtime" in line)
+    assert "SLOWER" in lines[advice - 1]
+    assert [line for line in lines if line.startswith(" ! ")][1:4] == [
+        " ! the batch is 1",
+        " ! 3 operators: tuned by backend ansor, since nothing is summed up",
+        " ! sum: tuned by backend ansor, since it is no sum of products",
+    ]
+    assert not any("fused_max2" in line for line in lines)
+    assert any("--verbose" in line for line in lines)
+    monkeypatch.setattr(output, "verbose", True)
+    assert "     fused_max2" in list(outcome(result))
+    page = report.page(result.report)
+    assert "<summary>3 operators: tuned by backend ansor, since nothing is summed up</summary>" in page
+    assert "<li>fused_max2</li>" in page
 
 
 def test_the_end_names_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

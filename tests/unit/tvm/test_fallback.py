@@ -2,6 +2,7 @@
 
 import pytest
 
+from autosched.backend import NoteGroup
 from autosched.tvm.fallback import Fallback
 from autosched.tvm.searching import Unsupported
 from unit.tvm.methods import FakeMethod, FakeSearch, site
@@ -29,8 +30,8 @@ def test_what_it_cannot_do_goes_to_the_other_and_is_said() -> None:
     assert first is second is made[0].made
     assert len(made) == 1
     assert list(method.notes) == [
-        "softmax: no template for softmax; backend other tuned it",
-        "pool: no template for pool; backend other tuned it",
+        NoteGroup("tuned by backend other, since no template for softmax", ("softmax",)),
+        NoteGroup("tuned by backend other, since no template for pool", ("pool",)),
         "of the other",
     ]
 
