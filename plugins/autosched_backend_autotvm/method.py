@@ -1,9 +1,11 @@
 """One job's searches: the options, and what its tasks teach each other."""
 
-import threading
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from autosched.backend import NoteGroup
 from autosched.errors import RequestError
@@ -27,14 +29,30 @@ class AutoTvmMethod:
         self._options = options
         self._restrict, self._enlarge = wanted("knobs", options.knobs), wanted("enlarge", options.enlarge)
         self._knowledge = Knowledge()
-        self._lock = threading.Lock()
-        self._unused = set(self._restrict) | set(self._enlarge)
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
-        """Knobs that the job names and no task has."""
-        with self._lock:
-            return [f"no task of the network has a knob named {name}" for name in sorted(self._unused)]
+        """None: what the user must know is an error before the search begins."""
+        return []
+
+    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+        """Raise RequestError for a knob in the options that no task of the network has."""
+        wanted = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
+        if not wanted:
+            return
+        known: set[str] = set()
+        for workload in workloads:
+            if (template := match.find(workload, target).template) is not None:
+                with suppress(RequestError):  # a knob without a value for this task, which has no configurations then
+                    known.update(knob.name for knob in template.space().knobs)
+        for name, option in wanted.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                there = f"There are: {', '.join(sorted(known))}" if known else "No task has a template with knobs"
+                raise RequestError(
+                    f"backend autotvm, option {option}: no task of the network has a knob named {name!r}.{hint} {there}"
+                )
 
     def search(self, site: Site) -> AutoTvmSearch:
         """Begin the search for a task. Raises Unsupported."""
@@ -62,8 +80,6 @@ class AutoTvmMethod:
     def space(self, space: Space) -> Space:
         """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
         names = {knob.name for knob in space.knobs}
-        with self._lock:
-            self._unused -= names
         try:
             return space.enlarge(_of(names, self._enlarge)).restrict(_of(names, self._restrict))
         except RequestError as error:

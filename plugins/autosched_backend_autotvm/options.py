@@ -26,7 +26,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     tuner: Literal["xgb", "ga", "random", "grid"] = "xgb"
     """`xgb` learns a cost model, `ga` breeds, `grid` goes by the numbers of the configurations."""
     knobs: str = ""
-    """Values to restrict knobs to, as a JSON object: `{"tile_ow": [7, 14]}`. Knobs not named keep theirs."""
+    """Values to restrict knobs to, as a JSON object: `{"tile_w": [7, 14]}`. Knobs not named keep theirs."""
     enlarge: str = ""
     """Values to add to knobs, likewise; among them those of a knob that is no choice otherwise."""
     index_from: Annotated[int, Meta(ge=0)] = 0
@@ -73,7 +73,7 @@ def wanted(option: str, text: str) -> dict[str, list[object]]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(
             f"backend autotvm, option {option}: {error}. Give a JSON object of lists, such as"
-            f" {option}='{{\"tile_ow\": [7, 14]}}'"
+            f" {option}='{{\"tile_w\": [7, 14]}}'"
         ) from error
 
 

@@ -2,10 +2,11 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from autosched.backend import NoteGroup
-from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched.tvm.searching import ChecksNetwork, Method, Search, Site, Unsupported
 
 
 class Fallback:
@@ -30,6 +31,11 @@ class Fallback:
                 for reason, names in tasks.items()
             ]
             return (*said, *self._first.notes, *(self._other.notes if self._other is not None else ()))
+
+    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+        """Raise RequestError for options of the first method that no task can use."""
+        if isinstance(self._first, ChecksNetwork):
+            self._first.check_network(workloads, target)
 
     def search(self, site: Site) -> Search:
         """Begin the search for a task. Raises Unsupported when neither can do it."""

@@ -1,8 +1,8 @@
 """The search method that a TVM backend adds to the common session. Loads without TVM."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from autosched.backend import NoteGroup
 from autosched.model import TaskInfo
@@ -60,3 +60,13 @@ class Method(Protocol):
 
     def search(self, site: Site) -> Search:
         """Begin the search for a task. Raises Unsupported."""
+
+
+@runtime_checkable
+class ChecksNetwork(Protocol):
+    """A method with options that may fit no task of a network."""
+
+    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+        """Raise RequestError for options that no task can use. `workloads`: an IRModule for each task, made when it is
+        asked for; `target`: a tvm.target.Target.
+        """

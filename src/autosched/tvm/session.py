@@ -27,7 +27,7 @@ from autosched.tvm.failures import gist
 from autosched.tvm.kernels import Kernels, task_file
 from autosched.tvm.mending import REJECTED, Wrong, mended
 from autosched.tvm.options import Options
-from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched.tvm.searching import ChecksNetwork, Method, Search, Site, Unsupported
 from autosched.tvm.tuner import TvmTuner
 from autosched.tvm.verdict import Request, Verdict
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
@@ -94,6 +94,7 @@ class TvmSession:
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         self._imported = found.notes
         self._check_samples(lease)
+        self._check_options(found.tasks, lease)
         self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
@@ -146,6 +147,22 @@ class TvmSession:
                 raise _rejection(error) from error
             except WorkerError as error:
                 raise StepFailed(f"the samples of inputs: {error}") from error
+
+    def _check_options(self, tasks: Sequence[TaskInfo], lease: Lease) -> None:
+        """Raise RequestError for options of the search that no task can use, before anything is tuned."""
+        from autosched.tvm import building
+
+        method = self._the_method(max(1, len(lease.cores)))
+        if isinstance(method, ChecksNetwork):
+            workloads = (building.load_task(self.kernels.task_file(task)) for task in tasks)
+            method.check_network(workloads, building.load_target(self.target))
+
+    def _the_method(self, threads: int) -> Method:
+        """The job's method, made when it is first needed."""
+        with self._method_lock:
+            if self._method is None:
+                self._method = self._make_method(threads)
+            return self._method
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
         """Tell a search of its own for each task of the earlier jobs what was measured of it, so that they teach
@@ -317,12 +334,10 @@ class TvmSession:
 
         intrinsics.install()
         threads = max(1, len(lease.cores))
-        with self._method_lock:
-            if self._method is None:
-                self._method = self._make_method(threads)
+        method = self._the_method(threads)
         workload, target = building.load_task(file), building.load_target(self.target)
         elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
-        return self._method.search(Site(task, workload, target, seed, threads, elsewhere, tuned))
+        return method.search(Site(task, workload, target, seed, threads, elsewhere, tuned))
 
     # Files --------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pytest
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+from autosched.errors import RequestError  # noqa: E402
 from autosched.model import TaskInfo  # noqa: E402
 from autosched.tvm import building  # noqa: E402
 from autosched.tvm.searching import Site, Unsupported  # noqa: E402
@@ -199,7 +200,32 @@ def test_knobs_are_restricted_by_the_job(workload: Any, target: Any) -> None:
     method = AutoTvmMethod(Options(knobs=json.dumps({name: [value], "of_another_template": [3]})))
     candidates = method.search(site_of(workload, target)).select(8)
     assert {config_of(candidate)[name] for candidate in candidates} == {value}
-    assert method.notes == ["no task of the network has a knob named of_another_template"]
+
+
+@pytest.mark.parametrize("option", ["knobs", "enlarge"])
+def test_a_knob_that_no_task_has_is_an_error_that_names_those_there_are(
+    option: str, workload: Any, target: Any
+) -> None:
+    data = tvm.te.placeholder((8,), name="data")
+    doubled = module("main", data, tvm.te.compute((8,), lambda i: data[i] * 2.0, name="doubled"))
+    usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
+    known = sorted(usual)[0]
+    asked = json.dumps({known: [3], f"{known}x": [3]})
+    method = AutoTvmMethod(Options(**{option: asked}))  # type: ignore[arg-type]
+    wanted = f"option {option}: no task of the network has a knob named '{known}x'. Did you mean {known}\\? There are: "
+    with pytest.raises(RequestError, match=wanted + ", ".join(sorted(usual))):
+        method.check_network([doubled, workload], target)
+    with pytest.raises(RequestError, match="No task has a template with knobs"):
+        method.check_network([doubled], target)
+    AutoTvmMethod(Options(**{option: json.dumps({known: [3]})})).check_network([doubled, workload], target)  # type: ignore[arg-type]
+
+
+def test_a_job_without_knobs_looks_at_no_task(target: Any) -> None:
+    def workloads() -> Any:
+        raise AssertionError("a task was loaded")
+        yield
+
+    AutoTvmMethod(Options()).check_network(workloads(), target)
 
 
 def test_what_an_older_template_made_still_replays_but_is_no_configuration(workload: Any, target: Any) -> None:

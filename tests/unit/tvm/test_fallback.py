@@ -1,8 +1,12 @@
 """A task that a method cannot do goes to another one, which is said."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
 from autosched.backend import NoteGroup
+from autosched.errors import RequestError
 from autosched.tvm.fallback import Fallback
 from autosched.tvm.searching import Unsupported
 from unit.tvm.methods import FakeMethod, FakeSearch, site
@@ -40,3 +44,13 @@ def test_neither_can_do_it() -> None:
     method = Fallback(FakeMethod(FakeSearch("a"), []), "other", lambda: FakeMethod(FakeSearch("b"), []))
     with pytest.raises(Unsupported):
         method.search(site("softmax"))
+
+
+def test_options_are_checked_by_the_first_that_can() -> None:
+    class Strict(FakeMethod):
+        def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+            raise RequestError("no such knob")
+
+    with pytest.raises(RequestError, match="no such knob"):
+        Fallback(Strict(FakeSearch("a")), "other", lambda: FakeMethod(FakeSearch("b"))).check_network([], None)
+    Fallback(FakeMethod(FakeSearch("a")), "other", lambda: Strict(FakeSearch("b"))).check_network([], None)
