@@ -115,8 +115,9 @@ def test_a_policy_of_another_package_decides(tmp_path: Path, theirs: None) -> No
     async def work() -> None:
         async with serving(tmp_path, f"{ONE_LANE}[scheduler]\npolicy = 'lifo'\n"):
             daemon = await user(tmp_path)
-            clients = [(await attached(daemon, tmp_path))[1] for _ in range(3)]
-            for job in (2, 3):
+            clients = []
+            for job in (1, 2, 3):  # each is heard before the next one comes
+                clients.append((await attached(daemon, tmp_path))[1])
                 await until(daemon, job, lambda view: view.state == "running")
             await clients[0].end(await clients[0].steps.get(), JobLoad(complete=True))
             assert (await clients[2].steps.get()).job == 3, "the last to come is the first to go"

@@ -15,6 +15,9 @@ from autosched.text import units
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 from autosched.text.trace import trace
 
+SHOWN_MIN_S = 1e-3
+"""Minimum length of the time that is shown, in seconds."""
+
 
 @click.command("gantt")
 @click.option("--last", default="5m", show_default=True, metavar="TIME", help="So much of the past: 90s, 5m, 2h, 1d.")
@@ -37,7 +40,8 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
         names = [unit.unit for unit in daemon.call(ListDevices(), UnitList).units]
         spans, now = answered(steps_since(seconds), lambda asked: daemon.call(asked, SpanList))
         start = max(now - seconds, min((span.started_at for span in spans), default=now))
-        idle = daemon.call(ListIdle(last_s=max(now - start, 1e-3)), IdleList).idle if spans else {}
+        start = min(start, now - SHOWN_MIN_S)
+        idle = daemon.call(ListIdle(last_s=now - start), IdleList).idle if spans else {}
     if file == Path("-"):
         return data(trace(spans, now, names).decode())
     if file is not None:

@@ -132,7 +132,7 @@ class Runtime:
         self._halted = False
         self.decisions = 0
         self._decided: deque[float] = deque(maxlen=DECISIONS_KEPT)
-        self._began_at = self._loop.time()
+        self._began_at = time.monotonic()
         self._epoch_s = 0.0
 
     def replay(self, after: int = 0) -> int:
@@ -148,13 +148,16 @@ class Runtime:
                 raise Damaged(f"{what}; the log has the events before it. {WAYS_OUT}") from error
             count += 1
         self.state.check_all(exclusive=not self.sharing)
-        self._epoch_s, self._began_at = self.state.now, self._loop.time()
+        self._epoch_s, self._began_at = self.state.now, time.monotonic()
         self.timeline.resume(self.state)
         return count
 
     def clock(self) -> float:
-        """Seconds of the scheduler: they go on where the journal ends, and stand still while no daemon runs."""
-        return self._epoch_s + self._loop.time() - self._began_at
+        """Seconds of the scheduler: they go on where the journal ends, and stand still while no daemon runs.
+
+        The event loop's clock would not do: it ticks in milliseconds, so that two jobs could arrive at the same time.
+        """
+        return self._epoch_s + time.monotonic() - self._began_at
 
     @property
     def troubles(self) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def _run(span: Span, length: int, fills: Mapping[str, str]) -> str:
 
 def _legend(spans: Sequence[Span], start: float, end: float, unicode: bool) -> str:
     fills, other = (BLOCKS, OTHER_BLOCK) if unicode else (LETTERS, OTHER_LETTER)
-    seen = dict.fromkeys(s.stage for s in spans if s.started_at < end and _end_of(s, end) > start)
+    seen = dict.fromkeys(s.stage for s in spans if s.started_at <= end and _end_of(s, end) >= start)
     known = [f"{fill} {stage}" for stage, fill in fills.items() if stage in seen]
     others = [stage for stage in seen if stage not in fills]
     return "  ".join([*known, *([f"{other} {', '.join(others)}"] if others else [])])

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from autosched.core.actions import Action, RevokeStep, StartClient, StartStep
 from autosched.core.events import (
@@ -82,7 +83,8 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
             loop.cancel()
             journal.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the daemon's
+        runner.run(run())
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -355,6 +357,19 @@ def test_the_clock_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
     for _ in range(3):
         live(tmp_path / "db", work)
     assert times == sorted(times)
+
+
+def test_two_events_of_one_turn_of_the_loop_have_two_times(tmp_path: Path) -> None:
+    """On the loop's own clock, which ticks in milliseconds, a policy could not tell who came last."""
+
+    async def work(runtime: Runtime, seen: Seen) -> None:
+        for _ in range(3):
+            runtime.tell(lambda: JobSubmitted(runtime.state.last_job + 1, SPEC))
+        await happen(runtime, JobSubmitted(4, SPEC))
+        first, second, third, fourth = (job.submitted_at for job in runtime.state.jobs.values())
+        assert first < second < third < fourth
+
+    live(tmp_path / "db", work)
 
 
 def test_a_deadline_wakes_the_scheduler(tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ def test_rows_are_units_and_runs_are_steps() -> None:
     ]
 
 
+def test_a_step_without_length_is_named_all_the_same() -> None:
+    """A step can begin and end within one tick of the clock that a daemon ran on."""
+    for start, end in ((5.0, 6.0), (4.0, 5.0), (5.0, 5.0)):
+        assert "█ build" in gantt([span(1, 1, "build", "host/0", 5.0, 5.0)], start, end)[-1]
+    assert "build" not in "\n".join(gantt([span(1, 1, "build", "host/0", 5.0, 5.0)], 6.0, 7.0))
+
+
 def test_why_units_were_idle_is_said_below() -> None:
     idle = {"cpu0": {"nothing ready": 6.0, "no job": 19.0, "held": 0.1}, "gone": {"no job": 100.0}}
     assert idle_lines(idle, 100.0, ["host/0", "cpu0"]) == ["cpu0    idle: 19 % no job, 6 % nothing ready"]
