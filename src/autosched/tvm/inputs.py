@@ -27,6 +27,8 @@ GRID = 7
 """Points per side from which the smooth part of an image is interpolated."""
 TONES = 4
 """Sine waves in a sound."""
+POSITIVE_SPREAD = 0.5
+"""Standard deviation of the logarithms of positive numbers."""
 STATE_SCALE = 0.1
 """Standard deviation of recurrent states."""
 
@@ -39,6 +41,7 @@ class Kind(StrEnum):
     UNIT_IMAGE = "image 0..1"
     PIXELS = "image 0..255"
     SOUND = "sound"  # samples within -1 and 1
+    POSITIVE = "positive"  # numbers above 0 of median 1
     STATE = "state"  # of a recurrent network
     MASK = "mask"  # ones up to a length, then zeros
     TOKENS = "tokens"  # whole numbers below `high`
@@ -77,6 +80,8 @@ def _made(generator: np.random.Generator, tensor: Tensor) -> Array:
             return _sound(generator, shape).astype(dtype)
         case Kind.STATE if not whole:
             return (STATE_SCALE * generator.standard_normal(shape)).astype(dtype)
+        case Kind.POSITIVE if not whole:
+            return np.exp(POSITIVE_SPREAD * generator.standard_normal(shape)).astype(dtype)
         case Kind.MASK:
             return _mask(generator, shape).astype(dtype)
         case Kind.POSITIONS if shape:

@@ -26,6 +26,10 @@ _INDEX_OF = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
 }  # fmt: skip
 
+_BOUNDING = {"Clip", "Max", "Add"}
+"""Operators that a network applies to a divisor first, to keep it off zero."""
+_OF_POSITIVES = {"Log": 0, "Sqrt": 0, "Reciprocal": 0, "Div": 1}
+"""Operators that compute something useful of positive numbers only, and which of their inputs these are."""
 _ADJUSTED = {"Sub", "Add", "Mul", "Div", "BatchNormalization"}
 """Operators that normalise an input."""
 _PIXEL_RATIO = 16.0
@@ -50,7 +54,14 @@ def inputs(model: Any) -> tuple[Tensor, ...]:
         Tensor(v.name, tuple(d or 1 for d in graph.dims_of(v) or ()), graph.dtype_of(v), bounds[v.name])
         for v in graph.inputs_of(model)
     ]
-    return with_kinds(found, lambda name: _image_kind(model, name))
+    positive = _positive_inputs(model)
+    known = with_kinds(found, lambda name: _image_kind(model, name))
+    return tuple(
+        Tensor(t.name, t.shape, t.dtype, t.high, Kind.POSITIVE)
+        if t.name in positive and t.kind in (Kind.NORMAL, Kind.SOUND)
+        else t
+        for t in known
+    )
 
 
 def with_kinds(found: Sequence[Tensor], image: Callable[[str], Kind]) -> tuple[Tensor, ...]:
@@ -94,6 +105,30 @@ def _is_sound(shape: tuple[int, ...]) -> bool:
     """Whether an input is one long line of samples, in one or two channels."""
     extents = sorted(shape, reverse=True)
     return bool(extents) and extents[0] >= SOUND_LENGTH_MIN and math.prod(extents[1:]) <= 2
+
+
+def _positive_inputs(model: Any) -> set[str]:
+    """Inputs that the network divides by or takes the logarithm or root of: distances, durations, variances.
+
+    Negative ones would be clipped to almost nothing, and a network that divides by that computes numbers so large that
+    rounding hides any error.
+    """
+    origin = {value.name: value.name for value in graph.inputs_of(model)}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
+    found = set()
+    for node in model.graph.node:  # in topological order, as ONNX demands
+        place = _OF_POSITIVES.get(node.op_type)
+        if place is not None and len(node.input) > place and node.input[place] in origin:
+            found.add(origin[node.input[place]])
+        known = [name for name in node.input if name in origin]
+        moves = node.op_type in _SAME_VALUES or (node.op_type in _SELECTING and node.input[0] in origin)
+        bounds = node.op_type in _BOUNDING and all(
+            name in origin or name in constants or not name for name in node.input
+        )
+        if len(known) == 1 and (moves or bounds):
+            origin.update(dict.fromkeys(node.output, origin[known[0]]))
+    return found
 
 
 def _image_kind(model: Any, name: str) -> Kind:

@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from autosched.tvm.frontend import ranges
-from autosched.tvm.inputs import Kind
+from autosched.tvm.inputs import Kind, random_inputs
 from nets import model
 
 
@@ -90,3 +90,27 @@ def test_rates_lengths_and_positions_are_whole_numbers(name: str, shape: list[in
         value.type.tensor_type.elem_type = onnx.TensorProto.INT64
     found = {tensor.name: tensor for tensor in ranges.inputs(made)}[name]
     assert (found.high, found.kind in (Kind.COUNT, Kind.POSITIONS)) == (high, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind"),
+    [
+        ([("Clip", ["d", "small"]), ("Reciprocal", ["0"])], Kind.POSITIVE),
+        ([("Unsqueeze", ["d", "axes"]), ("Max", ["0", "small"]), ("Div", ["one", "1"])], Kind.POSITIVE),
+        ([("Add", ["d", "small"]), ("Sqrt", ["0"])], Kind.POSITIVE),
+        ([("Log", ["d"])], Kind.POSITIVE),
+        ([("Div", ["d", "one"])], Kind.SOUND),
+        ([("Mul", ["d", "d"]), ("Sqrt", ["0"])], Kind.SOUND),
+        ([("Relu", ["d"]), ("Add", ["d", "0"]), ("Log", ["1"])], Kind.SOUND),
+    ],
+    ids=lambda one: "-".join(name for name, _ in one) if isinstance(one, list) else str(one),
+)
+def test_what_the_network_divides_by_is_positive(nodes: list[tuple[str, list[str]]], kind: Kind) -> None:
+    """A distance of less than nothing was clipped to 1e-6, and outputs of a million hid a broken kernel."""
+    made = [helper.make_node(name, given, [str(number)]) for number, (name, given) in enumerate(nodes)]
+    constants = {"small": np.array(1e-6, "float32"), "one": np.array(1.0, "float32"), "axes": np.array([1])}
+    net = model(made, {"d": [512]}, [made[-1].output[0]], constants)
+    (tensor,) = ranges.inputs(net)
+    assert tensor.kind is kind
+    (values,) = random_inputs([tensor]).values()
+    assert bool(values.min() > 0) is (kind is Kind.POSITIVE)
