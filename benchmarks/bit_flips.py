@@ -30,7 +30,19 @@ from autosched.daemon.disk.schema import checked
 from autosched.daemon.disk.store import Store, span_rows
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
-from autosched.model import JobLoad, JobSpec, Outcome, Pool, Purpose, Record, TaskInfo, TaskLoad, Unit
+from autosched.model import (
+    Identity,
+    IdentityFrom,
+    JobLoad,
+    JobSpec,
+    Outcome,
+    Pool,
+    Purpose,
+    Record,
+    TaskInfo,
+    TaskLoad,
+    Unit,
+)
 from autosched.protocol import Artifact, Span
 from autosched.protocol.roles import Role
 
@@ -83,7 +95,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
         for job in range(core.state.last_job + 1, core.state.last_job + 1 + jobs):
             audit.note(Who("somebody", Role.USER), "submit", f"job {job}")
             await happens(JobSubmitted(job, JobSpec(name=f"net{job}", model="0" * 64, trials=records)))
-            store.plan(job, NETWORK, records)
+            store.plan(job, NETWORK, records, IdentityFrom(0, Identity(target="auto", device="a CPU")))
             steps = await happens(ClientAttached(job, _load(ROUND[0])))
             for number in range(1, len(ROUND)):
                 (step,) = steps

@@ -26,19 +26,20 @@ from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk import backups, database, snapshot
-from autosched.daemon.disk.history import PUT, where
+from autosched.daemon.disk.history import PUT
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.schema import checked
 from autosched.daemon.disk.store import Store, span_rows
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Span
+from autosched.records import identity
 from autosched.remote import Daemon
 
 HOST, DEVICE = "host", "device:cpu"
 STAGES = (("build", HOST), ("profile", DEVICE), ("update", HOST))
 TASKS = 20
-TARGET = where(JobSpec(name="net", model="0" * 64))
+TARGET = identity.loose(JobSpec(name="net", model="0" * 64))
 RUNS = 3
 DEADLINE_S = 300.0
 POLL_S = 0.01

@@ -15,6 +15,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,9 @@ FLAGS: dict[str, tuple[str, ...]] = {
 }
 """Flags that every program can be compiled with; the first of each is the default."""
 MESSAGE_LINES = 3
+"""Maximum lines of a compiler's message that are told."""
+VERSION_TIMEOUT_S = 30.0
+"""Maximum duration of asking gcc for its version, in seconds."""
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +90,10 @@ class GccBackend(SimpleBackend):
         *seconds, output = done.stdout.splitlines()
         return Run(tuple(map(float, seconds)), tuple(map(float, output.removeprefix("output").split())))
 
+    def compiler(self, job: Job) -> str:
+        """The gcc on PATH."""
+        return _gcc_version()
+
     def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:
         """Leave program, source, and the command that makes the one of the other."""
         for space, choice, folder in best:
@@ -102,6 +110,12 @@ def command(choice: Choice, source: Path, program: Path) -> list[str]:
     flags = [str(choice[name]) for name in FLAGS if choice.get(name)]
     constants = [f"-D{name}={value}" for name, value in choice.items() if name not in FLAGS]
     return ["gcc", *(flags or ["-O2"]), *constants, "-o", str(program), str(source), "-lm"]
+
+
+@cache
+def _gcc_version() -> str:
+    done = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
+    return f"gcc {done.stdout.strip()}"
 
 
 def _constants(text: str, file: str) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from msgspec import Meta, Struct, structs
 
 from autosched.errors import NotFound, RequestError
-from autosched.model import TASKS_MAX, Failure, JobId, JobSpec, Name, Record, Seconds, StepId, TaskIndex, TaskInfo, Text
+from autosched.model import (
+    TASKS_MAX,
+    Failure,
+    Identity,
+    JobId,
+    JobSpec,
+    Name,
+    Record,
+    Seconds,
+    StepId,
+    TaskIndex,
+    TaskInfo,
+    Text,
+)
 from autosched.offers import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
@@ -159,7 +172,7 @@ def expected_s(
     return comparison.whole_s(tasks_s)
 
 
-class Network(Struct, frozen=True, forbid_unknown_fields=True):
+class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model after import: what there is to tune."""
 
     tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
@@ -169,6 +182,9 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True):
     """Trials for the whole network when the user names none."""
     batch: int = 8
     """Candidates per round of a task."""
+    identity: Identity | None = None
+    """Circumstances of what will be measured: the backend tells target and compiler as far as it knows them, and the
+    client adds what is empty. Since 1.6."""
     comparison: Comparison | None = None
     """Filled in by the client, never by a backend. Since 1.5."""
     measured: NetworkMeasurements = NetworkMeasurements()
@@ -405,6 +421,12 @@ def check_name(name: str) -> None:
     if name not in offered(GROUP) and name not in (names := available()):
         there = ", ".join(names) or "none"
         raise NotFound(f"no backend is named {name!r}. Installed: {there}. To add one:  pip install -e ITS_FOLDER")
+
+
+def version(name: str) -> str:
+    """Version of the package that offers a backend; empty where it tells none."""
+    entry = available().get(name)
+    return entry.dist.version if entry is not None and entry.dist is not None else ""
 
 
 def load(name: str) -> Backend:

@@ -173,6 +173,29 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+class Identity(Struct, frozen=True, forbid_unknown_fields=True):
+    """Circumstances of a measurement. Measurements of one workload are comparable where all of them are equal.
+
+    Empty fields are not known.
+    """
+
+    target: Annotated[str, Meta(max_length=1_000)] = ""
+    """The resolved target: exact, whatever word the user gave for it."""
+    device: Annotated[str, Meta(max_length=200)] = ""
+    """Model of the device: "AMD EPYC 9V74 80-Core Processor"."""
+    compiler: Annotated[str, Meta(max_length=200)] = ""
+    """Compilers and their versions: "tvm 0.27.0.post1, llvm 22.1.0"."""
+    backend: Annotated[str, Meta(max_length=200)] = ""
+    """Name and version of the backend: "autotvm 0.1.0"."""
+
+
+class IdentityFrom(Struct, frozen=True, forbid_unknown_fields=True):
+    """The identity of a job's records from one trial on, until the next one of these."""
+
+    trial: Annotated[int, Meta(ge=0)]
+    identity: Identity
+
+
 class DeviceNote(Struct, frozen=True, forbid_unknown_fields=True):
     """A client's observation of the device during a step, apart from the measurements of its job."""
 

@@ -2,17 +2,18 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autosched import report
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
-from autosched.model import JobId, JobState, Record
+from autosched.model import IdentityFrom, JobId, JobState, Record
 from autosched.protocol import Artifact, JobView
+from autosched.records import identity
 from autosched.remote import Daemon
 from autosched.wire import blobs
 
@@ -20,6 +21,13 @@ MODULE, SIDE = ".so", ".json"
 REJECTED = ".rejected.so"
 """Ending of a build that computed something wrong, kept for whoever wants to know why."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
+
+
+class SavedRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record as a line of records.jsonl."""
+
+    identity: str = ""
+    """Digest of the circumstances under which it was measured, which the report spells out; empty: not known."""
 
 
 class Result(Struct, frozen=True):
@@ -93,7 +101,9 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
     for artifact in artifacts:
         if artifact.name == EVALUATION:
             evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
-    records = await daemon.records(_source(job))
+    source = _source(job)
+    records = await daemon.records(source)
+    identities = (job if source == job.job else await daemon.job(source)).identities
     health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
     spans = await daemon.spans(job)
     gathered = report.gather(job, evaluation, records, spans, health)
@@ -107,7 +117,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             files = [await daemon.download(artifact, folder, name) for artifact, name in _alone(job, wanted, output)]
         else:
             files = [await daemon.download(artifact, folder) for artifact in wanted]
-            files += write(folder, gathered, records)
+            files += write(folder, gathered, saved(records, identities))
     except OSError as error:
         why = "the disk is full" if blobs.is_full_disk(error) else f"{error.strerror} ({error.filename})"
         raise RequestError(
@@ -163,7 +173,14 @@ def read_evaluation(data: bytes) -> Evaluation:
         raise RequestError(f"{EVALUATION} of the job is not an evaluation ({error}): the backend is at fault") from None
 
 
-def write(folder: Path, gathered: report.Report, records: Iterable[Record]) -> list[Path]:
+def saved(records: Iterable[Record], identities: Sequence[IdentityFrom]) -> Iterator[SavedRecord]:
+    """The records as they are written, each with the digest of its identity."""
+    for record in records:
+        known = identity.of_trial(identities, record.trial)
+        yield SavedRecord(**structs.asdict(record), identity="" if known is None else identity.digest(known))
+
+
+def write(folder: Path, gathered: report.Report, records: Iterable[SavedRecord]) -> list[Path]:
     """Write records and report, each whole or not at all. Raises OSError."""
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     encoded = msgspec.json.format(msgspec.json.encode(gathered), indent=1)

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from autosched import results
-from autosched.backend import Evaluation
+from autosched.backend import Evaluation, version
 from autosched.errors import RequestError
+from autosched.machine import cpu_model
+from autosched.model import Identity
 from autosched.protocol import JobView
 from autosched.remote import Daemon
 from deadlines import DEADLINE_S
@@ -105,6 +107,23 @@ def test_a_baseline_that_hangs_is_given_up_and_the_job_goes_on(there: Lab, stage
     job = there.submit(trials=8, tasks=1, rival_s=3e-3, hang_stage=stage, step_timeout_s=1.0)
     view = there.wait(job)
     assert (view.state, view.trials, view.comparison) == ("done", 8, None)
+
+
+def test_the_identity_of_measurements_survives_the_client_and_the_daemon(there: Lab) -> None:
+    import signal
+
+    job = there.submit(**SEARCH)
+    view = until(there, job, lambda seen: seen.trials > 0)
+    (known,) = view.identities
+    assert known.trial == 0
+    assert known.identity == Identity("auto", cpu_model(), "", f"mock {version('mock')}")
+    there.kill_client(job)
+    until(there, job, lambda seen: seen.trials > view.trials)
+    there.end(signal.SIGKILL)
+    there.start(BOARD)
+    after = until(there, job, lambda seen: seen.trials > view.trials)
+    assert after.identities == view.identities, "the next client measures under the same circumstances"
+    there.cancel(job)
 
 
 def test_comparisons_survive_a_restart_of_the_daemon(there: Lab) -> None:

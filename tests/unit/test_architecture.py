@@ -12,7 +12,7 @@ from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")])
-PURE = ("core", "model.py", "errors.py", "wire/frames.py", "protocol", "measured", "text/units.py")
+PURE = ("core", "model.py", "errors.py", "wire/frames.py", "protocol", "measured", "records", "text/units.py")
 IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
     "tvm", "uvloop",
@@ -27,9 +27,9 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 def pure_files() -> list[Path]:
     package = ROOT / "src" / "autosched"
-    return sorted(
-        p for name in PURE for p in ([package / name] if name.endswith(".py") else package.glob(f"{name}/*.py"))
-    )
+    found = {name: [package / name] if name.endswith(".py") else [*package.glob(f"{name}/**/*.py")] for name in PURE}
+    assert all(files and files[0].is_file() for files in found.values()), "one of these was moved"
+    return sorted(file for files in found.values() for file in files)
 
 
 @pytest.mark.parametrize("path", pure_files(), ids=lambda path: str(path.relative_to(ROOT)))

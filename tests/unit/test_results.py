@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from autosched import results
 from autosched.errors import JobCancelled, JobFailed, RequestError
-from autosched.model import JobFailure, Record
+from autosched.model import Identity, IdentityFrom, JobFailure, Record
 from autosched.protocol import (
     Artifact,
     ArtifactList,
     Chunk,
     GetBlob,
+    GetJob,
     GetRecords,
     JobView,
     ListArtifacts,
@@ -29,6 +30,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
 )
+from autosched.records import identity
 from autosched.remote import connected
 from fake import fake_daemon
 from samples import evaluation, job_view, records, spans
@@ -60,6 +62,8 @@ class Finished:
             case GetRecords(job=job, after=after):
                 self.asked.append(job)
                 return RecordPage(tuple(records()[after : after + 4]), after + 4 < len(records()))
+            case GetJob(job=3):
+                return replace(job_view(), job=3, identities=(IdentityFrom(0, Identity("of job 3")),))
             case ListSpans(after=after):
                 left = [span for span in spans() if span.step > after]
                 return SpanList(tuple(left[:3]), 1100.0, len(left) > 3)
@@ -94,7 +98,9 @@ def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     assert result.module == folder / "net.so"
     assert result.module.read_bytes() == MODULE
     lines = (folder / "records.jsonl").read_bytes().splitlines()
-    assert [msgspec.json.decode(line, type=Record) for line in lines] == records()
+    saved = [msgspec.json.decode(line, type=results.SavedRecord) for line in lines]
+    assert [Record(**{name: getattr(one, name) for name in Record.__struct_fields__}) for one in saved] == records()
+    assert {one.identity for one in saved} == {""}
     told = json.loads((folder / "report.json").read_text())
     assert (told["schema"], told["job"]["name"]) == (1, "squeezenet")
     assert told["evaluation"]["timings"][1]["median_s"] == 0.016
@@ -135,6 +141,20 @@ def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
     assert spec is not None
     collect(tmp_path, daemon, done(trials=0, spec=replace(spec, records_from=3)), tmp_path / "out")
     assert set(daemon.asked) == {3}
+    lines = (tmp_path / "out" / "records.jsonl").read_bytes().splitlines()
+    assert {json.loads(line)["identity"] for line in lines} == {identity.digest(Identity("of job 3"))}
+
+
+def test_each_record_names_its_identity(tmp_path: Path) -> None:
+    """A client that came after an upgrade measured the last ones."""
+    first, second = Identity(compiler="tvm 0.26"), Identity(compiler="tvm 0.27")
+    view = done(identities=(IdentityFrom(1, first), IdentityFrom(4, second)))
+    collect(tmp_path, Finished(FILES), view, tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "records.jsonl").read_bytes().splitlines()]
+    digests = ["", *[identity.digest(first)] * 3, *[identity.digest(second)] * 2]
+    assert [line["identity"] for line in lines] == digests
+    told = json.loads((tmp_path / "out" / "report.json").read_text())["job"]["identities"]
+    assert [one["identity"]["compiler"] for one in told] == ["tvm 0.26", "tvm 0.27"]
 
 
 def test_a_full_disk_says_what_to_do_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

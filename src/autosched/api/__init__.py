@@ -228,7 +228,7 @@ class TunedModel(Ordered):
     def records(self) -> list[Record]:
         """All trials, in the order in which they were measured."""
         lines = (self.result.folder / results.RECORDS).read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Record) for line in lines]
+        return [msgspec.json.decode(line, type=results.SavedRecord) for line in lines]
 
     def compile(self) -> "Module":
         """The network compiled with the best schedules. Raises RequestError when the backend compiles nothing."""

@@ -6,6 +6,7 @@ from autosched.cli.groups import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
+from autosched.records import identity
 from autosched.text import units
 
 SHA256_SHOWN = 12
@@ -49,4 +50,4 @@ def forgive(host: str | None, number: int) -> None:
 
 
 def _row(one: PoisonView) -> tuple[str, ...]:
-    return (str(one.number), one.place, one.workload, one.sha256[:SHA256_SHOWN], one.reason)
+    return (str(one.number), identity.brief(one.place), one.workload, one.sha256[:SHA256_SHOWN], one.reason)

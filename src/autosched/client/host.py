@@ -347,6 +347,8 @@ class Host:
             network = msgspec.structs.replace(network, comparison=course.early.comparison)
         if self._line.speaks(MEASUREMENTS_SINCE):
             network = msgspec.structs.replace(network, measured=course.early.measurements)
+        else:
+            network = msgspec.structs.replace(network, identity=None)
         await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
 
     async def _keep_early(

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import cast
 
+from msgspec import structs
+
+from autosched import backend
 from autosched.backend import (
     Baseline,
     Built,
@@ -22,8 +25,10 @@ from autosched.backend import (
 from autosched.client import border
 from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
+from autosched.machine import cpu_model
 from autosched.measured import standing
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
+from autosched.records.identity import complete
 
 
 @dataclass
@@ -65,6 +70,8 @@ class Worker:
         """Import the model, learn from earlier jobs, and make a tuner for each task, as far as records brought it: up
         to the last whole round."""
         network = border.network(self._session.import_network(lease))
+        known = complete(network.identity, self._spec, device=cpu_model(), version=backend.version(self._spec.backend))
+        network = structs.replace(network, identity=known)
         if earlier:
             self._session.learn(earlier, lease)
         found = pasts(network, self._spec.trials, records, borrowed)

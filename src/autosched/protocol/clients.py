@@ -158,7 +158,7 @@ ARTIFACTS_SINCE = (1, 6)
 """Below this protocol a daemon knows neither AddArtifacts nor Network.comparison."""
 
 MEASUREMENTS_SINCE = (1, 7)
-"""Below this protocol a daemon does not know Network.measured."""
+"""Below this protocol a daemon knows neither Network.measured nor Network.identity."""
 
 
 class AddArtifacts(Method, frozen=True):

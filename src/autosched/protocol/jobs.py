@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from autosched.backend import Comparison, MeasuredBuild, expected_s
-from autosched.model import JobFailure, JobId, JobSpec, Labels
+from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.basics import WAIT_MAX_S, Done, Method
 
 
@@ -104,6 +104,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """How it compares with what its user would run otherwise; None while that is not measured."""
     result_s: float | None = None
     """Latency of the network as measured at the job's end; None before that, and for a job without a module."""
+    identities: tuple[IdentityFrom, ...] = ()
+    """Circumstances of its measurements; in the answer to GetJob only."""
     builds: tuple[MeasuredBuild, ...] = ()
     """Builds of the network that were measured so far; in the answer to GetJob only."""
 

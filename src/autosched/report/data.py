@@ -5,11 +5,11 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
 from autosched.backend import Evaluation, MeasuredBuild
+from autosched.machine import cpu_model
 from autosched.measured import standing
 from autosched.measured.shares import network_s, tasks_by_share
 from autosched.measured.task_best import Measurement, TaskBest
@@ -265,17 +265,8 @@ def this_machine() -> Machine:
     return Machine(
         host=platform.node(),
         system=f"{platform.system()} {platform.release()}",
-        cpu=_cpu(),
+        cpu=cpu_model(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         python=platform.python_version(),
     )
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
-    return next(names, platform.machine())

@@ -6,7 +6,7 @@ from importlib.resources import files
 from string import Template
 
 from autosched.backend import Evaluation, NoteGroup, Timing
-from autosched.model import JobState
+from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.verdict import Standing, advice, label, verdict
@@ -294,10 +294,18 @@ def _about(report: Report) -> str:
         ("target", report.job.target), ("machine", f"{machine.host}, {machine.cpu}, {count(machine.cores, 'core')}, "
          f"{size(machine.memory_bytes)}"), ("system", f"{machine.system}, Python {machine.python}, {report.software}"),
     ]  # fmt: skip
+    facts += [
+        (f"measured from trial {one.trial} on" if one.trial else "measured", _identity(one.identity))
+        for one in report.job.identities
+    ]
     if spec is not None:
         options = " ".join(f"{name}={value}" for name, value in spec.options.items())
         facts += [("seed", str(spec.seed)), ("options", options or "defaults"), ("model", f"sha256 {spec.model}")]
     return _fact_table(facts)
+
+
+def _identity(known: Identity) -> str:
+    return ", ".join(part for part in (known.device, known.target, known.compiler, known.backend) if part)
 
 
 def _fact_table(facts: Sequence[tuple[str, str]]) -> str:

@@ -119,6 +119,13 @@ class SimpleBackend:
         """
         return search.suggest(space, seed, tried, count)
 
+    def compiler(self, job: Job) -> str:
+        """Compilers and their versions, "gcc 12.2.0": measurements under different ones are never compared.
+
+        Since 1.6. As it is: none.
+        """
+        return ""
+
     def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:
         """Leave in `outdir` what the user gets, from the best choice of each task and the folder it was built in."""
         choices = {space.name: dict(choice) for space, choice, _ in best}

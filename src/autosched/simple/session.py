@@ -17,7 +17,7 @@ from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Netwo
 from autosched.errors import ModelRejected, RequestError, StepFailed, from_wire
 from autosched.measured import standing
 from autosched.measured.statistics import summarize
-from autosched.model import Failure, JobSpec, Record, TaskIndex, TaskInfo
+from autosched.model import Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
 from autosched.simple.child import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.children import TIMED_OUT, Children
@@ -80,7 +80,10 @@ class SimpleSession:
         kind = self.backend
         circumstances = [self._spec.model, self._order("spaces").options, code_of(type(kind))]
         tasks = tuple(_info(task, space, circumstances) for task, space in self._spaces.items())
-        return Network(tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch)
+        return Network(
+            tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch,
+            identity=Identity(compiler=kind.compiler(self._job)),
+        )  # fmt: skip
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
         """Try first the best candidates of earlier jobs, of any model, for tasks of the same name and knobs.

@@ -19,7 +19,7 @@ import msgspec
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.measured import standing
-from autosched.model import JobId, JobSpec, Record, TaskInfo
+from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
 from autosched.tvm import intrinsics, orders, targets, toolchain
 from autosched.tvm.backend import options_of
 from autosched.tvm.experience import Experience
@@ -104,6 +104,7 @@ class TvmSession:
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
             default_trials=self.options.trials_per_task * len(wanted),
+            identity=Identity(target=self.target, compiler=toolchain.versions()),
         )  # fmt: skip
 
     def _write_forms(self, lease: Lease) -> None:

@@ -34,6 +34,13 @@ def check_packages() -> str:
     return ", ".join(said)
 
 
+def versions() -> str:
+    """The packages that make code, with their versions. Loads TVM. Raises RequestError as `check_packages` does."""
+    from tvm.target import codegen
+
+    return f"{check_packages()}, llvm {codegen.llvm_version_major()}"
+
+
 @cache
 def linker() -> tuple[str, ...]:
     """The linker itself (a fifth of the compiler driver's time), else a compiler. Raises RequestError for neither."""

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from autosched import report
 from autosched.backend import Baseline, Comparison, MeasuredBuild, OperatorTime, OperatorTimes
-from autosched.model import JobFailure, Purpose, Record
+from autosched.model import Identity, IdentityFrom, JobFailure, Purpose, Record
 from autosched.protocol import Span
 from samples import evaluation, job_view, records, spans, timing
 
@@ -208,3 +208,11 @@ def test_a_build_alone_makes_a_curve() -> None:
     step = Span(8, 7, 0, "evaluate", ("cpu0",), 1010.0, 1040.0, 1041.0, "done")
     page = report.page(report.gather(view, None, [], [*spans(), step]))
     assert '<circle class="build"' in page
+
+
+def test_the_page_says_under_which_circumstances_was_measured() -> None:
+    first = Identity("znver4", "AMD EPYC", "tvm 0.26", "autotvm 0.1.0")
+    known = (IdentityFrom(0, first), IdentityFrom(64, replace(first, compiler="tvm <0.27>")))
+    page = report.page(report.gather(replace(job_view(), identities=known), None, records(), spans()))
+    assert "AMD EPYC, znver4, tvm 0.26, autotvm 0.1.0" in page
+    assert "measured from trial 64 on" in page and "tvm &lt;0.27&gt;" in page

@@ -122,7 +122,8 @@ class ClientSession:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
         progress = self._ledger.of(self._job)
         progress.plan(method.network, method.trials)
-        stored = self._store.plan(self._job, method.network, method.trials)
+        changed = progress.identify(method.network.identity)
+        stored = self._store.plan(self._job, method.network, method.trials, changed)
         told, self._told = self._told, True
         return self._added(stored) if told else self._planned(stored)
 

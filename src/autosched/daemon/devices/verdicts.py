@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.devices.guard import Guard, is_device
-from autosched.daemon.disk.history import where
 from autosched.daemon.disk.journal import WAYS_OUT, Journal
 from autosched.daemon.disk.rows import Statement
 from autosched.daemon.disk.schema import checked
@@ -22,6 +21,7 @@ from autosched.errors import Damaged, NotFound
 from autosched.measured.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
+from autosched.records import identity
 
 TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",)
 PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
@@ -78,7 +78,7 @@ class Verdicts:
             running = self._runtime.state.steps
             self._tallies = {one: tally for one, tally in self._tallies.items() if one in running}
             tally = self._tallies[step.id] = Tally()
-        place = where(self._runtime.state.jobs[job].spec)
+        place = self._circumstances(job)
         suspect = Suspect(place, known.info.workload, hashlib.sha256(record.candidate).hexdigest())
         now, device = self._runtime.clock(), record.device
         if failed:
@@ -102,12 +102,18 @@ class Verdicts:
             return
         who, mark = f"job {step.job}, task {step.task}", (step.job, step.task)
         sound = any(task.best_s is not None for task in self._ledger.of(step.job).tasks.values())
-        proven = where(self._runtime.state.jobs[step.job].spec) in self._proven
+        proven = self._circumstances(step.job) in self._proven
         if outcome is Outcome.FAILED:
             if sound:
                 self._against(step.units[0], mark, f"{who} failed as a whole: {error[:WORDS_MAX]}")
         elif (tally.bad if sound or proven else tally.gone) >= BATCH_LEAST:
             self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed")
+
+    def _circumstances(self, job: JobId) -> str:
+        """What failures of the job's candidates are comparable by."""
+        network = self._ledger.of(job).network
+        known = None if network is None else network.identity
+        return identity.circumstances(self._runtime.state.jobs[job].spec, known)
 
     def _step(self, job: JobId, record: Record) -> Step | None:
         """The step that has made the record: no client speaks of a device that it does not hold."""
@@ -144,7 +150,7 @@ class Verdicts:
         """Tell the clients of all jobs that have the same task."""
         for case in cases:
             for job in self._runtime.state.active:
-                if where(self._runtime.state.jobs[job].spec) == case.suspect.place:
+                if self._circumstances(job) == case.suspect.place:
                     self._send(job, [case], forgiven)
 
     def _send(self, job: JobId, cases: Iterable[Case], forgiven: bool = False) -> None:
@@ -162,7 +168,7 @@ class Verdicts:
     def tell_all(self, job: JobId) -> None:
         """The job's network is known: tell its client what it must not run."""
         workloads = (task.info.workload for task in self._ledger.of(job).tasks.values())
-        self._send(job, self.blame.poisoned(where(self._runtime.state.jobs[job].spec), workloads))
+        self._send(job, self.blame.poisoned(self._circumstances(job), workloads))
 
     # What users ask ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
-"""How long stages took, by workload and target, over all jobs: what estimates for a new job begin with.
+"""How long stages took, by workload and circumstances, over all jobs: what estimates for a new job begin with.
 
-A total is kept for each (workload, target, stage) in the database, where it changes in the transaction of the event
+A total is kept for each (workload, circumstances, stage) in the database (`autosched.records.identity` says which
+circumstances are comparable; the column is called `target`), where it changes in the transaction of the event
 that ended the step, so that no step counts twice. Those of the jobs of this life are also here: of all others only
 their places on the disk are taken, however many there were.
 """
@@ -14,8 +15,9 @@ from autosched.daemon.disk.rows import Insert, Statement
 from autosched.daemon.disk.schema import checked
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.progress import Ledger
-from autosched.model import NETWORK_TASK, JobId, JobSpec, Outcome, StageHistory, TaskIndex
+from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
+from autosched.records import identity
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS stage_times (workload TEXT, target TEXT, stage TEXT, count INTEGER, sum_s REAL,"
@@ -30,13 +32,17 @@ OF_WORKLOADS = (
 )
 
 
+IMPORT = "import"
+"""The stage in which the client finds out under which circumstances it measures."""
+
+
 class History:
     """Stage times of the past."""
 
     def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
         self._runtime, self._ledger = runtime, ledger
         self._totals: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
-        """By workload and target, for each stage: how many steps, and their seconds."""
+        """By workload and circumstances, for each stage: number of steps, and their seconds."""
 
     async def look_up(self, job: JobId) -> None:
         """Have at hand what the database knows of the job's tasks. Before that none of their steps counts.
@@ -44,17 +50,19 @@ class History:
         Nothing is written to a total that was not looked up, so none of those that are read here changes meanwhile;
         should two jobs ask at once, what the first one's steps have added stays.
         """
-        target = where(self._runtime.state.jobs[job].spec)
-        missing = [name for name in self._workloads(job).values() if (name, target) not in self._totals]
-        if not missing:
-            return
-        found = await self._runtime.journal.read(OF_WORKLOADS, target, msgspec.json.encode(missing).decode())
-        for name in missing:
-            self._totals.setdefault((name, target), {})
-        for workload, stage, count, sum_s in found:
-            assert isinstance(workload, str) and isinstance(stage, str)
-            assert isinstance(count, int) and isinstance(sum_s, float)
-            self._totals[workload, target].setdefault(stage, (count, sum_s))
+        missing: dict[str, list[str]] = {}
+        for workload, circumstances in self._keys(job):
+            if (workload, circumstances) not in self._totals:
+                missing.setdefault(circumstances, []).append(workload)
+        for circumstances, workloads in missing.items():
+            listed = msgspec.json.encode(workloads).decode()
+            found = await self._runtime.journal.read(OF_WORKLOADS, circumstances, listed)
+            for workload in workloads:
+                self._totals.setdefault((workload, circumstances), {})
+            for name, stage, count, sum_s in found:
+                assert isinstance(name, str) and isinstance(stage, str)
+                assert isinstance(count, int) and isinstance(sum_s, float)
+                self._totals[name, circumstances].setdefault(stage, (count, sum_s))
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
         """Rows with the times of these ended steps, to be written with the event that ended them."""
@@ -67,21 +75,22 @@ class History:
         if span.job in self._runtime.sharing:
             return None  # other steps slowed it down
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
-        target = where(self._runtime.state.jobs[span.job].spec)
-        if (totals := self._totals.get((workload, target))) is None:
+        circumstances = self._circumstances(span.job, span.stage)
+        if (totals := self._totals.get((workload, circumstances))) is None:
             return None  # its client is ahead of what it was asked
         count, sum_s = totals.get(span.stage, (0, 0.0))
         totals[span.stage] = count, sum_s = count + 1, sum_s + took_s
-        return PUT, checked(workload, target, span.stage, count, sum_s)
+        return PUT, checked(workload, circumstances, span.stage, count, sum_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""
         await self.look_up(job)
-        target = where(self._runtime.state.jobs[job].spec)
         stages = tuple(
             StageHistory(task, stage, sum_s / count, count)
             for task, workload in self._workloads(job).items()
-            for stage, (count, sum_s) in sorted(self._totals.get((workload, target), {}).items())
+            for circumstances in dict.fromkeys((self._circumstances(job, IMPORT), self._circumstances(job)))
+            for stage, (count, sum_s) in sorted(self._totals.get((workload, circumstances), {}).items())
+            if self._circumstances(job, stage) == circumstances
         )
 
         def recalled() -> Event | None:
@@ -89,6 +98,19 @@ class History:
             return HistoryRecalled(job, stages) if stages and not ended else None
 
         await self._runtime.post(recalled)
+
+    def _circumstances(self, job: JobId, stage: str = "") -> str:
+        """What the times of a stage are comparable by. An import ends before its client knows the identity."""
+        spec, network = self._runtime.state.jobs[job].spec, self._ledger.of(job).network
+        if stage == IMPORT or network is None:
+            return identity.loose(spec)
+        return identity.circumstances(spec, network.identity)
+
+    def _keys(self, job: JobId) -> list[tuple[str, str]]:
+        """The totals of a job's tasks, by workload and circumstances."""
+        spec = self._runtime.state.jobs[job].spec
+        keys = [(workload, self._circumstances(job)) for workload in self._workloads(job).values()]
+        return list(dict.fromkeys([*keys, (spec.model, identity.loose(spec))]))
 
     def _workloads(self, job: JobId) -> dict[TaskIndex, str]:
         tasks = {index: task.info.workload for index, task in self._ledger.of(job).tasks.items()}
@@ -99,8 +121,3 @@ class History:
             return self._runtime.state.jobs[job].spec.model
         known = self._ledger.of(job).tasks.get(task)
         return known.info.workload if known is not None else None
-
-
-def where(spec: JobSpec) -> str:
-    """Where times and failures of one workload are comparable: one backend, one target, one kind of device."""
-    return f"{spec.backend} {spec.target} on {spec.device}"

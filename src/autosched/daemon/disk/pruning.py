@@ -30,6 +30,7 @@ MEASURED = (
     "DELETE FROM records WHERE job = ? AND rowid < (SELECT max(rowid) FROM records)",
     "DELETE FROM marks WHERE job = ?",
     "DELETE FROM networks WHERE job = ?",
+    "DELETE FROM identities WHERE job = ?",
 )
 
 

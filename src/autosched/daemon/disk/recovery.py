@@ -106,6 +106,8 @@ def _ledger(journal: Journal, found: Snapshot | None) -> Ledger:
     ledger.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
     for job, network, trials in store.networks(anew):
         ledger.of(job).plan(network, trials)
+    for job, known in store.identities(anew):
+        ledger.of(job).identities.append(known)
     for record in store.found(found.records, anew):
         ledger.of(record.job).add(record)
     return ledger

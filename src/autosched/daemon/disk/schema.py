@@ -14,7 +14,7 @@ import msgspec
 
 from autosched.errors import ConfigError
 
-VERSION = 3
+VERSION = 4
 COUNTED_SINCE = 3
 """Before, only the journal and the content of records had checksums, and rows were not counted."""
 JOURNAL = (
@@ -44,6 +44,7 @@ MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
             " THEN crc(job, ordinal, task, trial, best_s, failure, body) ELSE -1 END",
         ),
     ),
+    3: (),  # identities of records are a table of their own; an earlier program would not know a network's
 }
 """From each earlier form to the next: statements, each for a table that must be there."""
 _encode = msgspec.msgpack.Encoder().encode

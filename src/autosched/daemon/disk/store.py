@@ -11,13 +11,15 @@ from autosched.daemon.disk.rows import Insert, Statement, blob
 from autosched.daemon.disk.schema import checked, row_crc
 from autosched.errors import Damaged
 from autosched.measured.task_best import Measurement
-from autosched.model import Failure, JobId, Purpose, Record, StepId, TaskIndex, encode
+from autosched.model import Failure, Identity, IdentityFrom, JobId, Purpose, Record, StepId, TaskIndex, encode
 from autosched.protocol import Artifact, RecordPage, Span
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB, crc INTEGER) STRICT",
     "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
     " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+    "CREATE TABLE IF NOT EXISTS identities (job INTEGER, trial INTEGER, body BLOB, crc INTEGER,"
+    " PRIMARY KEY (job, trial)) STRICT",
     "CREATE TABLE IF NOT EXISTS marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
     " PRIMARY KEY (job, trial)) STRICT",
     "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, crc INTEGER,"
@@ -28,6 +30,9 @@ TABLES = (
 PUT_NETWORK = (
     "INSERT INTO networks VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET trials = excluded.trials, body = excluded.body, crc = excluded.crc"
+)
+PUT_IDENTITY = (
+    "INSERT INTO identities VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
 )
 ADD_RECORD = Insert("records (job, ordinal, task, trial, best_s, failure, body, crc)", 8)
 PUT_MARK = (
@@ -51,6 +56,7 @@ PAGE_SPANS = 200
 STEP_MAX = 2**63 - 1
 
 _NETWORK = msgspec.msgpack.Decoder(Network)
+_IDENTITY = msgspec.msgpack.Decoder(Identity)
 _RECORD = msgspec.msgpack.Decoder(Record)
 _SPAN = msgspec.msgpack.Decoder(Span)
 
@@ -92,6 +98,21 @@ class Store:
                     f"{self._journal.path}: the network of job {job} is damaged ({error}). {WAYS_OUT}"
                 ) from None
 
+    def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
+        """The identities of each job's records, by growing trials; `of`: of these jobs only."""
+        chosen, which = (
+            ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
+        )
+        rows = self._journal.rows(f"SELECT job, trial, body FROM identities {chosen} ORDER BY job, trial", *which)
+        for job, trial, body in rows:
+            assert isinstance(job, int) and isinstance(trial, int) and isinstance(body, bytes)
+            try:
+                yield job, IdentityFrom(trial, _IDENTITY.decode(body))
+            except msgspec.MsgspecError as error:
+                raise Damaged(
+                    f"{self._journal.path}: an identity of job {job} is damaged ({error}). {WAYS_OUT}"
+                ) from None
+
     def found(self, after: int = 0, anew: Iterable[JobId] = ()) -> Iterator[Found]:
         """The records stored after this one, and all of some jobs; each job's in the order of their measurement."""
         jobs = _listed(anew)
@@ -114,9 +135,14 @@ class Store:
 
     # Writes -----------------------------------------------------------------------------------------------------------
 
-    def plan(self, job: JobId, network: Network, trials: int) -> asyncio.Future[None]:
-        """Keep what a job's model consists of."""
-        return self._journal.write((PUT_NETWORK, checked(job, trials, encode(network))))
+    def plan(
+        self, job: JobId, network: Network, trials: int, changed: IdentityFrom | None = None
+    ) -> asyncio.Future[None]:
+        """Keep what a job's model consists of. `changed`: the identity of its records from now on, where it is new."""
+        rows: list[Statement] = [(PUT_NETWORK, checked(job, trials, encode(network)))]
+        if changed is not None:
+            rows.append((PUT_IDENTITY, checked(job, changed.trial, encode(changed.identity))))
+        return self._journal.write(*rows)
 
     def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
         """Keep a record, the `ordinal`-th of its job, counted from 0, and in its transaction what follows from it.

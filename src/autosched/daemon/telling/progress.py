@@ -11,7 +11,7 @@ from autosched.backend import Network, expected_s
 from autosched.daemon.disk.store import Found, Store
 from autosched.measured.shares import network_s
 from autosched.measured.task_best import TaskBest
-from autosched.model import JobId, Purpose, TaskIndex, TaskInfo
+from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
 
 RECENT_TRIALS = 256
 """The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""
@@ -53,6 +53,8 @@ class JobProgress:
     """Numbers of the records that something slowed down."""
     failures: Counter[str] = field(default_factory=Counter)
     tasks: dict[TaskIndex, TaskProgress] = field(default_factory=dict)
+    identities: list[IdentityFrom] = field(default_factory=list)
+    """Identities of its records, by growing trials; those before the first are not known."""
     next_trial: int = 0
     version: int = 0
     began_at: float | None = None
@@ -72,6 +74,16 @@ class JobProgress:
         for info in network.tasks:
             self.tasks[info.task] = task = old.get(info.task) or TaskProgress(info)
             task.info = info
+
+    def identify(self, identity: Identity | None) -> IdentityFrom | None:
+        """Take over the identity of the next records. Returns it where it differs from that of the last ones."""
+        known = self.identities[-1] if self.identities else None
+        if identity is None or (known is not None and known.identity == identity):
+            return None
+        if known is not None and known.trial == self.next_trial:
+            self.identities.pop()  # nothing was measured under it
+        self.identities.append(IdentityFrom(self.next_trial, identity))
+        return self.identities[-1]
 
     def add(self, record: Found) -> None:
         """Count a record."""
@@ -169,6 +181,8 @@ class Ledger:
         """Count what is stored."""
         for job, network, trials in store.networks():
             self.of(job).plan(network, trials)
+        for job, known in store.identities():
+            self.of(job).identities.append(known)
         for record in store.found():
             self.of(record.job).add(record)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
@@ -22,6 +23,7 @@ from autosched.errors import NotFound
 from autosched.measured.blame import MISHAPS_MAX, Ward
 from autosched.model import (
     Failure,
+    Identity,
     JobId,
     JobLoad,
     JobSpec,
@@ -61,11 +63,11 @@ class Bench:
         self.runtime.stream.attach(self.happened.append)
         self._trials = 0
 
-    async def job(self, spec: JobSpec = SPEC) -> JobId:
+    async def job(self, spec: JobSpec = SPEC, identity: Identity | None = None) -> JobId:
         """A job whose client knows its network."""
         job = self.runtime.state.last_job + 1
         await self.runtime.post(lambda: JobSubmitted(job, spec))
-        self.ledger.of(job).plan(NETWORK, 100)
+        self.ledger.of(job).plan(replace(NETWORK, identity=identity), 100)
         self.verdicts.tell_all(job)
         return job
 
@@ -164,6 +166,26 @@ def test_poison_outlives_the_daemon_and_meets_later_jobs_before_they_begin(tmp_p
         assert bench.poisoned() == ["w1", "w1"], "its first failure was in another job and another life"
 
     live(tmp_path, before, after)
+
+
+def test_a_candidate_is_blocked_for_one_identity_only(tmp_path: Path) -> None:
+    """Another compiler may build it well, and another CPU run it."""
+    one, other = Identity("znver4", compiler="llvm 22"), Identity("znver4", compiler="llvm 23")
+
+    async def first(bench: Bench) -> None:
+        unknown, old = await bench.job(), await bench.job(identity=one)
+        new, same = await bench.job(identity=other), await bench.job(replace(SPEC, target="znver4"), identity=one)
+        await poison(bench, old)
+        assert [job for job, _ in bench.told] == [old, same]
+        assert {unknown, new}.isdisjoint(job for job, _ in bench.told)
+
+    async def second(bench: Bench) -> None:
+        await bench.job(identity=other)
+        assert bench.told == []
+        job = await bench.job(identity=one)
+        assert [told for told, _ in bench.told] == [job]
+
+    live(tmp_path, first, second)
 
 
 def test_what_is_forgiven_is_told_and_stays_forgiven(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_old_copies_make_room(tmp_path: Path) -> None:
 
 
 def as_of_format_2(folder: Path) -> None:
-    """Take away what came with format 3."""
+    """Take away what came with formats 3 and 4."""
     sql(
         folder,
         *(
@@ -298,11 +298,17 @@ def as_of_format_2(folder: Path) -> None:
         ),
         "DROP TABLE header",
         "DROP TABLE audit",
+        "DROP TABLE identities",
         *(f"ALTER TABLE {t} DROP COLUMN crc" for t in ("networks", "marks", "artifacts", "spans", "stage_times")),
         "UPDATE records SET crc = crc32(body)",
         "PRAGMA user_version = 2",
     )
     Acknowledged(database.database(folder)).forget()
+
+
+def shape_of(folder: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database.database(folder))) as db:
+        return schema.shape(db)
 
 
 def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: Path) -> None:
@@ -313,11 +319,21 @@ def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: P
     assert (old.format, old.damage) == (2, ())
     assert started(folder) == rows["journal"]
     found = backups.verify(database.database(folder))
-    assert (found.format, found.rows) == (schema.VERSION, rows | {"audit": 0})
+    assert (found.format, found.rows) == (schema.VERSION, rows | {"audit": 0, "identities": 0})
     (kept,) = backups.all_of(folder)
     assert backups.look(kept).format == 2
     filled(folder)
     backups.verify(database.database(folder))
+
+
+def test_a_database_without_identities_goes_on(tmp_path: Path) -> None:
+    """Of format 3; its records are of an unknown identity."""
+    folder = filled(tmp_path)
+    sql(folder, "DROP TABLE identities", "DELETE FROM header WHERE name = 'identities'", "PRAGMA user_version = 3")
+    sql(folder, f"UPDATE header SET count = {shape_of(folder)} WHERE name = 'schema'")
+    assert started(folder) > 0
+    found = backups.verify(database.database(folder))
+    assert (found.format, found.rows["identities"], found.damage) == (schema.VERSION, 0, ())
 
 
 @pytest.mark.parametrize("accept", [False, True])

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from msgspec import structs
+
 from autosched.backend import Network
 from autosched.core.events import HistoryRecalled, JobSubmitted
 from autosched.core.scheduler import Scheduler
@@ -12,7 +14,7 @@ from autosched.daemon.disk.history import History
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
-from autosched.model import JobSpec, Outcome, StageHistory, TaskInfo
+from autosched.model import Identity, JobSpec, Outcome, StageHistory, TaskInfo
 from autosched.protocol import Span
 from deadlines import DEADLINE_S
 
@@ -113,3 +115,59 @@ def test_two_jobs_that_ask_at_once_lose_nothing_that_was_added_meanwhile(tmp_pat
 
     live(tmp_path / "db", work)
     assert told(tmp_path / "db") == (StageHistory(1, "build", 4.0, 2),)
+
+
+def under(identity: Identity | None) -> Network:
+    """The network of a client that tells this identity."""
+    return structs.replace(NETWORK, identity=identity)
+
+
+def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
+    """Two models of CPU once shared a mean, since both were the target "auto"."""
+    seconds = {Identity("znver4", "EPYC"): 3.0, Identity("skylake", "Xeon"): 9.0, None: 20.0}
+
+    def a_step(identity: Identity | None, worked_s: float) -> None:
+        async def work(runtime: Runtime, past: History) -> None:
+            past._ledger.of(runtime.state.last_job).plan(under(identity), 4)
+            await past.look_up(runtime.state.last_job)
+            await end(runtime, past, worked_s)
+
+        live(tmp_path / "db", work)
+
+    def asked(identity: Identity | None) -> tuple[StageHistory, ...]:
+        async def work(runtime: Runtime, past: History) -> None:
+            past._ledger.of(runtime.state.last_job).plan(under(identity), 4)
+            await past.recall(runtime.state.last_job)
+
+        live(tmp_path / "db", work)
+        return told(tmp_path / "db")
+
+    for identity, worked_s in seconds.items():
+        a_step(identity, worked_s)
+    for identity, worked_s in seconds.items():
+        assert asked(identity) == (StageHistory(1, "build", worked_s, 1),)
+
+
+def test_imports_are_known_before_the_identity_is(tmp_path: Path) -> None:
+    async def imported(runtime: Runtime, past: History) -> None:
+        job = runtime.state.last_job
+        past._ledger.of(job).plan(Network(tasks=()), 4)
+        await past.recall(job)  # its client has come
+        past._ledger.of(job).plan(under(Identity("znver4", "EPYC")), 4)
+        await past.recall(job)  # and tells its network, before the step ends
+        steps = [structs.replace(span(runtime, 7.0, 0), stage=stage) for stage in ("import", "compile")]
+        await runtime.journal.write(*past.rows(steps))
+
+    async def come(runtime: Runtime, past: History) -> None:
+        past._ledger.of(runtime.state.last_job).network = None
+        await past.recall(runtime.state.last_job)
+
+    async def planned(runtime: Runtime, past: History) -> None:
+        past._ledger.of(runtime.state.last_job).plan(under(Identity("znver4", "EPYC")), 4)
+        await past.recall(runtime.state.last_job)
+
+    live(tmp_path / "db", imported)
+    live(tmp_path / "db", come)
+    assert told(tmp_path / "db") == (StageHistory(0, "import", 7.0, 1),)
+    live(tmp_path / "db", planned)
+    assert {(one.stage, one.mean_s) for one in told(tmp_path / "db")} == {("import", 7.0), ("compile", 7.0)}

@@ -14,7 +14,7 @@ from autosched.core.events import ClientLost
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import PAGE_SPANS, TABLES, Found, Store, span_rows
 from autosched.errors import Damaged
-from autosched.model import Failure, Purpose, Record, TaskInfo, encode
+from autosched.model import Failure, Identity, IdentityFrom, Purpose, Record, TaskInfo, encode
 from autosched.protocol import FRAME_BYTES, Artifact, Span
 from deadlines import DEADLINE_S
 
@@ -194,5 +194,20 @@ def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
         store.tag(4, [0], "drift")
         await store.flush()
         assert [r.disturbed for r in await all_records(store, 4)] == ["drift"]
+
+    with_store(tmp_path / "db", work)
+
+
+def test_identities_come_back_by_job_and_trial(tmp_path: Path) -> None:
+    first, second = (IdentityFrom(trial, Identity(compiler=str(trial))) for trial in (0, 7))
+
+    async def work(journal: Journal, store: Store) -> None:
+        store.plan(2, NETWORK, 4, second)
+        store.plan(2, NETWORK, 4, first)
+        store.plan(2, NETWORK, 4)
+        store.plan(3, NETWORK, 4, IdentityFrom(0, Identity()))
+        await store.plan(3, NETWORK, 4, first)
+        assert list(store.identities()) == [(2, first), (2, second), (3, first)]
+        assert list(store.identities([3])) == [(3, first)]
 
     with_store(tmp_path / "db", work)

@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
-from autosched.backend import Network
+from autosched.backend import Network, NetworkMeasurements
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.measured.task_best import Measurement
-from autosched.model import Purpose, TaskInfo
+from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
 
 NETWORK = Network(
     tasks=(TaskInfo(task=1, name="conv", workload="a", weight=3), TaskInfo(task=2, name="dense", workload="b"))
@@ -49,6 +50,29 @@ def test_the_estimate_needs_a_valid_record_of_each_task() -> None:
     progress.add(found(1, 4, 0.003))
     assert progress.estimate_s == pytest.approx(3 * 0.002 + 0.010)
     assert progress.first_estimate_s == pytest.approx(3 * 0.004 + 0.010)
+
+
+def test_an_identity_is_that_of_the_records_after_it() -> None:
+    progress, first, second = planned(), Identity(compiler="a"), Identity(compiler="b")
+    assert progress.identify(None) is None
+    assert progress.identify(first) == IdentityFrom(0, first)
+    assert progress.identify(second) == IdentityFrom(0, second), "nothing was measured under the first"
+    progress.add(found(1, 0, 0.004))
+    assert progress.identify(second) is None
+    assert progress.identify(first) == IdentityFrom(1, first)
+    assert progress.identities == [IdentityFrom(0, second), IdentityFrom(1, first)]
+
+
+def test_a_task_without_a_record_counts_as_measured_in_a_build_without_a_search() -> None:
+    progress = planned()
+    measured = NetworkMeasurements(untuned_s={1: 0.006, 2: 0.010})
+    progress.plan(replace(NETWORK, measured=measured), 10)
+    assert progress.estimate_s == pytest.approx(3 * 0.006 + 0.010)
+    progress.add(found(1, 0, 0.004))
+    assert progress.estimate_s == pytest.approx(3 * 0.004 + 0.010)
+    assert progress.tasks[2].best_s is None
+    progress.plan(replace(NETWORK, measured=replace(measured, result_s=0.02)), 10)
+    assert progress.whole_s == 0.02, "what was measured at the end"
 
 
 def test_of_tasks_that_compete_only_the_best_counts() -> None:
