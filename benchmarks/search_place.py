@@ -15,6 +15,7 @@ from typing import Any
 from search_table import Table
 from search_tasks import Layer
 
+from autosched.backend import Lease
 from autosched.tvm import building, orders, targets, tasks
 from autosched.tvm.searching import Site
 from autosched.tvm.workers import WorkerError, Workers, prepare
@@ -70,7 +71,8 @@ def _serving(line: Connection, logs: Path, core: int, urgent: bool) -> None:
             function, what, timeout_s, processor_s = line.recv()
             role = "build" if function == orders.BUILD else "profile"
             try:
-                found = workers.call(role, (core,), function, *what, timeout_s=timeout_s, processor_s=processor_s)
+                lease = Lease(role, (), (core,), timeout_s)
+                found = workers.call(role, lease, function, *what, timeout_s=timeout_s, processor_s=processor_s)
                 line.send((True, found))
             except WorkerError as error:
                 line.send((False, str(error)))

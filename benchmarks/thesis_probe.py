@@ -96,7 +96,7 @@ class ProbedSession(TvmSession):
     def probe(self, lease: Lease) -> None:
         """Measure the next one of the set, on the cores of a profile step."""
         arguments = (str(self._folder), next(self._turns), os.getppid())
-        self._workers.call("profile", lease.cores, f"{__name__}:measure", *arguments, timeout_s=CALL_S)
+        self._workers.call("profile", lease, f"{__name__}:measure", *arguments, timeout_s=CALL_S)
 
 
 class ProbedTuner(TvmTuner):

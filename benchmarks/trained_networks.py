@@ -32,7 +32,7 @@ from networks import Network, networks
 from private import answering, private_daemon
 
 from autosched import api
-from autosched.backend import EVALUATION
+from autosched.backend import EVALUATION, Lease
 from autosched.errors import AutoschedError
 from autosched.protocol import Done, Shutdown
 from autosched.results import read_evaluation
@@ -125,7 +125,8 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
     left_out: dict[str, str] = {}
     errors: dict[str, float] = {}
     versions: dict[str, str] = {}
-    with Contest(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), device, RACE_TIMEOUT_S) as contest:
+    lease = Lease("evaluate", (), device, RACE_TIMEOUT_S)
+    with Contest(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), lease) as contest:
         ours, side = contest.module("autosched", module)
         inputs = random_inputs(side.inputs, INPUT_SEED)
         for name, value in network.values.items():

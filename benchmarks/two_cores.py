@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from autosched.backend import Lease
 from autosched.config import usable_cores
 from autosched.tvm.contest import Contest, race
 from autosched.tvm.frontend import forms
@@ -71,7 +72,8 @@ def _race(
     inputs = random_inputs(side.inputs)
     written = forms.write(str(model), {name: array.shape for name, array in inputs.items()}, str(folder / "forms"))
     racers, chosen = [], {}
-    with Contest(workers, cores[:1], TIMEOUT_S) as alone, Contest(workers, cores, TIMEOUT_S) as both:
+    one_core, two_cores = (Lease("evaluate", (), own, TIMEOUT_S) for own in (cores[:1], cores))
+    with Contest(workers, one_core) as alone, Contest(workers, two_cores) as both:
         for contest, module in ((alone, one), (both, two)):
             count = len(contest.cores)
             ours, _ = contest.module(f"autosched {count}", module)
@@ -113,7 +115,8 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 def _kernels(module: Path, cores: tuple[int, ...], most: int, workers: Workers) -> list[dict[str, Any]]:
     """The kernels on which two cores take longer than half of one core's time, by what they lose."""
     one, two = (
-        dict(workers.once(own, KERNELS, str(module), timeout_s=TIMEOUT_S)) for own in (cores[:1], cores)
+        dict(workers.once(Lease("evaluate", (), own, TIMEOUT_S), KERNELS, str(module), timeout_s=TIMEOUT_S))
+        for own in (cores[:1], cores)
     )  # fmt: skip
     lost = {name: two[name] - one[name] / 2 for name in two if name in one}
     return [

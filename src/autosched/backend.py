@@ -56,6 +56,13 @@ class Lease(Struct, frozen=True):
     units: tuple[str, ...]
     cores: tuple[int, ...]
     timeout_s: float
+    step: StepId = 0
+    """Number of the step that holds it. Since 1.6; 0: not told."""
+
+    @property
+    def key(self) -> int:
+        """Tells the leases of a job apart: the step's number; of one without a step, its own identity."""
+        return self.step or -id(self)
 
 
 class Built(Struct, frozen=True):

@@ -285,19 +285,14 @@ def test_kill_ends_a_running_step(session: TvmSession, task: TaskInfo, tmp_path:
     tuner = session.tuner(task, 13)
     candidates = tuner.select(4, lane("select"))
     tuner.build(candidates[:1], lane("build"))
-    over = threading.Event()
-
-    def kill() -> None:
-        while not over.wait(0.05):  # one that comes before the build, or between two candidates, ends nothing
-            session.kill(lane("build"))
-
-    killing = threading.Thread(target=kill)
+    held, other = lane("build"), lane("build")
+    killing = threading.Timer(0.5, session.kill, (held,))
+    session.kill(other)  # ends nothing of ours, though it is on the same core
     killing.start()
     try:
         with pytest.raises(StepFailed, match="killed"):
-            tuner.build(candidates * 100, lane("build"))
+            tuner.build(candidates * 100, held)
     finally:
-        over.set()
         killing.join()
     assert [b.failure for b in tuner.build(candidates[:1], lane("build"))] == [None]
 
@@ -305,7 +300,7 @@ def test_kill_ends_a_running_step(session: TvmSession, task: TaskInfo, tmp_path:
 def test_a_worker_killed_from_outside_costs_one_candidate(session: TvmSession, task: TaskInfo) -> None:
     tuner = session.tuner(task, 14)
     candidates = tuner.select(2, lane("select"))
-    pid = session._workers.call("build", lane("build").cores, "os:getpid", timeout_s=60)
+    pid = session._workers.call("build", lane("build"), "os:getpid", timeout_s=60)
     os.kill(pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(psutil.NoSuchProcess):

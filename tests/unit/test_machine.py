@@ -1,10 +1,12 @@
 """Facts about this machine."""
 
+import os
 import platform
 from pathlib import Path
 
 import pytest
 
+from autosched import machine
 from autosched.machine import cpu_model
 
 X86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9V74 80-Core Processor\n\nprocessor\t: 1\n"
@@ -28,3 +30,32 @@ def test_the_model_is_what_the_kernel_tells(text: str, model: str, tmp_path: Pat
 
 def test_without_a_word_of_the_kernel_it_is_the_architecture(tmp_path: Path) -> None:
     assert cpu_model(tmp_path / "none") == platform.machine()
+
+
+@pytest.mark.parametrize(("text", "there"), [("0-3\n", [0, 1, 2, 3]), ("0,2-3,8\n", [0, 2, 3, 8]), ("5\n", [5])])
+def test_cores_are_those_that_are_online(text: str, there: list[int], tmp_path: Path) -> None:
+    (tmp_path / "online").write_text(text)
+    assert machine.online_cores(tmp_path / "online") == there
+
+
+def test_without_a_list_of_cores_they_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "broken").write_text("many\n")
+    for name in ("none", "broken"):
+        assert machine.online_cores(tmp_path / name) == list(range(os.cpu_count() or 1))
+
+
+def test_cores_that_may_be_used_are_known_to_a_process_that_is_kept_to_one() -> None:
+    before = os.sched_getaffinity(0)
+    machine.cores.cache_clear()
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert machine.cores() >= before
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_cores_of_another_machine_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: frozenset({0, 1, 2, 3}))
+    assert machine.cores_of((2, 3, 4)) == (2, 3)
+    assert machine.cores_of((62, 63)) == ()

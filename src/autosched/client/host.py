@@ -24,6 +24,7 @@ from autosched.client.line import Line
 from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, RequestError, WireError
+from autosched.machine import cores_of
 from autosched.measured import standing
 from autosched.model import (
     NETWORK_TASK,
@@ -215,7 +216,8 @@ class Host:
         step = order.step
         if step.id in self._held:
             return  # it was told before
-        lease = Lease(stage=step.stage, units=step.units, cores=order.cores, timeout_s=order.timeout_s)
+        cores = cores_of(order.cores)  # on another machine than the daemon's some of these numbers mean nothing
+        lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
         self._leases[step.id], self._held[step.id] = lease, None
         overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and nobody has revoked it")
         watchdog = asyncio.get_running_loop().call_later(order.timeout_s + WATCHDOG_S, self._revoke, overdue)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from autosched.backend import RIVALS, OperatorTimes, Timing
+from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
 from autosched.measured.statistics import summarize
 from autosched.tvm import orders
 from autosched.tvm.failures import gist
@@ -107,12 +107,12 @@ class Rival(Struct, frozen=True):
 class Contest:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 
-    def __init__(self, workers: Workers, cores: tuple[int, ...], timeout_s: float) -> None:
-        """`timeout_s`: for everything together."""
-        self.cores = cores
-        self._workers = workers
+    def __init__(self, workers: Workers, lease: Lease) -> None:
+        """The lease's time is for everything together."""
+        self.cores = lease.cores
+        self._workers, self._lease = workers, lease
         self._running: dict[Contestant, Worker] = {}
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline = time.monotonic() + lease.timeout_s
 
     @property
     def left_s(self) -> float:
@@ -155,7 +155,7 @@ class Contest:
 
         Raises WorkerError.
         """
-        worker = self._workers.start("engine", self.cores)
+        worker = self._workers.start("engine", self._lease)
         contestant = Contestant(name, worker, lambda: self.left_s)
         self._running[contestant] = worker
         try:

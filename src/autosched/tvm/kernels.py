@@ -67,7 +67,9 @@ class Kernels:
 
     def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> None:
         wall_s = LOADED_RATIO * timeout_s
-        self._workers.call("build", lease.cores[:1], function, *arguments, timeout_s=wall_s, processor_s=timeout_s)
+        self._workers.call(
+            "build", lease, function, *arguments, timeout_s=wall_s, processor_s=timeout_s, cores=lease.cores[:1]
+        )
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""
@@ -91,13 +93,13 @@ class Kernels:
         arguments = (self.task_file(task), str(self.reference_file(task)))
         call = self._workers.call
         try:
-            call("profile", lease.cores, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+            call("profile", lease, orders.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
         except TimedOut as error:
             raise StepFailed(
                 f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error
-        return call("profile", lease.cores, function, *arguments, what, plan, timeout_s=timeout_s)
+        return call("profile", lease, function, *arguments, what, plan, timeout_s=timeout_s)
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from autosched.backend import Evaluation
+from autosched.backend import Evaluation, Lease
 from autosched.errors import AutoschedError, RequestError
 from autosched.tvm import orders, samples
 from autosched.tvm.contest import Contest
@@ -91,13 +91,13 @@ def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], core
     timeout_s = args.budget_s + CHECK_EXTRA_S
     shapes = {name: tuple(array.shape) for name, array in given[0].items()}
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
-        workers = Workers(Path(folder), recycle_after=1)
+        workers, lease = Workers(Path(folder), recycle_after=1), Lease("evaluate", (), cores, timeout_s)
         try:
-            forms = workers.once(cores, orders.FORMS, str(args.model), shapes, folder, timeout_s=timeout_s)
+            forms = workers.once(lease, orders.FORMS, str(args.model), shapes, folder, timeout_s=timeout_s)
             request = Request(tuple(form.path for form in forms), max(1, len(cores)), "", args.tolerance)
             judged = (str(args.module), request, [dict(one) for one in given])
-            verdict = workers.once(cores, orders.VERIFY_MODULE, *judged, timeout_s=timeout_s)
-            with Contest(workers, cores, timeout_s) as contest:
+            verdict = workers.once(lease, orders.VERIFY_MODULE, *judged, timeout_s=timeout_s)
+            with Contest(workers, lease) as contest:
                 return check(contest, args.module, forms, given[0], verdict, args.budget_s)
         except Raised as error:
             raise RequestError(

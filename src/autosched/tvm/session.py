@@ -112,7 +112,7 @@ class TvmSession:
         arguments = (str(self._model), str(_prepared(self._tasks_dir)), str(self._workdir / "forms"))
         try:
             self._forms = self._workers.once(
-                lease.cores, orders.FORMS_LIKE, *arguments, timeout_s=min(FORMS_TIMEOUT_S, lease.timeout_s)
+                lease, orders.FORMS_LIKE, *arguments, timeout_s=min(FORMS_TIMEOUT_S, lease.timeout_s)
             )
         except Killed:
             raise
@@ -125,9 +125,7 @@ class TvmSession:
         ways = (options.layout.value, options.winograd)
         arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), *ways)
         try:
-            found: orders.Extracted = self._workers.once(
-                lease.cores, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s
-            )
+            found: orders.Extracted = self._workers.once(lease, orders.TAKE_IN, *arguments, timeout_s=lease.timeout_s)
         except Raised as error:
             raise _rejection(error) from error
         except Died as error:
@@ -143,7 +141,7 @@ class TvmSession:
         if self._samples:
             arguments = (str(_prepared(self._tasks_dir)), self._samples)
             try:
-                self._workers.once(lease.cores, orders.READ_SAMPLES, *arguments, timeout_s=lease.timeout_s)
+                self._workers.once(lease, orders.READ_SAMPLES, *arguments, timeout_s=lease.timeout_s)
             except Raised as error:
                 raise _rejection(error) from error
             except WorkerError as error:
@@ -222,7 +220,7 @@ class TvmSession:
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
-        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease.cores, lease.timeout_s) as contest:
+        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
         said = [note for note in methods if isinstance(note, str)]
@@ -252,7 +250,7 @@ class TvmSession:
         limit_s = lease.timeout_s
         arguments = (str(_prepared(self._tasks_dir)), self._samples)
         inputs = self._child("baseline", lease, orders.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
-        with _told("baseline", limit_s), Contest(self._workers, lease.cores, limit_s) as contest:
+        with _told("baseline", limit_s), Contest(self._workers, lease) as contest:
             found = baseline(contest, self._forms, inputs)
         if isinstance(found, str):
             log.info("there is nothing to compare with: %s", found)
@@ -269,14 +267,14 @@ class TvmSession:
 
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = samples.of(side_of(build).inputs, self._samples)
-        with _told("evaluate", limit_s), Contest(self._workers, lease.cores, limit_s) as contest:
+        with _told("evaluate", limit_s), Contest(self._workers, lease) as contest:
             evaluation = measured(contest, build, self._best_form or self._forms, inputs[0])
         if not evaluation.published:
             return evaluation
         arguments = (str(build), self._request(lease), inputs)
         try:
             with _told("verify", limit_s, but="RequestError"):
-                verdict: Verdict = self._workers.once(lease.cores, orders.VERIFY_MODULE, *arguments, timeout_s=limit_s)
+                verdict: Verdict = self._workers.once(lease, orders.VERIFY_MODULE, *arguments, timeout_s=limit_s)
         except Raised as error:  # nothing computes the same network in floating point; the measurement holds
             return msgspec.structs.replace(evaluation, published="", notes=(*evaluation.notes, gist(error)))
         check = verdict.checks["tuned"]
@@ -319,7 +317,7 @@ class TvmSession:
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the workers of this lease, or all."""
-        self._workers.kill(None if lease is None or not lease.cores else lease.cores)
+        self._workers.kill(lease)
 
     def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
         """A fresh search for a task."""
@@ -369,7 +367,7 @@ class TvmSession:
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
         with _told(what, timeout_s):
-            return self._workers.once(lease.cores, function, *arguments, timeout_s=timeout_s)
+            return self._workers.once(lease, function, *arguments, timeout_s=timeout_s)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.orphans import end_with_parent
 
@@ -177,76 +177,84 @@ def _watch(pid: int) -> int:
 
 
 class Workers:
-    """All workers of one job, by what they do and where they are pinned."""
+    """All workers of one job, by what they do and where they are pinned; those that work, by lease."""
 
     def __init__(self, logdir: Path, *, recycle_after: int) -> None:
         self._logdir = logdir
         self._recycle_after = recycle_after
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, tuple[int, ...]], Worker] = {}
-        self._busy: set[Worker] = set()
+        self._busy: dict[Worker, Lease] = {}
+        self._killed: dict[int, Lease] = {}  # keeps the lease, so that no other one gets its key
         self._started = 0
 
     def call(
         self,
         role: str,
-        cores: tuple[int, ...],
+        lease: Lease,
         function: str,
         *args: Any,
         timeout_s: float,
         processor_s: float | None = None,
+        cores: tuple[int, ...] | None = None,
     ) -> Any:
-        """Call a function in the warm worker of that role on these cores. Raises a WorkerError."""
-        worker = self._take(role, cores)
+        """Call a function for a lease in the warm worker of that role on its cores, or on some of them (`cores`).
+
+        Raises a WorkerError.
+        """
+        worker = self._take(role, lease, lease.cores if cores is None else cores)
         try:
             return worker.call(function, *args, timeout_s=timeout_s, processor_s=processor_s)
         finally:
             self._put_back(role, worker)
 
-    def once(self, cores: tuple[int, ...], function: str, *args: Any, timeout_s: float) -> Any:
+    def once(self, lease: Lease, function: str, *args: Any, timeout_s: float) -> Any:
         """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
-        worker = self.start("once", cores)
+        worker = self.start("once", lease)
         try:
             return worker.call(function, *args, timeout_s=timeout_s)
         finally:
             self.end(worker)
 
-    def start(self, role: str, cores: tuple[int, ...]) -> Worker:
-        """A worker of the caller's own, until it is given back to `end`."""
-        return self._register(Worker(cores, self._log_path(role)))
+    def start(self, role: str, lease: Lease) -> Worker:
+        """A worker of the caller's own on the cores of a lease, until it is given back to `end`. Raises Killed."""
+        return self._register(Worker(lease.cores, self._log_path(role)), lease)
 
     def end(self, worker: Worker) -> None:
         """End a worker that `start` gave."""
         with self._lock:
-            self._busy.discard(worker)
+            self._busy.pop(worker, None)
         worker.close()
 
-    def kill(self, cores: Iterable[int] | None = None) -> None:
-        """End the workers on these cores, or all of them."""
-        wanted = None if cores is None else set(cores)
+    def kill(self, lease: Lease | None = None) -> None:
+        """End the workers of a lease, also those that are about to start for it; without a lease, all workers."""
         with self._lock:
-            doomed = [w for w in (*self._idle.values(), *self._busy) if wanted is None or wanted & set(w.cores)]
-            for worker in doomed:
+            self._killed.update({one.key: one for one in ([lease] if lease is not None else self._busy.values())})
+            doomed = [worker for worker, holder in self._busy.items() if lease is None or holder.key == lease.key]
+            for worker in [*doomed, *(self._idle.values() if lease is None else ())]:
                 worker.kill()
 
-    def _take(self, role: str, cores: tuple[int, ...]) -> Worker:
+    def _take(self, role: str, lease: Lease, cores: tuple[int, ...]) -> Worker:
         with self._lock:
             worker = self._idle.pop((role, cores), None)
-            if worker is not None and worker.usable and worker.calls < self._recycle_after:
-                self._busy.add(worker)
-                return worker
-        if worker is not None:
-            worker.close()
-        return self._register(Worker(cores, self._log_path(role)))
+        if worker is None:
+            return self._register(Worker(cores, self._log_path(role)), lease)
+        if worker.usable and worker.calls < self._recycle_after:
+            return self._register(worker, lease)
+        worker.close()
+        return self._register(Worker(cores, self._log_path(role)), lease)
 
-    def _register(self, worker: Worker) -> Worker:
+    def _register(self, worker: Worker, lease: Lease) -> Worker:
         with self._lock:
-            self._busy.add(worker)
-        return worker
+            if lease.key not in self._killed:
+                self._busy[worker] = lease
+                return worker
+        worker.close()
+        raise Killed("killed, because its step had to end")
 
     def _put_back(self, role: str, worker: Worker) -> None:
         with self._lock:
-            self._busy.discard(worker)
+            self._busy.pop(worker, None)
             rival = self._idle.get((role, worker.cores))
             if worker.usable and rival is None:
                 self._idle[role, worker.cores] = worker

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import hashlib
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import cast
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from autosched.backend import Earlier, Lease
 from autosched.client import host, line
@@ -218,6 +220,22 @@ def test_a_step_that_nobody_revokes_is_killed_all_the_same(tmp_path: Path, monke
         assert [(end.step, end.outcome, "was killed" in end.error) for end in daemon.ends] == [
             (5, Outcome.FAILED, True)
         ]
+
+    asyncio.run(work())
+
+
+def test_cores_that_do_not_exist_here_are_left_out_of_a_lease(tmp_path: Path) -> None:
+    """The daemon of another machine numbers them; a client there once ended with EINVAL."""
+
+    async def work() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []}, hang_stage="import")
+        made = await begun(tmp_path, {}, daemon)
+        core = min(os.sched_getaffinity(0))
+        await made.handle(replace(order(timeout_s=60.0), cores=(core, 4_000)))
+        assert made._leases[5].cores == (core,)
+        assert made._leases[5].step == 5
+        made.kill()
+        await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
 
     asyncio.run(work())
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autosched.backend import Lease
 from autosched.tvm import contest, orders
 from autosched.tvm.contest import Contest, Contestant, race, why_none
 from autosched.tvm.frontend import forms
@@ -23,6 +24,7 @@ from autosched.tvm.workers import Died, Killed, Raised, Workers, prepare
 
 LONG_S = 120.0
 CORE = (min(os.sched_getaffinity(0)),)
+LEASE = Lease("evaluate", ("cpu0",), CORE, LONG_S)
 
 
 class Fake:
@@ -165,8 +167,8 @@ def processes(workers: Workers) -> list[psutil.Process]:
 
 @pytest.mark.tvm
 def test_contestants_are_frozen_between_turns_and_end_with_the_contest(workers: Workers) -> None:
-    with Contest(workers, CORE, LONG_S) as fight:
-        sleeper = Contestant("sleeper", worker := workers.start("engine", CORE), lambda: fight.left_s)
+    with Contest(workers, LEASE) as fight:
+        sleeper = Contestant("sleeper", worker := workers.start("engine", LEASE), lambda: fight.left_s)
         fight._running[sleeper] = worker
         assert sleeper.ask("os:getpid") == worker.pid
         process = psutil.Process(worker.pid)
@@ -190,7 +192,7 @@ def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Worker
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
     inputs = {"x": np.arange(12, dtype="float32").reshape(3, 4)}
     offered = [Form("bad", str(bad)), *forms.write(str(path), {"x": (3, 4)}, str(tmp_path / "forms"))]
-    with Contest(workers, CORE, LONG_S) as fight:
+    with Contest(workers, LEASE) as fight:
         rival = fight.rival(offered, inputs)
         assert not isinstance(rival, str)
         by_name = {timing.name: timing.median_s for timing in rival.forms}
@@ -207,6 +209,6 @@ def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Worker
 def test_a_model_that_onnx_runtime_refuses_has_no_rival(workers: Workers, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
-    with Contest(workers, CORE, LONG_S) as fight:
+    with Contest(workers, LEASE) as fight:
         assert str(fight.rival([Form("bad", str(bad))], {})).startswith("ONNX Runtime cannot run the model: ")
         assert not workers._busy

@@ -23,7 +23,7 @@ class FakeWorkers:
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    def call(self, role: str, cores: object, function: str, *arguments: Any, **_: object) -> None:
+    def call(self, role: str, lease: object, function: str, *arguments: Any, **_: object) -> None:
         if function == orders.BUILD:
             Path(arguments[3]).touch()
         if self._error is not None:

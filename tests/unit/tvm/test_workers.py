@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.tvm.workers import Died, Killed, Raised, TimedOut, Worker, Workers, prepare
 from deadlines import DEADLINE_S
@@ -20,6 +21,10 @@ from processes import dies
 pytestmark = pytest.mark.tvm
 LONG_S = 60.0
 CORE = (min(os.sched_getaffinity(0)),)
+
+
+def lease(step: int = 1, cores: tuple[int, ...] = CORE) -> Lease:
+    return Lease("profile", ("cpu0",), cores, LONG_S, step)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,14 +123,14 @@ def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
 
 def test_the_number_of_a_dead_worker_is_left_to_whoever_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers, hit = Workers(tmp_path, recycle_after=100), list[int]()
-    dead = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
+    dead = workers.call("build", lease(), "os:getpid", timeout_s=LONG_S)
     workers.kill()
     assert eventually(lambda: not psutil.pid_exists(dead)), "as long as it is a zombie, its number is its own"
     kill, killpg = os.kill, os.killpg
     monkeypatch.setattr(os, "kill", lambda pid, number: (hit.append(pid), kill(pid, number)))
     monkeypatch.setattr(os, "killpg", lambda pid, number: (hit.append(pid), killpg(pid, number)))
     workers.kill()
-    assert workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) != dead
+    assert workers.call("build", lease(), "os:getpid", timeout_s=LONG_S) != dead
     assert dead not in hit
     workers.kill()
     assert hit, "a living one's group dies with it"
@@ -133,7 +138,7 @@ def test_the_number_of_a_dead_worker_is_left_to_whoever_has_it(tmp_path: Path, m
 
 def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
     workers = Workers(tmp_path, recycle_after=2)
-    pids = [workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) for _ in range(5)]
+    pids = [workers.call("build", lease(), "os:getpid", timeout_s=LONG_S) for _ in range(5)]
     workers.kill()
     assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
     assert all(dies(pid) for pid in pids)
@@ -142,26 +147,54 @@ def test_workers_stay_warm_and_are_recycled(tmp_path: Path) -> None:
 def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
     workers = Workers(tmp_path, recycle_after=100)
     with pytest.raises(Died):
-        workers.call("build", CORE, "os:abort", timeout_s=LONG_S)
-    pid = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
+        workers.call("build", lease(), "os:abort", timeout_s=LONG_S)
+    pid = workers.call("build", lease(), "os:getpid", timeout_s=LONG_S)
     os.kill(pid, signal.SIGKILL)
     assert dies(pid)
-    assert workers.call("build", CORE, "os:getpid", timeout_s=LONG_S) != pid
+    assert workers.call("build", lease(), "os:getpid", timeout_s=LONG_S) != pid
     workers.kill()
 
 
-def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cores", [CORE, ()], ids=["pinned", "without cores"])
+def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path, cores: tuple[int, ...]) -> None:
+    """A device without cores once had all workers of its job killed, and of two leases on one core both."""
     workers = Workers(tmp_path, recycle_after=100)
-    here = workers.call("build", CORE, "os:getpid", timeout_s=LONG_S)
-    unpinned = workers.call("build", (), "os:getpid", timeout_s=LONG_S)
-    workers.kill(CORE)
-    assert dies(here)
-    assert workers.call("build", (), "os:getpid", timeout_s=LONG_S) == unpinned
+    doomed, spared = lease(1, cores), lease(2, cores)
+    begun = [tmp_path / "doomed", tmp_path / "spared"]
+
+    def sleep(held: Lease, mark: Path) -> int:
+        return int(workers.call("profile", held, "os:system", f"touch {mark}; sleep 1", timeout_s=LONG_S))
+
+    with ThreadPoolExecutor() as pool:
+        killed, going_on = (pool.submit(sleep, *one) for one in zip((doomed, spared), begun, strict=True))
+        assert eventually(lambda: all(mark.exists() for mark in begun))
+        workers.kill(doomed)
+        with pytest.raises(Killed):
+            killed.result(LONG_S)
+        assert going_on.result(LONG_S) == 0
+    workers.kill()
+
+
+def test_a_lease_that_was_killed_starts_nothing_more(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    workers.kill(lease(1))
+    with pytest.raises(Killed):
+        workers.once(lease(1), "os:getpid", timeout_s=LONG_S)
+    with pytest.raises(Killed):
+        workers.call("build", lease(1), "os:getpid", timeout_s=LONG_S)
+    assert workers.call("build", lease(2), "os:getpid", timeout_s=LONG_S)
+    workers.kill()
+
+
+def test_some_cores_of_a_lease_are_enough(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    pid = workers.call("build", lease(cores=(0, 1)), "os:getpid", timeout_s=LONG_S, cores=CORE)
+    assert os.sched_getaffinity(pid) == set(CORE)
     workers.kill()
 
 
 def test_a_process_for_one_call_ends_with_it(tmp_path: Path) -> None:
-    assert dies(Workers(tmp_path, recycle_after=9).once(CORE, "os:getpid", timeout_s=LONG_S))
+    assert dies(Workers(tmp_path, recycle_after=9).once(lease(), "os:getpid", timeout_s=LONG_S))
 
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "memory"), (signal.SIGILL, "--target")])
