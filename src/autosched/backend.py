@@ -6,6 +6,7 @@ of a lease, and it answers. State that must survive a killed client is the job's
 `Session.tuner(task, seed)` followed by `Tuner.restore(records)` must give a tuner that can go on.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -49,6 +50,9 @@ INPUTS = "inputs.npz"
 """Name of the file, in a session's `workdir`, with the user's samples of inputs, where the job has any. Since 1.5."""
 
 
+_UNNUMBERED = itertools.count(1)
+
+
 class Lease(Struct, frozen=True):
     """The right to use some cores for one step. Stay on them; stop by `timeout_s`."""
 
@@ -56,13 +60,15 @@ class Lease(Struct, frozen=True):
     units: tuple[str, ...]
     cores: tuple[int, ...]
     timeout_s: float
-    step: StepId = 0
-    """Number of the step that holds it. Since 1.6; 0: not told."""
+    step: int = 0
+    """Number of the step that holds it, which tells the leases of a job apart. Since 1.6.
 
-    @property
-    def key(self) -> int:
-        """Tells the leases of a job apart: the step's number; of one without a step, its own identity."""
-        return self.step or -id(self)
+    A lease that is made without one, in a test, gets a negative number of its own.
+    """
+
+    def __post_init__(self) -> None:
+        if not self.step:
+            structs.force_setattr(self, "step", -next(_UNNUMBERED))
 
 
 class Built(Struct, frozen=True):

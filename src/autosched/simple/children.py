@@ -26,17 +26,18 @@ class Children:
     """Runs orders; `kill` comes from another thread."""
 
     def __init__(self) -> None:
-        self._running: dict[int, tuple[Lease, set[subprocess.Popen[bytes]]]] = {}
-        self._killed: dict[int, Lease] = {}  # keeps the lease, so that no other one gets its key
+        self._running: dict[int, set[subprocess.Popen[bytes]]] = {}
+        """By the step whose lease they work for."""
+        self._killed: set[int] = set()
+        """Steps whose leases were killed."""
         self._lock = threading.Lock()
 
     def kill(self, lease: Lease | None = None) -> None:
         """End what works for this lease (None: all), also what is about to start for it."""
         with self._lock:
-            leases = [lease] if lease is not None else [one for one, _ in self._running.values()]
-            for one in leases:
-                self._killed[one.key] = one
-                for process in self._running.get(one.key, (one, ()))[1]:
+            for step in [lease.step] if lease is not None else list(self._running):
+                self._killed.add(step)
+                for process in self._running.get(step, ()):
                     _kill(process)
 
     def one(self, order: Order, lease: Lease) -> Answer:
@@ -82,7 +83,7 @@ class Children:
                     raise StepFailed(f"{order.backend} cannot be imported in a process of its own: {answer.error}")
                 for _ in range(wanted):
                     answer = self._next(lines, process, timeout_s, until)
-                    if lease.key in self._killed:
+                    if lease.step in self._killed:
                         raise StepFailed(f"{order.method} was killed")
                     yield answer
                     if answer.code in (CRASHED, TIMED_OUT):
@@ -91,10 +92,10 @@ class Children:
                 _kill(process)
                 process.wait()
                 with self._lock:
-                    self._running[lease.key][1].discard(process)
-                    if not self._running[lease.key][1]:
-                        del self._running[lease.key]
-                if lease.key in self._killed:
+                    self._running[lease.step].discard(process)
+                    if not self._running[lease.step]:
+                        del self._running[lease.step]
+                if lease.step in self._killed:
                     raise StepFailed(f"{order.method} was killed")
 
     def _start(self, order: Order, outer: int, lease: Lease) -> "subprocess.Popen[bytes]":
@@ -102,14 +103,14 @@ class Children:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with self._lock:
             try:
-                if lease.key in self._killed:
+                if lease.step in self._killed:
                     raise StepFailed(f"{order.method} was killed")
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=2, pass_fds=(outer,), env=environment, start_new_session=True
                 )
             finally:
                 os.close(outer)
-            self._running.setdefault(lease.key, (lease, set()))[1].add(process)
+            self._running.setdefault(lease.step, set()).add(process)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as pipe:  # it died at once, and reading its answers will say so
             pipe.write(msgspec.json.encode(order))

@@ -185,7 +185,8 @@ class Workers:
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, tuple[int, ...]], Worker] = {}
         self._busy: dict[Worker, Lease] = {}
-        self._killed: dict[int, Lease] = {}  # keeps the lease, so that no other one gets its key
+        self._killed: set[int] = set()
+        """Steps whose leases were killed."""
         self._started = 0
 
     def call(
@@ -229,8 +230,8 @@ class Workers:
     def kill(self, lease: Lease | None = None) -> None:
         """End the workers of a lease, also those that are about to start for it; without a lease, all workers."""
         with self._lock:
-            self._killed.update({one.key: one for one in ([lease] if lease is not None else self._busy.values())})
-            doomed = [worker for worker, holder in self._busy.items() if lease is None or holder.key == lease.key]
+            self._killed.update(one.step for one in ([lease] if lease is not None else self._busy.values()))
+            doomed = [worker for worker, holder in self._busy.items() if lease is None or holder.step == lease.step]
             for worker in [*doomed, *(self._idle.values() if lease is None else ())]:
                 worker.kill()
 
@@ -246,7 +247,7 @@ class Workers:
 
     def _register(self, worker: Worker, lease: Lease) -> Worker:
         with self._lock:
-            if lease.key not in self._killed:
+            if lease.step not in self._killed:
                 self._busy[worker] = lease
                 return worker
         worker.close()
