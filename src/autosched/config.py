@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import ConfigError, RequestError, in_words
-from autosched.model import Goal, Name, Pool, Unit
+from autosched.model import CudaDevice, Goal, Name, Pool, RpcServer, Unit
 
 HOST_POOL = "host"
 DEVICE_POOL = "device:"
@@ -64,6 +64,11 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,200}$")]
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
+    cuda: Annotated[int, Meta(ge=0, le=1_024)] | None = None
+    """Number of a CUDA device."""
+    rpc: Annotated[str, Meta(pattern=r"^$|^[^\s:]{1,253}:[0-9]{1,5}$")] = ""
+    """HOST:PORT of a TVM RPC server."""
+    rpc_key: Annotated[str, Meta(max_length=200)] = ""
     reboot: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(max_length=100)] = ()
 
 
@@ -309,7 +314,7 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
     all cores is the only host lane, too.
     """
     cores = usable_cores() if usable is None else list(usable)
-    devices = [Unit(device.name, device.cores) for device in config.device]
+    devices = [Unit(device.name, device.cores, _accelerator(device)) for device in config.device]
     kinds = [device.kind for device in config.device]
     if not devices:
         devices, kinds = [Unit("cpu0", _default_device(config.resources.device_cores, cores))], ["cpu"]
@@ -335,6 +340,17 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
     for unit, kind in zip(devices, kinds, strict=True):
         pools.setdefault(DEVICE_POOL + kind, []).append(unit)
     return Resources(tuple(Pool(name, tuple(units)) for name, units in pools.items()), warnings)
+
+
+def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
+    """What a device is where it is no CPU. Raises ConfigError for one that is two things."""
+    said = {"cores": bool(device.cores), "cuda": device.cuda is not None, "rpc": bool(device.rpc)}
+    if sum(said.values()) > 1:
+        names = " and ".join(name for name, there in said.items() if there)
+        raise ConfigError(f"the device {device.name} has {names}: a device is one of these; keep one")
+    if device.cuda is not None:
+        return CudaDevice(device.cuda)
+    return RpcServer(device.rpc, device.rpc_key) if device.rpc else None
 
 
 def _default_device(count: int | str, cores: list[int]) -> tuple[int, ...]:

@@ -41,11 +41,45 @@ NETWORK_TASK: TaskIndex = 0
 """Task 0 of each job is the network itself: its stages import, compile and evaluate the whole model."""
 
 
-class Unit(Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that one step can hold: a host lane or a device. `cores` are the CPU cores it owns."""
+class CpuCores(Struct, frozen=True, forbid_unknown_fields=True, tag="cpu"):
+    """Cores of a CPU, by their numbers on the unit's host; none: known to the client alone."""
+
+    cores: Annotated[tuple[int, ...], Meta(max_length=4_096)] = ()
+
+
+class CudaDevice(Struct, frozen=True, forbid_unknown_fields=True, tag="cuda"):
+    """A GPU, by its number among the CUDA devices of the unit's host."""
+
+    ordinal: Annotated[int, Meta(ge=0, le=1_024)]
+
+
+class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, tag="rpc"):
+    """A TVM RPC server: a board that runs kernels for others."""
+
+    address: Annotated[str, Meta(pattern=r"^[^\s:]{1,253}:[0-9]{1,5}$")]
+    """HOST:PORT"""
+    key: Annotated[str, Meta(max_length=200)] = ""
+
+
+Device = CpuCores | CudaDevice | RpcServer
+"""What a unit is made of."""
+
+
+class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One thing that one step can hold: a host lane or a device."""
 
     name: Name
     cores: Annotated[tuple[int, ...], Meta(max_length=4_096)] = ()
+    """CPU cores that it owns."""
+    accelerator: CudaDevice | RpcServer | None = None
+    """The device where it is no CPU."""
+    host: Annotated[str, Meta(max_length=200)] = ""
+    """Name of the machine that it belongs to; empty: the daemon's own."""
+
+    @property
+    def device(self) -> Device:
+        """What it is made of."""
+        return self.accelerator if self.accelerator is not None else CpuCores(self.cores)
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):

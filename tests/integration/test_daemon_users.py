@@ -36,6 +36,11 @@ from integration.served import (
     ("words", "error", "message"),
     [
         ({"model": "0" * 64}, NotFound, "is not uploaded"),
+        (
+            {"target": "cuda"},
+            RequestError,
+            "'cuda' does not fit the devices of the kind 'cpu'",
+        ),
         ({"device": "npu"}, NotFound, "no device is of the kind 'npu'; there are: cpu"),
         ({"external": False, "backend": "magic"}, NotFound, "no backend is named 'magic'. Installed:"),
         ({"trials": 0}, RequestError, "nothing would be tuned"),

@@ -10,7 +10,7 @@ import pytest
 from autosched import config
 from autosched.config import Config, DeviceConfig, ResourcesConfig
 from autosched.errors import ConfigError
-from autosched.model import Goal, Unit
+from autosched.model import CpuCores, CudaDevice, Goal, RpcServer, Unit
 
 REFERENCE = Path(__file__).parents[2] / "etc" / "autosched.toml"
 
@@ -222,6 +222,42 @@ def test_cores_and_devices_can_be_chosen() -> None:
         "device:cpu": [("a", (0,)), ("b", (1,))],
         "device:cuda": [("gpu0", ())],
     }
+
+
+def test_a_device_may_be_a_gpu_or_a_board() -> None:
+    text = """
+        [[device]]
+        name = "gpu0"
+        kind = "gpu"
+        cuda = 0
+        [[device]]
+        name = "board7"
+        kind = "pi4"
+        rpc = "board7.lab:9090"
+        rpc_key = "pi4"
+        [[device]]
+        name = "cpu0"
+        kind = "cpu"
+        cores = [1]
+    """
+    pools = {pool.name: pool.units[0] for pool in config.resources(config.parse(text, "test"), [0, 1]).pools}
+    assert pools["device:gpu"].device == CudaDevice(0)
+    assert pools["device:pi4"].device == RpcServer("board7.lab:9090", "pi4")
+    assert pools["device:cpu"].device == CpuCores((1,))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("cores = [1]\ncuda = 0", "x has cores and cuda: a device is one of these"),
+        ("cuda = 0\nrpc = 'b:9'", "x has cuda and rpc"),
+        ("cuda = -1", "cuda"),
+        ("rpc = 'board'", "rpc"),
+    ],
+)
+def test_a_device_that_is_two_things_or_none_is_refused(words: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config.resources(config.parse(f"[[device]]\nname = 'x'\nkind = 'x'\n{words}\n", "test"), [0, 1])
 
 
 def test_lanes_take_what_devices_leave() -> None:

@@ -15,6 +15,7 @@ from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.config import DEVICE_POOL, Config
+from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
@@ -27,9 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 DEVICE = "cpu"
 """Device of jobs that name none."""
-TARGETS = (
-    "auto", "x86-64(-v[234])?", "llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx",
-)  # fmt: skip
+TARGETS = ("auto", "x86-64(-v[234])?", *TARGET_KINDS)
 """Targets of a single word; any other CPU is named with -mcpu."""
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 

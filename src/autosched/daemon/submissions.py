@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from autosched import backend
+from autosched import backend, device_types
 from autosched.config import DEVICE_POOL
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.daemon.access.admission import Admission
@@ -74,14 +74,19 @@ class Submissions:
             raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
         if not spec.external:
             backend.check_name(spec.backend)
-        pools = [name for name in self._runtime.state.queues if name.startswith(DEVICE_POOL)]
-        if DEVICE_POOL + spec.device not in pools:
-            kinds = ", ".join(name.removeprefix(DEVICE_POOL) for name in pools)
-            raise NotFound(f"no device is of the kind {spec.device!r}; there are: {kinds}")
+        kinds = {
+            name.removeprefix(DEVICE_POOL): queue.pool.units
+            for name, queue in self._runtime.state.queues.items()
+            if name.startswith(DEVICE_POOL)
+        }
+        if spec.device not in kinds:
+            raise NotFound(f"no device is of the kind {spec.device!r}; there are: {', '.join(kinds)}")
         if spec.records_from is None and spec.trials == 0:
             raise RequestError("trials is 0, so nothing would be tuned: ask for at least 1, or name records_from")
         if spec.target.startswith("{"):  # what other words mean, the backend knows
             _check_target(spec.target)
+        if why_not := device_types.refusal(spec.target, spec.device, kinds):
+            raise RequestError(why_not)
         # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
         labels(f"{key}={value}" for key, value in spec.labels.items())
         self._look_for_model(spec)

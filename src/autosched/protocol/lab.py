@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from autosched.model import Goal, JobId, Name, StepId
+from autosched.model import CudaDevice, Goal, JobId, Name, RpcServer, StepId
 from autosched.protocol.basics import Done, Method
 
 
@@ -101,6 +101,10 @@ class UnitView(Struct, frozen=True):
     """Why it gets no steps; empty when it does."""
     eta_s: float | None = None
     """Until its step should end; None when nobody knows."""
+    accelerator: CudaDevice | RpcServer | None = None
+    """The device where it is no CPU."""
+    host: str = ""
+    """Name of the machine that it belongs to; empty: the daemon's own."""
 
 
 class UnitList(Struct, frozen=True):

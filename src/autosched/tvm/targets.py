@@ -5,11 +5,11 @@ import json
 import shlex
 from typing import Any
 
+from autosched.device_types import TARGET_KINDS
 from autosched.errors import RequestError
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
-KINDS = ("llvm", "cuda", "c", "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu", "nvptx")
 _FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
 
 
@@ -53,7 +53,7 @@ def _read(text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise RequestError(f"the target {text!r} cannot be read: {error}. Try: {EXAMPLES}") from error
-    if len(words) == 1 and words[0] not in KINDS:
+    if len(words) == 1 and words[0] not in TARGET_KINDS:
         return {"kind": "llvm", "mcpu": words[0]}
     return {"kind": words[0], **_flags(words[1:])}
 

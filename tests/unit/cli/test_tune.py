@@ -1,9 +1,8 @@
 import pytest
 
-from autosched.cli.tune import LAYOUTS, TARGETS, placed, selected, with_layout
+from autosched.cli.tune import LAYOUTS, placed, selected, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import UnitView
-from autosched.tvm import targets
 from autosched.tvm.layouts.wanted import Wanted
 
 LAB = (
@@ -42,10 +41,6 @@ def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) 
     with pytest.raises(RequestError, match=rf'there are: cpu, pi4\..*-t "llvm -mcpu={word}"') as refused:
         placed(word, "cpu", LAB)
     assert ("Did you mean pi4?" in str(refused.value)) == (word == "pi5")
-
-
-def test_the_kinds_of_targets_are_those_of_the_backends() -> None:
-    assert set(targets.KINDS) <= set(TARGETS)
 
 
 @pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])

@@ -215,6 +215,8 @@ def unit_views(
                 health=health(slot, now),
                 drained=state.drained[name].reason if name in state.drained else "",
                 eta_s=_eta_s(state, step, now) if step is not None else None,
+                accelerator=slot.unit.accelerator,
+                host=slot.unit.host,
             )
         )
     return tuple(views)

@@ -1,0 +1,71 @@
+"""Types of devices, and which targets fit them."""
+
+import msgspec
+import pytest
+
+from autosched import device_types
+from autosched.model import CpuCores, CudaDevice, Device, RpcServer, Unit
+
+CPU, GPU, BOARD = CpuCores((2, 3)), CudaDevice(0), RpcServer("board:9090", "pi4")
+KINDS = {
+    "cpu": (Unit("cpu0", (2, 3)),),
+    "gpu": (Unit("gpu0", accelerator=GPU),),
+    "pi4": (Unit("b", accelerator=BOARD),),
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("auto", None), ("", None), ("llvm", "llvm"), ("znver4", "llvm"), ("llvm -mcpu=znver4", "llvm"),
+        ('{"kind": "cuda", "arch": "sm_90"}', "cuda"), ('{"mcpu": "znver4"}', "llvm"), ("cuda -arch=sm_90", "cuda"),
+        ("nvidia/geforce-rtx-4090", "cuda"), ("{broken", None), ("'broken", None), ("vulkan", "vulkan"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_target_is_read_without_tvm(target: str, kind: str | None) -> None:
+    assert device_types.target_kind(target) == kind
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "fits"),
+    [
+        ("auto", CPU, True), ("llvm", CPU, True), ("c", CPU, True), ("cuda", CPU, False), ("vulkan", CPU, False),
+        ("cuda", GPU, True), ("auto", GPU, True), ("llvm", GPU, False), ("llvm", BOARD, True), ("cuda", BOARD, True),
+        ("cuda", CpuCores(), True),
+    ],
+)  # fmt: skip
+def test_a_target_fits_the_devices_that_run_its_code(target: str, device: Device, fits: bool) -> None:
+    assert device_types.fits(target, device) is fits
+
+
+def test_a_refusal_names_what_fits() -> None:
+    assert device_types.refusal("auto", "cpu", KINDS) == ""
+    said = device_types.refusal("cuda", "cpu", KINDS)
+    assert "'cuda' does not fit the devices of the kind 'cpu'" in said
+    assert "Targets that fit: auto, llvm" in said
+    assert said.endswith("Kinds of devices that fit the target: gpu, pi4")
+    only_cpu = device_types.refusal("cuda", "cpu", {"cpu": KINDS["cpu"]})
+    assert only_cpu.endswith("fit the target: none")
+
+
+@pytest.mark.parametrize(("kind", "words"), [("gpu", "CUDA device 0"), ("pi4", "RPC server board:9090")])
+def test_gpus_and_boards_get_no_jobs_yet(kind: str, words: str) -> None:
+    said = device_types.refusal("auto", kind, KINDS)
+    assert said == f"devices of the kind {kind!r} get no jobs yet: {words}. Kinds of CPU cores: cpu"
+
+
+def test_a_unit_of_a_cpu_is_written_as_before() -> None:
+    """Journals hold units; an earlier program knows their name and cores only."""
+    assert msgspec.json.encode(Unit("cpu0", (1,))) == b'{"name":"cpu0","cores":[1]}'
+    assert msgspec.json.decode(b'{"name":"cpu0","cores":[1]}', type=Unit).device == CpuCores((1,))
+    for device in (GPU, BOARD):
+        unit = Unit("x", accelerator=device, host="lab2")
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(unit), type=Unit)
+        assert (again, again.device) == (unit, device)
+
+
+@pytest.mark.parametrize(
+    ("device", "words"), [(CPU, "CPU cores 2,3"), (CpuCores(), "CPU cores"), (GPU, "CUDA device 0")]
+)
+def test_devices_are_told_in_words(device: Device, words: str) -> None:
+    assert device_types.words(device) == words
