@@ -33,11 +33,11 @@ import uvloop
 
 import attackers
 from autosched import config
-from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import Runtime
 from autosched.errors import AutoschedError
+from autosched.process.detached_process import resident_bytes
 from autosched.protocol import FRAME_BYTES
 from autosched.wire.frames import Peer
 from autosched.wire.link import Link

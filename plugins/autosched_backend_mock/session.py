@@ -30,8 +30,8 @@ class MockSession:
         self._job, self._outdir = job, outdir
         self._faults = Faults(options, job.seed, workdir)
         self._network = clock.times.network()
-        self._sleeping: dict[int, tuple[Lease, threading.Event]] = {}
-        """By the lease's identity: two leases may look alike where a policy lets steps share their units."""
+        self._sleeping: dict[int, threading.Event] = {}
+        """By the step that holds the lease."""
         self._best_s: dict[TaskIndex, float] = {}
 
     # Time -------------------------------------------------------------------------------------------------------------
@@ -48,12 +48,12 @@ class MockSession:
         if fault is Fault.CRASH:
             os._exit(11)
         seconds = None if fault is Fault.HANG else self.clock.seconds(task, stage, nth)
-        _, killed = self._sleeping.setdefault(id(lease), (lease, threading.Event()))
+        killed = self._sleeping.setdefault(lease.step, threading.Event())
         try:
             if killed.wait(seconds):
                 raise StepFailed(f"{stage} was killed")
         finally:
-            del self._sleeping[id(lease)]
+            del self._sleeping[lease.step]
             self._tell(task, stage, lease, began_at)
         if fault is Fault.FAIL:
             raise StepFailed(f"{stage} failed, as step_fail_ratio asks")
@@ -72,10 +72,10 @@ class MockSession:
     def kill(self, lease: Lease | None = None) -> None:
         """End the stage that sleeps under this lease, or all of them; also one that is about to."""
         if lease is None:
-            for _, killed in list(self._sleeping.values()):
+            for killed in list(self._sleeping.values()):
                 killed.set()
         else:
-            self._sleeping.setdefault(id(lease), (lease, threading.Event()))[1].set()
+            self._sleeping.setdefault(lease.step, threading.Event()).set()
 
     def is_sick(self, lease: Lease) -> bool:
         """Whether whatever is measured on the device crashes."""

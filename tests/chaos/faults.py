@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from autosched.daemon.clients.process import resident_bytes
 from autosched.errors import Refused
 from autosched.model import JobId, JobState, StepId
+from autosched.process.detached_process import resident_bytes
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans
 from autosched.wire.frames import Peer
 from chaos.clock import WallClock

@@ -27,7 +27,6 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.budget import Budget
 from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.lives import Clients
-from autosched.daemon.clients.process import kill_strays
 from autosched.daemon.clients.session import ClientSession, Parts
 from autosched.daemon.clients.survivors import clear, find
 from autosched.daemon.console.server import Console, open_console
@@ -57,6 +56,7 @@ from autosched.daemon.telling.usage import LOOK_EVERY_S, Usage
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
+from autosched.launch.job_folder import kill_strays
 from autosched.measured.blame import Ward
 from autosched.model import JobId, Pool
 from autosched.protocol import Reload

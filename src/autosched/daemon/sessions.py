@@ -18,7 +18,6 @@ from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Admit
 from autosched.daemon.access.identity import Who
 from autosched.daemon.clients.lives import Clients
-from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
 from autosched.daemon.disk.blobs import Blobs
@@ -37,6 +36,7 @@ from autosched.daemon.telling.usage import Usage
 from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import JobId, JobSpec, encode
+from autosched.process.detached_process import resident_bytes
 from autosched.protocol import (
     FRAME_BYTES,
     USER_METHODS,

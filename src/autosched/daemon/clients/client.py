@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from autosched.daemon.clients.process import Process
 from autosched.model import JobId
+from autosched.process.detached_process import Process
 from autosched.protocol import PROTOCOL
 from autosched.wire.link import Link
 

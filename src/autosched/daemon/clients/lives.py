@@ -13,11 +13,8 @@ import contextlib
 import hashlib
 import hmac
 import logging
-import os
 import secrets
 import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +25,6 @@ from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Event
 from autosched.daemon.clients import survivors
 from autosched.daemon.clients.client import Client
-from autosched.daemon.clients.process import JOB_DIR, Process, kill_strays, sweep
 from autosched.daemon.clients.session import ClientSession
 from autosched.daemon.clients.turns import StartTurns
 from autosched.daemon.devices.guard import Guard
@@ -36,7 +32,11 @@ from autosched.daemon.disk.history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
+from autosched.launch import ClientOrder, Launcher
+from autosched.launch.job_folder import kill_strays, sweep
+from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobLoad, Step
+from autosched.process.detached_process import Process
 from autosched.protocol import (
     CLIENT_METHODS,
     PROTOCOL,
@@ -95,7 +95,7 @@ class Clients:
         """Where clients connect to; set before the first one is started."""
         self.bytes_max = 0
         """A client that holds more memory is replaced; 0: no limit."""
-        self.command: Sequence[str] = (sys.executable, "-m", "autosched.client", "--watched")
+        self.launcher: Launcher = LocalLauncher()
 
     @property
     def hosted(self) -> tuple[JobId, ...]:
@@ -116,16 +116,12 @@ class Clients:
 
     def _start(self, client: Client) -> None:
         folder = self._folder / str(client.job)
-        environment = {**os.environ, JOB_DIR: str(folder), "AUTOSCHED_TOKEN": client.token}
-        command = [*self.command, "--connect", self.address, "--job", str(client.job)]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            client.temporary = environment["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-job-")
-            environment["XDG_CACHE_HOME"] = client.temporary  # libraries leave files there, some in HOME else
-            client.process = Process.start(command, environment, folder / survivors.LOG)
+            launched = self.launcher.launch(ClientOrder(client.job, self.address, client.token, folder))
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
             return
+        client.process, client.temporary = launched.process, launched.temporary
         survivors.leave_note(folder, client.process, client.token, client.temporary, client.records_before)
         self._guard_over(client, client.process)
 

@@ -16,14 +16,14 @@ from msgspec import Struct
 
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.core.state import Job, State
-from autosched.daemon.clients.process import Process, birth
+from autosched.launch.local import LOG
 from autosched.model import JobId, Pool
+from autosched.process.detached_process import Process, birth
 
 HANG_UP_S = 0.5
 """Seconds within which an external client that has hung up comes back, or counts as ended."""
 NOTE = "client.json"
 SECRET = "secret"
-LOG = "client.log"
 
 
 class Note(Struct, frozen=True):

@@ -7,11 +7,11 @@ from heapq import nsmallest
 from msgspec import Struct
 
 from autosched.core.state import State
-from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.pulse import Pulse, loop_tasks
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import NotFound
+from autosched.process.detached_process import resident_bytes
 from autosched.protocol import (
     Figures,
     GetFigures,

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from autosched.backend import expected_s
 from autosched.core.state import Job
-from autosched.daemon.clients.process import resident_bytes
 from autosched.daemon.telling import recent
 from autosched.daemon.telling.curves import Point
 from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
@@ -18,6 +17,7 @@ from autosched.daemon.telling.usage import Cause, Spell
 from autosched.daemon.telling.views import calibration, job_view, unit_views
 from autosched.daemon.web.shown import Shown
 from autosched.model import JobId, StepId, UnitName
+from autosched.process.detached_process import resident_bytes
 from autosched.protocol import Span
 from autosched.version import __version__
 

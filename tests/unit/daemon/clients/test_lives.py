@@ -14,6 +14,7 @@ from autosched.daemon.clients import lives, turns
 from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.lives import Clients
 from autosched.daemon.telling.progress import Ledger
+from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
@@ -46,7 +47,7 @@ class Stage:
         self.clients = Watched(
             runtime=runtime, ledger=Ledger(), past=None, guard=None, folder=folder, session=None
         )  # fmt: skip
-        self.clients.command = command
+        self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:
             self.clients.start(job_id)
 

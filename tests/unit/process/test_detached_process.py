@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from autosched.daemon.clients.process import JOB_DIR, Process, birth, kill_strays, sweep
+from autosched.launch.job_folder import JOB_DIR, kill_strays, sweep
+from autosched.process.detached_process import Process, birth
 from deadlines import DEADLINE_S
 from processes import is_dead
 
@@ -124,7 +125,7 @@ def test_a_process_that_is_only_just_beginning_is_found(tmp_path: Path, monkeypa
 PARENT = """
 import asyncio, os, sys
 from pathlib import Path
-from autosched.daemon.clients.process import Process
+from autosched.process.detached_process import Process
 async def main():
     command = [sys.executable, "-c", "import time; time.sleep(1000)"]
     process = Process.start(command, os.environ, Path(sys.argv[1]))

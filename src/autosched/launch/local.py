@@ -1,0 +1,37 @@
+"""Starts clients as processes of the daemon's own machine, which outlive it."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from autosched.launch import ClientOrder, Launched
+from autosched.launch.job_folder import JOB_DIR
+from autosched.process.detached_process import Process
+
+LOG = "client.log"
+"""Name of a client's log in its folder."""
+TOKEN = "AUTOSCHED_TOKEN"
+"""Variable in the environment of a client with its token, which other users must not see among its arguments."""
+
+
+class LocalLauncher:
+    """Starts each client in a session of its own."""
+
+    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "autosched.client", "--watched")) -> None:
+        self._command = command
+
+    def launch(self, order: ClientOrder) -> Launched:
+        """Start a client with a temporary folder of its own. Raises OSError."""
+        order.folder.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.mkdtemp(prefix="autosched-job-")
+        environment = {**os.environ, JOB_DIR: str(order.folder), TOKEN: order.token, "TMPDIR": temporary}
+        environment["XDG_CACHE_HOME"] = temporary  # libraries leave files there, some in HOME else
+        command = [*self._command, "--connect", order.address, "--job", str(order.job)]
+        try:
+            process = Process.start(command, environment, order.folder / LOG)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return Launched(process, temporary)
