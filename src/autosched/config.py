@@ -343,7 +343,7 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
 
 
 def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
-    """What a device is where it is no CPU. Raises ConfigError for one that is two things."""
+    """The GPU or board of a device; None for a CPU. Raises ConfigError for a device that is two things."""
     said = {"cores": bool(device.cores), "cuda": device.cuda is not None, "rpc": bool(device.rpc)}
     if sum(said.values()) > 1:
         names = " and ".join(name for name, there in said.items() if there)

@@ -1,4 +1,4 @@
-"""What the types of devices are called, and which targets fit them. Pure."""
+"""Types of devices in words, and the targets that fit each. Pure."""
 
 import shlex
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def target_kind(target: str) -> str | None:
 def fits(target: str, device: Device) -> bool:
     """Whether code for a target runs on a device. What cannot be told from here fits."""
     kind = target_kind(target)
-    if kind is None or isinstance(device, RpcServer) or (isinstance(device, CpuCores) and not device.cores):
+    if kind not in TARGET_KINDS or isinstance(device, RpcServer) or (isinstance(device, CpuCores) and not device.cores):
         return True
     return kind in (CUDA_KINDS if isinstance(device, CudaDevice) else CPU_KINDS)
 
@@ -64,8 +64,8 @@ def refusal(target: str, kind: str, kinds: dict[str, tuple[Unit, ...]]) -> str:
         return ""
     fitting = _listed(name for name, units in kinds.items() if fits(target, units[0].device))
     return (
-        f"the target {target[:100]!r} does not fit the devices of the kind {kind!r}, which are CPU cores. Targets that"
-        f" fit: auto, llvm, or a CPU such as x86-64-v3. Kinds of devices that fit the target: {fitting}"
+        f"the target {target[:100]!r} does not fit the devices of the kind {kind!r}, which are CPU cores. Try"
+        f" auto, llvm, or a CPU such as x86-64-v3: they fit. Kinds of devices that fit the target: {fitting}"
     )
 
 

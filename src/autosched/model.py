@@ -62,7 +62,7 @@ class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, tag="rpc"):
 
 
 Device = CpuCores | CudaDevice | RpcServer
-"""What a unit is made of."""
+"""The hardware of a unit."""
 
 
 class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def device(self) -> Device:
-        """What it is made of."""
+        """Its hardware."""
         return self.accelerator if self.accelerator is not None else CpuCores(self.cores)
 
 

@@ -31,7 +31,7 @@ def test_the_kind_of_a_target_is_read_without_tvm(target: str, kind: str | None)
     [
         ("auto", CPU, True), ("llvm", CPU, True), ("c", CPU, True), ("cuda", CPU, False), ("vulkan", CPU, False),
         ("cuda", GPU, True), ("auto", GPU, True), ("llvm", GPU, False), ("llvm", BOARD, True), ("cuda", BOARD, True),
-        ("cuda", CpuCores(), True),
+        ("cuda", CpuCores(), True), ('{"kind": "zzz"}', CPU, True),
     ],
 )  # fmt: skip
 def test_a_target_fits_the_devices_that_run_its_code(target: str, device: Device, fits: bool) -> None:
@@ -42,7 +42,7 @@ def test_a_refusal_names_what_fits() -> None:
     assert device_types.refusal("auto", "cpu", KINDS) == ""
     said = device_types.refusal("cuda", "cpu", KINDS)
     assert "'cuda' does not fit the devices of the kind 'cpu'" in said
-    assert "Targets that fit: auto, llvm" in said
+    assert "Try auto, llvm, or a CPU such as x86-64-v3: they fit." in said
     assert said.endswith("Kinds of devices that fit the target: gpu, pi4")
     only_cpu = device_types.refusal("cuda", "cpu", {"cpu": KINDS["cpu"]})
     assert only_cpu.endswith("fit the target: none")

@@ -90,7 +90,7 @@ class Early:
     disturbed: int = 0
     """Builds in a row whose measurement was disturbed."""
     measurements: NetworkMeasurements = field(default_factory=NetworkMeasurements)
-    """What the daemon is told of measured builds, those of earlier clients included."""
+    """Measured builds for the daemon, those of earlier clients included."""
 
     def resume(self, network: Network | None) -> None:
         """Take over what earlier clients of the job measured."""

@@ -1,4 +1,4 @@
-"""What holds for stored measurements: pure rules, without I/O.
+"""Rules for stored measurements. Pure: no I/O.
 
 Files: identity.py (what a measurement may be compared with).
 """

@@ -110,7 +110,7 @@ class Verdicts:
             self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed")
 
     def _circumstances(self, job: JobId) -> str:
-        """What failures of the job's candidates are comparable by."""
+        """Key of the failures that are comparable with those of the job's candidates."""
         network = self._ledger.of(job).network
         known = None if network is None else network.identity
         return identity.circumstances(self._runtime.state.jobs[job].spec, known)

@@ -100,7 +100,7 @@ class History:
         await self._runtime.post(recalled)
 
     def _circumstances(self, job: JobId, stage: str = "") -> str:
-        """What the times of a stage are comparable by. An import ends before its client knows the identity."""
+        """Key of the times that are comparable with those of a stage. An import ends before its identity is known."""
         spec, network = self._runtime.state.jobs[job].spec, self._ledger.of(job).network
         if stage == IMPORT or network is None:
             return identity.loose(spec)

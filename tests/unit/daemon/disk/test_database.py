@@ -327,7 +327,7 @@ def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: P
 
 
 def test_a_database_without_identities_goes_on(tmp_path: Path) -> None:
-    """Of format 3; its records are of an unknown identity."""
+    """A database of format 3: its records have an unknown identity."""
     folder = filled(tmp_path)
     sql(folder, "DROP TABLE identities", "DELETE FROM header WHERE name = 'identities'", "PRAGMA user_version = 3")
     sql(folder, f"UPDATE header SET count = {shape_of(folder)} WHERE name = 'schema'")
