@@ -37,15 +37,15 @@ class AutoTvmMethod:
 
     def check_network(self, workloads: Iterable[Any], target: Any) -> None:
         """Raise RequestError for a knob in the options that no task of the network has."""
-        wanted = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
-        if not wanted:
+        asked = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
+        if not asked:
             return
         known: set[str] = set()
         for workload in workloads:
             if (template := match.find(workload, target).template) is not None:
                 with suppress(RequestError):  # a knob without a value for this task, which has no configurations then
                     known.update(knob.name for knob in template.space().knobs)
-        for name, option in wanted.items():
+        for name, option in asked.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" Did you mean {near[0]}?" if near else ""

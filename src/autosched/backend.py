@@ -49,8 +49,8 @@ EVALUATION = "evaluation.json"
 INPUTS = "inputs.npz"
 """Name of the file, in a session's `workdir`, with the user's samples of inputs, where the job has any. Since 1.5."""
 
-
 _UNNUMBERED = itertools.count(1)
+"""Numbers for leases that are made without a step."""
 
 
 class Lease(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Lease(Struct, frozen=True):
     step: int = 0
     """Number of the step that holds it, which tells the leases of a job apart. Since 1.6.
 
-    A lease that is made without one, in a test, gets a negative number of its own.
+    A lease that is made without one, outside of a daemon's job, gets a negative number of its own.
     """
 
     def __post_init__(self) -> None:
@@ -180,9 +180,9 @@ def expected_s(
     tasks_s: float | None, comparison: Comparison | None = None, result_s: float | None = None
 ) -> float | None:
     """Latency of a whole network: measured at the end, else expected from the sum over its tasks; None: not known."""
-    if result_s is not None or tasks_s is None or comparison is None:
-        return result_s if result_s is not None else tasks_s
-    return comparison.whole_s(tasks_s)
+    if result_s is not None:
+        return result_s
+    return tasks_s if tasks_s is None or comparison is None else comparison.whole_s(tasks_s)
 
 
 class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

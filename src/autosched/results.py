@@ -103,7 +103,8 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
     source = _source(job)
     records = await daemon.records(source)
-    identities = (job if source == job.job else await daemon.job(source)).identities
+    if source != job.job:  # it has measured nothing itself
+        job = structs.replace(job, identities=(await daemon.job(source)).identities)
     health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
     spans = await daemon.spans(job)
     gathered = report.gather(job, evaluation, records, spans, health)
@@ -117,7 +118,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             files = [await daemon.download(artifact, folder, name) for artifact, name in _alone(job, wanted, output)]
         else:
             files = [await daemon.download(artifact, folder) for artifact in wanted]
-            files += write(folder, gathered, saved(records, identities))
+            files += write(folder, gathered, saved(records, job.identities))
     except OSError as error:
         why = "the disk is full" if blobs.is_full_disk(error) else f"{error.strerror} ({error.filename})"
         raise RequestError(

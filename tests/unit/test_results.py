@@ -143,6 +143,8 @@ def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
     assert set(daemon.asked) == {3}
     lines = (tmp_path / "out" / "records.jsonl").read_bytes().splitlines()
     assert {json.loads(line)["identity"] for line in lines} == {identity.digest(Identity("of job 3"))}
+    (told,) = json.loads((tmp_path / "out" / "report.json").read_text())["job"]["identities"]
+    assert told["identity"]["target"] == "of job 3", "the report spells out what the digest stands for"
 
 
 def test_each_record_names_its_identity(tmp_path: Path) -> None:

@@ -82,8 +82,7 @@ LIMITS = {
     errno.EMFILE: "open files (`ulimit -n`, LimitNOFILE= of a service)",
     errno.ENOMEM: "memory (MemoryMax= of a service)",
 }
-"""Of the system, by what it answers to whoever has met it."""
-"""Name of the build with schedules, in an evaluation."""
+"""Limits of the system, by the error number with which it answers."""
 T = TypeVar("T")
 
 

@@ -11,6 +11,8 @@ LOOKS_MAX = 5
 """Maximum looks at all processes while new ones appear."""
 LOOK_AGAIN_S = 0.002
 """Seconds between two of these looks."""
+LOG = "client.log"
+"""Name of the client's log in the folder."""
 JOB_DIR = "AUTOSCHED_JOB_DIR"
 """Variable in the environment of a client and of everything it starts, by which its processes are known."""
 

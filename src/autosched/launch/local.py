@@ -7,11 +7,9 @@ import tempfile
 from collections.abc import Sequence
 
 from autosched.launch import ClientOrder, Launched
-from autosched.launch.job_folder import JOB_DIR
+from autosched.launch.job_folder import JOB_DIR, LOG
 from autosched.process.detached_process import Process
 
-LOG = "client.log"
-"""Name of a client's log in its folder."""
 TOKEN = "AUTOSCHED_TOKEN"
 """Variable in the environment of a client with its token, which other users must not see among its arguments."""
 

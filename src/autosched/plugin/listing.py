@@ -61,9 +61,9 @@ async def _look(entry: "EntryPoint", used: "dict[str, EntryPoint]") -> Plugin:
         answer = await children.ask(PROBE, [entry.name], timeout_s=PROBE_S)
     except AutoschedError as error:
         return _with(plugin, trouble=str(error).partition("\n")[0])
-    api, described = ".".join(map(str, answer["api"])), msgspec.convert(answer["options"], tuple[OptionHelp, ...])
-    names = tuple(option.name for option in described)
-    return _with(plugin, api=api, about=str(answer["doc"]), options=names, option_help=described)
+    api, options = ".".join(map(str, answer["api"])), msgspec.convert(answer["options"], tuple[OptionHelp, ...])
+    names = tuple(option.name for option in options)
+    return _with(plugin, api=api, about=str(answer["doc"]), options=names, option_help=options)
 
 
 def _with(plugin: Plugin, **fields: object) -> Plugin:

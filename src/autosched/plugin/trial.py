@@ -62,7 +62,6 @@ class Trial:
         self._told = told
         self._course = Course(spec, lanes=1, devices=1)
         self._name, self._backend, self._begun = spec.backend, backend, set[str]()
-        self._steps = 0
         self._session = self._opened(spec, model, folder)
         self._worker = Worker(self._session, spec, self._keep)
         self.records: list[Record] = []
@@ -106,9 +105,7 @@ class Trial:
     def _step(self, task: TaskIndex, stage: str, watch: Watch) -> JobLoad:
         device = stage in ("profile", "evaluate")
         cores = self._device if device else self._lane
-        self._steps += 1
-        unit = "cpu0" if device else "host/0"
-        lease = Lease(stage=stage, units=(unit,), cores=cores, timeout_s=LEASE_S, step=self._steps)
+        lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
         self._course.started(task)
         before = len(self.records)
         of = "the whole" if task == NETWORK_TASK else f"task {task}"

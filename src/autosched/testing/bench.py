@@ -73,7 +73,6 @@ class Bench:
         self.subject, self.folder = subject, folder
         self.alone = alone
         """Whether this process, its HOME and its current folder are there for the checks only."""
-        self._leases = 0
         self._cores = sorted(os.sched_getaffinity(0))
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -91,8 +90,7 @@ class Bench:
         """A fresh one: the last core is the device."""
         device = stage in ("profile", "evaluate")
         unit, core = ("cpu0", self._cores[-1]) if device else ("host/0", self._cores[0])
-        self._leases += 1
-        return Lease(stage=stage, units=(unit,), cores=(core,), timeout_s=LEASE_S, step=self._leases)
+        return Lease(stage=stage, units=(unit,), cores=(core,), timeout_s=LEASE_S)
 
     def workdir(self, name: str) -> Path:
         """Where the session of this name works."""

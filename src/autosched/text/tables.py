@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
-from autosched.device_types import words
+from autosched.device_types import words as type_words
 from autosched.measured.shares import against, best, compared, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
@@ -274,7 +274,7 @@ DEVICES = (
     Column("QUEUE", lambda unit: str(unit.waiting), right=True),
     Column("BUSY", lambda unit: f"{100 * unit.busy_ratio:.0f} %", right=True),
     Column("REASON", unit_reason, least=10),
-    Column("CORES", lambda unit: words(unit.accelerator) if unit.accelerator else cores(unit.cores), wide=True),
+    Column("CORES", lambda unit: type_words(unit.accelerator) if unit.accelerator else cores(unit.cores), wide=True),
     Column("SINCE", lambda unit: "" if unit.job is None else units.duration(unit.held_s), right=True, wide=True),
     Column("LEFT", lambda unit: "" if unit.job is None else units.duration(unit.left_s), right=True, wide=True),
 )

@@ -238,11 +238,12 @@ class Workers:
     def _take(self, role: str, lease: Lease, cores: tuple[int, ...]) -> Worker:
         with self._lock:
             worker = self._idle.pop((role, cores), None)
-        if worker is None:
-            return self._register(Worker(cores, self._log_path(role)), lease)
-        if worker.usable and worker.calls < self._recycle_after:
-            return self._register(worker, lease)
-        worker.close()
+            usable = worker is not None and worker.usable and worker.calls < self._recycle_after
+            if worker is not None and usable and lease.step not in self._killed:
+                self._busy[worker] = lease
+                return worker
+        if worker is not None:
+            worker.close()
         return self._register(Worker(cores, self._log_path(role)), lease)
 
     def _register(self, worker: Worker, lease: Lease) -> Worker:

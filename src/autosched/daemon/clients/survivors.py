@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.core.state import Job, State
-from autosched.launch.local import LOG
+from autosched.launch.job_folder import LOG
 from autosched.model import JobId, Pool
 from autosched.process.detached_process import Process, birth
 

@@ -111,9 +111,7 @@ class Verdicts:
 
     def _circumstances(self, job: JobId) -> str:
         """Key of the failures that are comparable with those of the job's candidates."""
-        network = self._ledger.of(job).network
-        known = None if network is None else network.identity
-        return identity.circumstances(self._runtime.state.jobs[job].spec, known)
+        return identity.circumstances(self._runtime.state.jobs[job].spec, self._ledger.of(job).identity)
 
     def _step(self, job: JobId, record: Record) -> Step | None:
         """The step that has made the record: no client speaks of a device that it does not hold."""

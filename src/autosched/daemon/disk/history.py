@@ -85,12 +85,13 @@ class History:
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""
         await self.look_up(job)
+        at_import, later = self._circumstances(job, IMPORT), self._circumstances(job)
         stages = tuple(
             StageHistory(task, stage, sum_s / count, count)
             for task, workload in self._workloads(job).items()
-            for circumstances in dict.fromkeys((self._circumstances(job, IMPORT), self._circumstances(job)))
+            for circumstances in dict.fromkeys((at_import, later))
             for stage, (count, sum_s) in sorted(self._totals.get((workload, circumstances), {}).items())
-            if self._circumstances(job, stage) == circumstances
+            if circumstances == (at_import if stage == IMPORT else later)
         )
 
         def recalled() -> Event | None:
@@ -101,16 +102,14 @@ class History:
 
     def _circumstances(self, job: JobId, stage: str = "") -> str:
         """Key of the times that are comparable with those of a stage. An import ends before its identity is known."""
-        spec, network = self._runtime.state.jobs[job].spec, self._ledger.of(job).network
-        if stage == IMPORT or network is None:
-            return identity.loose(spec)
-        return identity.circumstances(spec, network.identity)
+        known = None if stage == IMPORT else self._ledger.of(job).identity
+        return identity.circumstances(self._runtime.state.jobs[job].spec, known)
 
     def _keys(self, job: JobId) -> list[tuple[str, str]]:
         """The totals of a job's tasks, by workload and circumstances."""
-        spec = self._runtime.state.jobs[job].spec
-        keys = [(workload, self._circumstances(job)) for workload in self._workloads(job).values()]
-        return list(dict.fromkeys([*keys, (spec.model, identity.loose(spec))]))
+        workloads, circumstances = self._workloads(job), self._circumstances(job)
+        keys = [(workload, circumstances) for workload in workloads.values()]
+        return list(dict.fromkeys([*keys, (workloads[NETWORK_TASK], self._circumstances(job, IMPORT))]))
 
     def _workloads(self, job: JobId) -> dict[TaskIndex, str]:
         tasks = {index: task.info.workload for index, task in self._ledger.of(job).tasks.items()}

@@ -75,6 +75,11 @@ class JobProgress:
             self.tasks[info.task] = task = old.get(info.task) or TaskProgress(info)
             task.info = info
 
+    @property
+    def identity(self) -> Identity | None:
+        """Circumstances of what its client measures now; None while they are not known."""
+        return None if self.network is None else self.network.identity
+
     def identify(self, identity: Identity | None) -> IdentityFrom | None:
         """Take over the identity of the next records. Returns it where it differs from that of the last ones."""
         known = self.identities[-1] if self.identities else None
