@@ -52,9 +52,9 @@ def gain(view: JobView) -> str:
     """How it compares with its baseline, or where that is not known where it started: " (start 14.9 ms, x3.10)"."""
     if (against := compared(view)) != "":
         return f" ({against})"
-    if not view.first_estimate_s or not view.estimate_s:
+    if not view.first_estimate_s or not view.whole_s:
         return ""
-    return f" (start {units.latency(view.first_estimate_s)}, {units.ratio(view.first_estimate_s / view.estimate_s)})"
+    return f" (start {units.latency(view.first_estimate_s)}, {units.ratio(view.first_estimate_s / view.whole_s)})"
 
 
 def best(view: JobView) -> str:

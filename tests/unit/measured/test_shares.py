@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from autosched.measured.shares import calls_made, network_s, tasks_by_share
+from autosched.backend import Baseline, Comparison
+from autosched.measured.shares import against, best, calls_made, compared, network_s, ready, tasks_by_share
 from autosched.model import TaskInfo
 from samples import job_view
 
@@ -42,3 +43,21 @@ def test_a_task_that_lost_has_no_share() -> None:
     tasks = (replace(first, groups={"g": 2}), replace(second, weight=2, groups={"g": 2}))
     shares = tasks_by_share(replace(job_view(), tasks=tasks))
     assert [(task.task, part) for task, part in shares] == [(1, 1.0), (2, 0.0)]
+
+
+def test_the_gain_of_an_ended_job_is_that_of_its_result() -> None:
+    """Words and ratio are of the same latency: "result 655 us (start 4.17 ms, x2.87)" was of two."""
+    assert best(job_view()) == "best 4.81 ms (start 14.9 ms, x3.10)"
+    assert best(replace(job_view(), result_s=7.45e-3)) == "result 7.45 ms (start 14.9 ms, x2.00)"
+    assert best(replace(job_view(), estimate_s=None)) == ""
+
+
+def test_an_ended_job_is_compared_by_its_result_and_offers_no_earlier_module() -> None:
+    baseline = Baseline("LiteRT", "2", "as it is", 10e-3, 9.9e-3, 10.1e-3)
+    running = replace(job_view(), comparison=Comparison(baseline, rest_s=10e-3, module_s=8e-3))
+    ended = replace(running, result_s=5e-3)
+    assert (against(running), against(ended)) == ("x1.25 faster", "x2.00 faster")
+    assert compared(running).startswith("x1.48 slower than LiteRT")
+    assert compared(ended) == "x2.00 faster than LiteRT, 10.0 ms"
+    assert ready(running).startswith("8.00 ms, x1.25 faster than LiteRT")
+    assert ready(ended) == ""
