@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched.tvm import plateau
-from autosched.tvm.plateau import Plateau
+from autosched_tvm.tuning import early_stopping
+from autosched_tvm.tuning.early_stopping import Plateau
 
 TABLE = Path(__file__).parent / "results" / "search_stopping.json"
 """Of `search_quality.py --methods "autotvm xgb" "autotvm stopping"`."""
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     """Logarithm of the best latency over that of the whole search."""
 
 
-NOW = Rule(PATIENCE, plateau.PROGRESS, plateau.NEAR, plateau.SEVERAL, plateau.HASTE)
+NOW = Rule(PATIENCE, early_stopping.PROGRESS, early_stopping.NEAR, early_stopping.SEVERAL, early_stopping.HASTE)
 GRID = [
     Rule(*choice)
     for choice in itertools.product(

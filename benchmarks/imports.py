@@ -72,11 +72,11 @@ def examined(network: Network, *, build: bool) -> dict[str, Any]:
     import onnx
 
     from autosched.errors import AutoschedError
-    from autosched.tvm import importer, intrinsics, tasks
-    from autosched.tvm.building import load_target
-    from autosched.tvm.check import quiet
-    from autosched.tvm.frontend import graph, ranges, standard
-    from autosched.tvm.targets import resolve
+    from autosched_tvm.commands.model_check import quiet
+    from autosched_tvm.compile import intrinsics, onnx_import, task_extraction
+    from autosched_tvm.compile.candidate_build import load_target
+    from autosched_tvm.compile.frontend import input_ranges, preparation, standard_operators
+    from autosched_tvm.compile.targets import resolve
 
     path = network.fetch()
     row: dict[str, Any] = {"name": network.name, "half": network.half, "kind": network.kind, "imported": False,
@@ -87,14 +87,14 @@ def examined(network: Network, *, build: bool) -> dict[str, Any]:
         text = resolve("auto", 1)
         target = load_target(text)
         try:
-            ready = importer.prepare(path, network.shapes)
-            module = importer.network(ready.model, target)
-            extracted, _ = tasks.extract([module], target)
+            ready = onnx_import.prepare(path, network.shapes)
+            module = onnx_import.network(ready.model, target)
+            extracted, _ = task_extraction.extract([module], target)
         except AutoschedError as error:
             row["reason"] = str(error)
             highs = {}
         else:
-            highs = ranges.highs(ready.model)
+            highs = input_ranges.highs(ready.model)
             row |= {"imported": True, "tasks": len(extracted.tasks), "skipped": len(extracted.skipped)}
         row["import_s"] = round(time.monotonic() - began, 1)
         original = _session(path.read_bytes())
@@ -110,7 +110,7 @@ def examined(network: Network, *, build: bool) -> dict[str, Any]:
         if not row["imported"]:
             return row
         prepared = _session(ready.model.SerializeToString())
-        names = [value.name for value in graph.inputs_of(ready.model)]
+        names = [value.name for value in preparation.inputs_of(ready.model)]
         taken = [{name: sample[name] for name in names} for sample in samples]
         if prepared is not None:
             row["rewritten"] = _difference(expected, [prepared.run(None, sample) for sample in taken])
@@ -119,7 +119,7 @@ def examined(network: Network, *, build: bool) -> dict[str, Any]:
             run = _built(module, text, ready.model)
             row["built"] = _difference(expected, [run(sample) for sample in taken])
             worst = max(worst, row["built"])
-        quantised = standard.is_quantised(onnx.load(path))
+        quantised = standard_operators.is_quantised(onnx.load(path))
         row["right"] = bool(worst < (QUANTISED_MAX if quantised else RIGHT_MAX))
     return row
 
@@ -162,12 +162,12 @@ def _built(module: Any, target: str, model: Any) -> Any:
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched.tvm import compiler, sources
+    from autosched_tvm.compile import model_sources, network_compiler
 
     with tempfile.TemporaryDirectory() as folder:
-        who = compiler.SideName("net", "default")
-        compiler.write_build(
-            Path(folder) / "net", module, sources.OnnxSource(model), target, ms.database.MemoryDatabase(), who
+        who = network_compiler.SideName("net", "default")
+        network_compiler.write_build(
+            Path(folder) / "net", module, model_sources.OnnxSource(model), target, ms.database.MemoryDatabase(), who
         )
         machine = relax.VirtualMachine(tvm.runtime.load_module(f"{folder}/net.so"), tvm.cpu())
     names = [value.name for value in model.graph.input]

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autosched_backend_autotvm.space import Config, Knob, Space
+from autosched_backend_autotvm.config_space import Config, Knob, Space
 
 SHAPES = (
     (56, 64, 64, 3), (28, 128, 128, 3), (14, 256, 256, 3), (7, 512, 512, 3), (56, 64, 64, 1), (112, 32, 64, 1),

@@ -1,8 +1,8 @@
 """Object code of the kernels of a job's records, for checks that a change of the code leaves it as it was.
 
-``python benchmarks/object_code.py MODEL.onnx RESULT/records.jsonl > before.txt`` builds each candidate of the records, and
-the kernel that the rules make for each task, and prints one line for each with the SHA-256 of its object code. Compare
-the output of two versions with ``diff``. Wants the options that the job was tuned with, and a fixed target.
+``python benchmarks/object_code.py MODEL.onnx RESULT/records.jsonl > before.txt`` builds each candidate of the records
+and the kernel that the rules make for each task. It prints the SHA-256 of the object code of each. Compare the output
+of two versions with ``diff``. Give the layout and the target with which the job was tuned.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tvm
 
 from autosched.model import Record
 from autosched.results import SavedRecord
-from autosched.tvm import building, lowering, network, rules
+from autosched_tvm.compile import candidate_build, lowering, network_import, rules
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 """Any machine can compile for it, and nothing is run."""
@@ -37,22 +37,21 @@ def main() -> int:
         folder = Path(name)
         prepared = str(folder / "prepared.onnx")
         ways = (args.layout, args.winograd)
-        found = network.take_in(str(args.model), {}, args.target, prepared, str(folder), *ways)
-        workloads = {info.task: building.load_task(str(folder / f"{info.task}.json")) for info in found.tasks}
-        target = building.load_target(args.target)
+        found = network_import.take_in(str(args.model), {}, args.target, prepared, str(folder), *ways)
+        workloads = {info.task: candidate_build.load_task(str(folder / f"{info.task}.json")) for info in found.tasks}
+        target = candidate_build.load_target(args.target)
         for task, workload in workloads.items():
             module = tvm.IRModule({"main": rules.by_rule(workload["main"], target)})
             print(f"rules task {task}: {digest(module, target, folder)}", flush=True)
         for path in args.records:
             for record in read(path):
-                module = building.scheduled(workloads[record.task], record.candidate)
+                module = candidate_build.scheduled(workloads[record.task], record.candidate)
                 print(f"{path.name} {record.task}/{record.trial}: {digest(module, target, folder)}", flush=True)
     return 0
 
 
 def read(path: Path) -> list[Record]:
     """The records with a schedule that could be built."""
-    import msgspec
 
     records = [msgspec.json.decode(line, type=SavedRecord) for line in path.read_bytes().splitlines()]
     return [record for record in records if record.candidate and record.failure is None]

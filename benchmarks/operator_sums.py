@@ -30,9 +30,9 @@ def main() -> None:
 
 def summed(path: Path, seconds: float) -> dict[str, Any]:
     """The figures of one network."""
-    from autosched.tvm.inputs import random_inputs
-    from autosched.tvm.module import Module
-    from autosched.tvm.operators import measured
+    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.device.operator_profiling import measured
+    from autosched_tvm.generated_inputs import random_inputs
 
     module = Module(path)
     times = measured(module, module.bind(random_inputs(module.info.inputs)), seconds)

@@ -1,7 +1,7 @@
 """Inference engines besides ONNX Runtime: OpenVINO, ncnn and MNN, each in float32 on a number of threads.
 
-They implement `autosched.tvm.engines.Engine` and are loaded in an engine's own process. An engine's package is imported
-when the engine is loaded and may be missing. The converters of ncnn and MNN run as programs of their own.
+They implement `autosched_tvm.evaluation.engines.Engine` and are loaded in an engine's own process. An engine's package
+is imported when the engine is loaded and may be missing. The converters of ncnn and MNN run as programs of their own.
 """
 
 import subprocess
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autosched.tvm import engines
-from autosched.tvm.inputs import Array
+from autosched_tvm.evaluation import engines
+from autosched_tvm.generated_inputs import Array
 
 CONVERT_TIMEOUT_S = 300.0
 """Seconds for converting one model."""

@@ -65,7 +65,7 @@ def main() -> int:
     """Tell the bound of each network that was named."""
     from networks import networks
 
-    from autosched.tvm.frontend import forms
+    from autosched_tvm.evaluation import model_forms
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks of networks.toml; default: all for training")
@@ -74,7 +74,7 @@ def main() -> int:
     print(f"peak of one core: {rate / 1e9:.1f} GFLOP/s")
     for network in networks(*args.names, half=None if args.names else "training"):
         with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
-            written = forms.write(str(network.fetch(Path(folder))), network.shapes, folder)
+            written = model_forms.write(str(network.fetch(Path(folder))), network.shapes, folder)
             needed = operations(onnx.load(written[-1].path))
         print(f"{network.name:25} {needed / 1e9:8.3f} GFLOP, at least {1e3 * needed / rate:8.3f} ms")
     return 0

@@ -16,9 +16,10 @@ from search_table import Table
 from search_tasks import Layer
 
 from autosched.backend import Lease
-from autosched.tvm import building, orders, targets, tasks
-from autosched.tvm.searching import Site
-from autosched.tvm.workers import WorkerError, Workers, prepare
+from autosched.process.forked_workers import WorkerError, Workers, prepare
+from autosched_tvm import worker_messages
+from autosched_tvm.compile import candidate_build, targets, task_extraction
+from autosched_tvm.tuning.search_method import Site
 
 BUILD_TIMEOUT_S = 10.0
 REFERENCE_TIMEOUT_S = 300.0
@@ -28,8 +29,8 @@ DISTURBED_RATIO, DISTURBED_MAX = 1.15, 5
 """A group whose anchor was so much slower than usual is measured again, so often."""
 GROUP = 6
 """So many candidates take turns with the anchor."""
-ONCE = orders.Plan(repeat=5, min_repeat_s=0.008)
-AGAIN = orders.Plan(repeat=9, min_repeat_s=0.04)
+ONCE = worker_messages.Plan(repeat=5, min_repeat_s=0.008)
+AGAIN = worker_messages.Plan(repeat=9, min_repeat_s=0.04)
 AUTOGROUP = Path("/proc/self/autogroup")
 URGENT = "-15"
 """Where Linux shares a core between sessions rather than processes, what measures comes before what does not."""
@@ -69,7 +70,7 @@ def _serving(line: Connection, logs: Path, core: int, urgent: bool) -> None:
     with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
         while True:
             function, what, timeout_s, processor_s = line.recv()
-            role = "build" if function == orders.BUILD else "profile"
+            role = "build" if function == worker_messages.BUILD else "profile"
             try:
                 lease = Lease(role, (), (core,), timeout_s)
                 found = workers.call(role, lease, function, *what, timeout_s=timeout_s, processor_s=processor_s)
@@ -106,7 +107,7 @@ class Stand:
 
     def __init__(self, place: Place, layer: Layer) -> None:
         self._place, self.layer = place, layer
-        self.target = building.load_target(place.target)
+        self.target = candidate_build.load_target(place.target)
         self.workload = layer.workload(self.target)
         self.info = layer.info(self.workload)
         self.table = Table(place.keep, f"{layer.name} {self.info.workload} {place.target}")
@@ -139,9 +140,9 @@ class Stand:
         """The untuned kernel, whose results are right, and the anchor."""
         if not self._prepared:
             place = self._place
-            tasks.save(self.workload, Path(self._task))
+            task_extraction.save(self.workload, Path(self._task))
             what = (self._task, place.target, b"", self._reference)
-            place.gauge.call(orders.BUILD, *what, timeout_s=REFERENCE_TIMEOUT_S)
+            place.gauge.call(worker_messages.BUILD, *what, timeout_s=REFERENCE_TIMEOUT_S)
             self._prepared = True
         if self._anchor is not None:
             return
@@ -165,7 +166,7 @@ class Stand:
         bench = place.gauge if between else place.builder
         started = time.monotonic()
         try:
-            bench.call(orders.BUILD, *what, timeout_s=6 * BUILD_TIMEOUT_S, processor_s=BUILD_TIMEOUT_S)
+            bench.call(worker_messages.BUILD, *what, timeout_s=6 * BUILD_TIMEOUT_S, processor_s=BUILD_TIMEOUT_S)
         except WorkerError:
             return None, time.monotonic() - started
         return artifact, time.monotonic() - started
@@ -226,12 +227,12 @@ class Stand:
                 if artifact != self._anchor:
                     os.unlink(artifact)
 
-    def _compared(self, artifacts: Sequence[str], plan: orders.Plan) -> list[tuple[float, ...] | None]:
+    def _compared(self, artifacts: Sequence[str], plan: worker_messages.Plan) -> list[tuple[float, ...] | None]:
         """Samples in turns; None where the result is wrong. Raises a WorkerError."""
-        plan = orders.Plan(plan.repeat, plan.min_repeat_s, self.table.best_s)
+        plan = worker_messages.Plan(plan.repeat, plan.min_repeat_s, self.table.best_s)
         gauge, what = self._place.gauge, (self._task, self._reference, list(artifacts), plan)
-        gauge.call(orders.READY, self._task, self._reference, timeout_s=REFERENCE_TIMEOUT_S)
-        found = gauge.call(orders.COMPARE, *what, timeout_s=20.0 + 2.0 * len(artifacts))
+        gauge.call(worker_messages.READY, self._task, self._reference, timeout_s=REFERENCE_TIMEOUT_S)
+        found = gauge.call(worker_messages.COMPARE, *what, timeout_s=20.0 + 2.0 * len(artifacts))
         return [None if isinstance(one, str) else tuple(one) for one in found]
 
 

@@ -29,14 +29,14 @@ from search_place import Place, Stand
 from search_tasks import Layer
 
 from autosched import backend
-from autosched.tvm import intrinsics
-from autosched.tvm import options as option_table
-from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Search, Site, Unsupported
-from autosched.tvm.workers import prepare
-from autosched_backend_autotvm import match
+from autosched.process.forked_workers import prepare
+from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import Config, Rule
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
-from autosched_backend_autotvm.space import Config, Rule
+from autosched_tvm.compile import intrinsics
+from autosched_tvm.tuning import options as option_table
+from autosched_tvm.tuning.search_method import Search, Site, Unsupported
+from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
@@ -163,7 +163,7 @@ def widened(site: Site) -> dict[str, str]:
 
     But the values of a tile's extents stay: a tile of a thousand vectors cannot be compiled. Raises Unsupported.
     """
-    found = match.find(site.workload, site.target)
+    found = template_matching.find(site.workload, site.target)
     if found.template is None:
         raise Unsupported(found.why_not)
     space = found.template.space()

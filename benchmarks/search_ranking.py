@@ -22,18 +22,18 @@ from run import machine
 from search_table import Table
 from search_tasks import Layer
 
-from autosched.tvm import building, intrinsics, targets
-from autosched.tvm.searching import Site
-from autosched_backend_autotvm import match
-from autosched_backend_autotvm.features import KnobFeatures
-from autosched_backend_autotvm.model import CostModel
+from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.cost_model import CostModel
+from autosched_backend_autotvm.knob_features import KnobFeatures
 from autosched_backend_autotvm.options import Options
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput
-from autosched_backend_autotvm.space import Space
-from autosched_backend_autotvm.stores import StoreFeatures
-from autosched_backend_autotvm.tuners.choice import learning, tuner_of
-from autosched_backend_autotvm.tuners.learning import LearningTuner
-from autosched_backend_autotvm.tuners.points import Points
+from autosched_backend_autotvm.store_features import StoreFeatures
+from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.model_based import LearningTuner
+from autosched_backend_autotvm.tuners.tuner_factory import learning, tuner_of
+from autosched_tvm.compile import candidate_build, intrinsics, targets
+from autosched_tvm.tuning.search_method import Site
 
 RESULTS = Path(__file__).parent / "results" / "search_ranking.json"
 SIZES = (16, 32, 48)
@@ -63,10 +63,10 @@ class Task:
 
     def __init__(self, layer: Layer, keep: Path) -> None:
         described = targets.resolve("auto", 1)
-        self.name, target = layer.name, building.load_target(described)
+        self.name, target = layer.name, candidate_build.load_target(described)
         workload = layer.workload(target)
         info = layer.info(workload)
-        found = match.find(workload, target).template
+        found = template_matching.find(workload, target).template
         assert found is not None, f"{layer.name} has no template"
         self.site = Site(info, workload, target, 1, 1)
         self.space: Space = found.space()

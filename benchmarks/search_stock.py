@@ -6,10 +6,10 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import traces
-from autosched.tvm.searching import Site
-from autosched.tvm.sketches import quiet
 from autosched_backend_ansor.options import Options
+from autosched_tvm.tuning import schedule_traces
+from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.tuning.sketch_space import quiet
 
 DEFAULTS = Options()
 SETTINGS = ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_greedy")
@@ -22,7 +22,7 @@ class StockSearch:
     def __init__(self, site: Site, batch: int) -> None:
         quiet()
         strategy = ms.SearchStrategy.create("evolutionary", **{name: getattr(DEFAULTS, name) for name in SETTINGS})
-        logger = logging.getLogger("autosched.tvm.search")
+        logger = logging.getLogger("autosched_tvm.search")
         self._context = ms.TuneContext(
             mod=site.workload, target=site.target, space_generator="post-order-apply", search_strategy=strategy,
             task_name="task", logger=logger, rand_state=site.seed, num_threads=site.threads,
@@ -39,7 +39,7 @@ class StockSearch:
     def select(self, count: int) -> list[bytes]:
         """A round, as it comes."""
         found = self._context.generate_measure_candidates() or []
-        given = {traces.write(one.sch.trace.as_json()): one for one in list(found)[:count]}
+        given = {schedule_traces.write(one.sch.trace.as_json()): one for one in list(found)[:count]}
         self._given.update(given)
         return list(given)
 

@@ -12,7 +12,7 @@ import tvm
 from tvm import te, topi
 
 from autosched.model import TaskInfo
-from autosched.tvm.tasks import hash_of
+from autosched_tvm.compile.task_extraction import hash_of
 
 LANES = 16
 """Channels in a block of the blocked layout."""

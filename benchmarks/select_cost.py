@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from autosched_backend_autotvm.features import KnobFeatures, Matrix
-from autosched_backend_autotvm.model import CostModel, Loss, Vector
-from autosched_backend_autotvm.space import Knob, Space
-from autosched_backend_autotvm.transfer import Knowledge, Prior
-from autosched_backend_autotvm.tuners.learning import Learning, LearningTuner
-from autosched_backend_autotvm.tuners.points import Digits, Points
+from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
+from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix
+from autosched_backend_autotvm.template_transfer import Knowledge, Prior
+from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
+from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
 
 RECORDS = (16, 64, 256, 1_000)
 REPEATS = 5

@@ -15,8 +15,8 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import compiler, importer, intrinsics, sources, targets, tasks
 from autosched_backend_ansor.options import Options
+from autosched_tvm.compile import intrinsics, model_sources, network_compiler, onnx_import, targets, task_extraction
 
 DEFAULTS = Options()
 SEARCH = {
@@ -42,12 +42,14 @@ def main() -> None:
     shapes = {name: tuple(map(int, dims.split(","))) for name, dims in (text.split("=") for text in args.shape)}
     target_text = targets.resolve("auto", 1)
     target = tvm.target.Target(json.loads(target_text))
-    prepared = importer.prepare(args.model, shapes)
-    module = importer.fused(importer.cleaned(prepared.model), target)
-    extracted, workloads = tasks.extract([module], target)
+    prepared = onnx_import.prepare(args.model, shapes)
+    module = onnx_import.fused(onnx_import.cleaned(prepared.model), target)
+    extracted, workloads = task_extraction.extract([module], target)
     database, told = tune(args, target, extracted, workloads)
-    who = compiler.SideName(args.model.stem, "stock")
-    compiler.write_build(args.output / "stock", module, sources.OnnxSource(prepared.model), target_text, database, who)
+    who = network_compiler.SideName(args.model.stem, "stock")
+    network_compiler.write_build(
+        args.output / "stock", module, model_sources.OnnxSource(prepared.model), target_text, database, who
+    )
     print(json.dumps(told))
 
 

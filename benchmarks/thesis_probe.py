@@ -26,11 +26,11 @@ from msgspec import Struct
 
 from autosched.backend import Built, Lease, Measured, Session
 from autosched.model import JobSpec, TaskInfo
-from autosched.tvm import options
-from autosched.tvm.orders import Plan
-from autosched.tvm.session import TvmSession
-from autosched.tvm.tuner import TvmTuner
 from autosched_backend_ansor import AnsorBackend
+from autosched_tvm.tuning import options
+from autosched_tvm.tuning.session import TvmSession
+from autosched_tvm.tuning.tuner import TvmTuner
+from autosched_tvm.worker_messages import Plan
 
 NAME = "ansor-probed"
 OPTION = "probe"
@@ -118,19 +118,19 @@ class ProbedTuner(TvmTuner):
 
 def measure(folder: str, turn: int, daemon: int) -> None:
     """One candidate within and alone, when no other job is just doing so, whom this would stop."""
-    from autosched.tvm import profiling
+    from autosched_tvm.device import kernel_profiling
 
     where = Path(folder)
     fixed = msgspec.json.decode((where / FIXED).read_bytes(), type=list[Fixed])
     chosen, order = turn % len(fixed), ORDERS[turn // len(fixed) % len(ORDERS)]
     one = fixed[chosen]
-    profiling.ready(one.task, one.reference)
+    kernel_profiling.ready(one.task, one.reference)
     with (where / LOCK).open("w") as lock:
         for _ in range(ATTEMPTS):
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            profiling.profile(
+            kernel_profiling.profile(
                 one.task, one.reference, one.artifact, Plan()
             )  # go on as the load that the other one meets
         else:
@@ -139,7 +139,7 @@ def measure(folder: str, turn: int, daemon: int) -> None:
         for alone, names in itertools.groupby(order, key=lambda name: name != "within"):
             with halted(daemon) if alone else going_on():
                 for name in names:
-                    samples = profiling.profile(one.task, one.reference, one.artifact, Plan())
+                    samples = kernel_profiling.profile(one.task, one.reference, one.artifact, Plan())
                     found[name] = sorted(samples)[len(samples) // 2]
         with (where / PROBES).open("ab", buffering=0) as file:
             file.write(msgspec.json.encode(Probe(chosen, **found)) + b"\n")
@@ -207,8 +207,8 @@ class Loaded:
     """A module that takes turns in this process: no engine with threads of its own is beside it."""
 
     def __init__(self, path: Path) -> None:
-        from autosched.tvm.inputs import random_inputs
-        from autosched.tvm.module import Module
+        from autosched_tvm.device.loaded_module import Module
+        from autosched_tvm.generated_inputs import random_inputs
 
         self.name = str(path)
         self._module = Module(path)
@@ -223,9 +223,9 @@ class Loaded:
 
 def race(modules: Sequence[Path], budget_s: float) -> list[float]:
     """Median latency of each of some modules of one network, measured in turns, in seconds."""
-    from autosched.tvm import contest
+    from autosched_tvm.evaluation import engine_benchmark
 
-    found = contest.race([Loaded(path) for path in modules], budget_s)
+    found = engine_benchmark.race([Loaded(path) for path in modules], budget_s)
     return [timing.median_s for timing in found.timings]
 
 

@@ -34,12 +34,12 @@ from private import answering, private_daemon
 from autosched import api
 from autosched.backend import EVALUATION, Lease
 from autosched.errors import AutoschedError
+from autosched.process.forked_workers import WorkerError, Workers, prepare
 from autosched.protocol import Done, Shutdown
 from autosched.results import read_evaluation
-from autosched.tvm.contest import Contest, race
-from autosched.tvm.frontend import forms
-from autosched.tvm.inputs import Array, random_inputs
-from autosched.tvm.workers import WorkerError, Workers, prepare
+from autosched_tvm.evaluation import model_forms
+from autosched_tvm.evaluation.engine_benchmark import Contest, race
+from autosched_tvm.generated_inputs import Array, random_inputs
 
 RESULTS = Path(__file__).parent / "results" / "trained_networks.json"
 RACE_S = 15.0
@@ -121,7 +121,7 @@ async def _tune(
 def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], folder: Path) -> dict[str, Any]:
     """Latencies of all engines in one race, and the largest differences of their outputs from ONNX Runtime's."""
     prepare()
-    written = forms.write(str(model), network.shapes, str(folder / "forms"))
+    written = model_forms.write(str(model), network.shapes, str(folder / "forms"))
     left_out: dict[str, str] = {}
     errors: dict[str, float] = {}
     versions: dict[str, str] = {}

@@ -22,11 +22,11 @@ from typing import Any
 
 from autosched.backend import Lease
 from autosched.config import usable_cores
-from autosched.tvm.contest import Contest, race
-from autosched.tvm.frontend import forms
-from autosched.tvm.inputs import random_inputs
-from autosched.tvm.module import side_of
-from autosched.tvm.workers import Workers, prepare
+from autosched.process.forked_workers import Workers, prepare
+from autosched_tvm.device.loaded_module import side_of
+from autosched_tvm.evaluation import model_forms
+from autosched_tvm.evaluation.engine_benchmark import Contest, race
+from autosched_tvm.generated_inputs import random_inputs
 
 RACE_S = 12.0
 """Seconds in which all four are timed."""
@@ -70,7 +70,9 @@ def _race(
     """Medians in seconds by engine and number of cores, and what they say."""
     side = side_of(two)
     inputs = random_inputs(side.inputs)
-    written = forms.write(str(model), {name: array.shape for name, array in inputs.items()}, str(folder / "forms"))
+    written = model_forms.write(
+        str(model), {name: array.shape for name, array in inputs.items()}, str(folder / "forms")
+    )
     racers, chosen = [], {}
     one_core, two_cores = (Lease("evaluate", (), own, TIMEOUT_S) for own in (cores[:1], cores))
     with Contest(workers, one_core) as alone, Contest(workers, two_cores) as both:

@@ -79,7 +79,7 @@ def kernel(function: Function, count: int, target: Any, *, lanes: int = LANES, i
     import tvm
     from tvm import s_tir, te
 
-    from autosched.tvm import lowering
+    from autosched_tvm.compile import lowering
 
     given = [te.placeholder((count,), dtype, name=f"x{number}") for number in range(inputs)]
     result = te.compute((count,), lambda i: function(*(array[i] for array in given)), name="y")
@@ -244,7 +244,7 @@ def _onnxruntime(operator: str, arrays: Sequence[Array]) -> Callable[[], Any]:
 
 
 def fit() -> None:
-    """Print the coefficients of all polynomials in `autosched.tvm.vector_math.formulas`."""
+    """Print the coefficients of all polynomials in `autosched_tvm.compile.vector_math.formulas`."""
     for name, (x, wanted, weight, degree, single) in _problems().items():
         coefficients, error = minimax(x, wanted, weight, degree, single=single)
         print(f"{name} = {tuple(coefficients)}  # weighted error {error:.1e}")

@@ -86,10 +86,10 @@ def _in_child(network: Network, args: argparse.Namespace) -> dict[str, Any]:
 
 def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
     """The verdicts on one network."""
-    from autosched.tvm import samples
-    from autosched.tvm.module import Module
-    from autosched.tvm.verdict import Request
-    from autosched.tvm.verification import Judge
+    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.evaluation import input_samples
+    from autosched_tvm.evaluation.verification import Judge
+    from autosched_tvm.evaluation.verification_messages import Request
 
     core = max(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="autosched-verdicts-") as temporary:
@@ -102,7 +102,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
         row: dict[str, Any] = {"verdicts": 0, "rejected": 0, "largest": 0.0, "broken": [], "masked": []}
         judge: Any = None
         for seed in range(args.seeds):
-            other = Judge(request, samples.of(default.info.inputs, "", seed * samples.SEEDS), default)
+            other = Judge(request, input_samples.of(default.info.inputs, "", seed * input_samples.SEEDS), default)
             judge = judge or other
             check = other.check(tuned)
             row["verdicts"] += 1
@@ -159,17 +159,19 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched.tvm import building, compiler, importer, sources
-    from autosched.tvm.layouts.wanted import Wanted
+    from autosched_tvm.compile import candidate_build, model_sources, network_compiler, onnx_import
+    from autosched_tvm.compile.layouts.layout_option import Wanted
 
     compilation = session._compilation
-    target = building.load_target(compilation.target)
+    target = candidate_build.load_target(compilation.target)
     choices = session._choices()
-    schedules, _ = compiler.applied(choices)
+    schedules, _ = network_compiler.applied(choices)
     model = onnx.load(compilation.model)
     layout = Wanted(compilation.layout)
-    fused, _ = compiler.laid_out(importer.cleaned(model), target, choices, layout, winograd=compilation.winograd)
-    used = [key for key in schedules if compiler.with_schedules(fused, {key: schedules[key].function})[1]]
+    fused, _ = network_compiler.laid_out(
+        onnx_import.cleaned(model), target, choices, layout, winograd=compilation.winograd
+    )
+    used = [key for key in schedules if network_compiler.with_schedules(fused, {key: schedules[key].function})[1]]
     for _ in range(ATTEMPTS_MAX):
         key = used[int(random.integers(len(used)))]
         name, mutation = MUTATIONS[int(random.integers(len(MUTATIONS)))]
@@ -177,10 +179,10 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
         if changed is None or not _is_material(schedules[key].function, changed, target):
             continue
         functions = {other: one.function for other, one in schedules.items()} | {key: changed}
-        module, _ = compiler.with_schedules(fused, functions)
-        who = compiler.SideName("net", "tuned")
-        compiler.write_build(
-            path, module, sources.OnnxSource(model), compilation.target, ms.database.MemoryDatabase(), who
+        module, _ = network_compiler.with_schedules(fused, functions)
+        who = network_compiler.SideName("net", "tuned")
+        network_compiler.write_build(
+            path, module, model_sources.OnnxSource(model), compilation.target, ms.database.MemoryDatabase(), who
         )
         return f"task {schedules[key].task}: {name}", path
     return None
@@ -307,7 +309,7 @@ def _is_material(right: Any, wrong: Any, target: Any) -> bool:
     import tvm
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
-    from autosched.tvm import lowering
+    from autosched_tvm.compile import lowering
 
     results = []
     for function in (right, wrong):

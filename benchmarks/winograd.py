@@ -24,7 +24,7 @@ import yardstick  # noqa: E402
 from yardstick_layers import CHAIN, MIN_SAMPLE_S, Layer, _timed, onnxruntime  # noqa: E402
 
 if TYPE_CHECKING:
-    from autosched.tvm.winograd.algebra import Algorithm
+    from autosched_tvm.compile.winograd.algebra import Algorithm
 
 LAYERS = (
     Layer("64@56", "conv", 64, 64, 56, 3),
@@ -86,7 +86,7 @@ def main() -> int:
 
 def measure(layer: Layer | Line, target: Any, trials: int) -> None:
     """Search for each algorithm, then measure the best of each and ONNX Runtime in turn."""
-    from autosched.tvm.winograd import algebra
+    from autosched_tvm.compile.winograd import algebra
 
     names, modules, benches = [], [], []
     taps = layer.taps if isinstance(layer, Line) else (layer.kernel, layer.kernel)
@@ -141,9 +141,9 @@ def onnxruntime_line(line: Line) -> Callable[[], float]:
 
 def searched(module: Any, target: Any, bench: Any, layer: Layer | Line, trials: int) -> bytes:
     """The best candidate of so many."""
-    from autosched_backend_autotvm import match
+    from autosched_backend_autotvm import template_matching
 
-    found = match.find(module, target)
+    found = template_matching.find(module, target)
     if found.template is None:
         raise SystemExit(f"{layer.name}: {found.why_not}")
     task = (
@@ -166,10 +166,10 @@ def workload(layer: Layer | Line, target: Any, one: "Algorithm | None") -> Any:
     import tvm
     from tvm import te, topi
 
-    from autosched.tvm.layouts import network
-    from autosched.tvm.winograd import workload as winograd
+    from autosched_tvm.compile.layouts import layout_assignment
+    from autosched_tvm.compile.winograd import workload as winograd
 
-    lanes = network.lanes(target)
+    lanes = layout_assignment.lanes(target)
     image, taps = (layer.image, layer.taps) if isinstance(layer, Line) else ((layer.size,) * 2, (layer.kernel,) * 2)
     tall, wide = (extent // 2 for extent in taps)
     inside, outside = layer.channels // lanes, layer.filters // lanes

@@ -87,10 +87,10 @@ def _arguments() -> argparse.Namespace:
 
 def measure(layer: Layer, target: Any, args: argparse.Namespace) -> Result:
     """Search, then measure the best, sgemm and ONNX Runtime side by side."""
-    from autosched_backend_autotvm import match
+    from autosched_backend_autotvm import template_matching
 
     workload = kernel(layer, target, args.plain)
-    found = match.find(workload, target)
+    found = template_matching.find(workload, target)
     if found.template is None:
         raise SystemExit(f"{layer.name}: {found.why_not}")
     bench = Bench(workload, target)
@@ -216,9 +216,9 @@ def _search(tuner: str, workload: Any, target: Any, template: Any, layer: Layer,
     if tuner in ("random", "greedy"):
         return Greedy(workload, template, seed, 1.0 if tuner == "random" else 0.4)
     from autosched.model import TaskInfo
-    from autosched.tvm.searching import Site
-    from autosched_backend_autotvm.method import AutoTvmMethod
     from autosched_backend_autotvm.options import read
+    from autosched_backend_autotvm.search_method import AutoTvmMethod
+    from autosched_tvm.tuning.search_method import Site
 
     info = TaskInfo(task=1, name=layer.name, workload="0", weight=1, flops=layer.flops, shape=layer.name)
     site = Site(info=info, workload=workload, target=target, seed=seed, threads=1)
@@ -243,8 +243,8 @@ class Bench:
 
     def build(self, candidate: bytes) -> Any:
         """The compiled kernel."""
-        from autosched.tvm import lowering
-        from autosched.tvm.building import scheduled
+        from autosched_tvm.compile import lowering
+        from autosched_tvm.compile.candidate_build import scheduled
 
         module = scheduled(self._workload, json.dumps(json.loads(candidate)[:2]).encode())
         return self._tvm.tirx.build(module, target=self._target, pipeline=lowering.install())

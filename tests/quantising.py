@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from autosched.tvm.frontend import standard
+from autosched_tvm.compile.frontend import standard_operators
 
 STEP = 0.05
 """Scale of every quantised result in these tests."""
@@ -45,8 +45,8 @@ def rewritten(model: Any, *, rounded: bool = False) -> Any:
     """A copy in standard float operators; fails where an operator is left that is none."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    assert standard.rewrite(copy, rounded=rounded)
-    assert not standard.is_quantised(copy), [node.op_type for node in copy.graph.node]
+    assert standard_operators.rewrite(copy, rounded=rounded)
+    assert not standard_operators.is_quantised(copy), [node.op_type for node in copy.graph.node]
     assert {node.domain for node in copy.graph.node} <= {"", "ai.onnx"}
     return copy
 

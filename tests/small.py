@@ -5,7 +5,7 @@ import zlib
 from typing import Any
 
 from autosched.model import TaskInfo
-from autosched.tvm.searching import Search, Site
+from autosched_tvm.tuning.search_method import Search, Site
 
 Measured = tuple[bytes, list[float]]
 

@@ -1,8 +1,8 @@
 """TVM's MetaSchedule (Ansor's search) taken apart into select, build, profile and update."""
 
-from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Method
 from autosched_backend_ansor.options import Options
+from autosched_tvm.tuning.search_method import Method
+from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 
 class AnsorBackend(TvmBackend[Options]):

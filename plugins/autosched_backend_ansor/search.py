@@ -24,13 +24,14 @@ import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from autosched.tvm import building, traces
-from autosched.tvm.plateau import Plateau
-from autosched.tvm.searching import Site, Unsupported
-from autosched.tvm.sketches import Grown, Space
-from autosched.tvm.tasks import hash_of
 from autosched_backend_ansor.model import Rows, SharedModel
 from autosched_backend_ansor.options import Options
+from autosched_tvm.compile import candidate_build
+from autosched_tvm.compile.task_extraction import hash_of
+from autosched_tvm.tuning import schedule_traces
+from autosched_tvm.tuning.early_stopping import Plateau
+from autosched_tvm.tuning.search_method import Site, Unsupported
+from autosched_tvm.tuning.sketch_space import Grown, Space
 
 SELECT_ATTEMPTS = 3
 """Generations that may bring less than was asked for."""
@@ -131,7 +132,7 @@ class AnsorSearch:
         grown = self._pending.pop(candidate, None) or self._read(candidate)
         if grown is None:
             try:
-                schedule = building.replay(self._space.workload, candidate) if candidate else None
+                schedule = candidate_build.replay(self._space.workload, candidate) if candidate else None
             except Exception:  # foreign code; a record of another version of the task teaches nothing
                 return None
             if schedule is not None:
@@ -147,7 +148,7 @@ class AnsorSearch:
 
     def _read(self, candidate: bytes) -> Grown | None:
         """The schedule of one of this task's sketches, from a record."""
-        trace = traces.read(candidate)
+        trace = schedule_traces.read(candidate)
         sketch = self._space.identify(trace) if trace is not None else None
         return None if trace is None or sketch is None else self._space.grow(sketch, trace.decisions, 1)
 

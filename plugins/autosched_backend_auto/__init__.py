@@ -6,11 +6,11 @@ from autosched import backend
 from autosched.backend import Session
 from autosched.errors import RequestError
 from autosched.model import JobSpec
-from autosched.tvm import options as option_table
-from autosched.tvm.backend import TvmBackend, method_of
-from autosched.tvm.searching import Method
 from autosched_backend_auto.options import Options, names
 from autosched_backend_auto.portfolio import Portfolio
+from autosched_tvm.tuning import options as option_table
+from autosched_tvm.tuning.search_method import Method
+from autosched_tvm.tuning.tvm_backend import TvmBackend, method_of
 
 
 class AutoBackend(TvmBackend[Options]):

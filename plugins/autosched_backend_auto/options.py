@@ -1,7 +1,7 @@
 """Options of a job, with defaults."""
 
-from autosched.tvm import options
-from autosched.tvm.layouts.wanted import Wanted
+from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.tuning import options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

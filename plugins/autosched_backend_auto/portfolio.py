@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from autosched.backend import NoteGroup
-from autosched.tvm.searching import Method, Search, Site, Unsupported
+from autosched_tvm.tuning.search_method import Method, Search, Site, Unsupported
 
 FORWARD = 0.8
 """Weight of the forward term, as in Ansor."""

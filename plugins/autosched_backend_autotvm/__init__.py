@@ -4,10 +4,10 @@ from pathlib import Path
 
 from autosched.backend import Session
 from autosched.model import JobSpec
-from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Method
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
+from autosched_tvm.tuning.search_method import Method
+from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 
 class AutoTvmBackend(TvmBackend[Options]):
@@ -23,6 +23,8 @@ class AutoTvmBackend(TvmBackend[Options]):
 
     def method(self, given: Options, threads: int) -> Method:
         """One for all tasks of the job, which teach each other."""
-        from autosched_backend_autotvm.method import AutoTvmMethod  # needs TVM; to read this package's name does not
+        from autosched_backend_autotvm.search_method import (
+            AutoTvmMethod,  # needs TVM; to read this package's name does not
+        )
 
         return AutoTvmMethod(given)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autosched.errors import AutoschedError
-from autosched.tvm.check import quiet, read_shapes
-from autosched.tvm.layouts.wanted import Wanted
-from autosched.tvm.searching import Unsupported
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
+from autosched_tvm.commands.model_check import quiet, read_shapes
+from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.tuning.search_method import Unsupported
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,19 +37,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: Options) -> Iterator[str]:
     """A paragraph for each task, the heaviest first. Raises ModelRejected or RequestError."""
-    from autosched.tvm import building, network, targets
-    from autosched_backend_autotvm import match
-    from autosched_backend_autotvm.method import AutoTvmMethod
+    from autosched_backend_autotvm import template_matching
+    from autosched_backend_autotvm.search_method import AutoTvmMethod
+    from autosched_tvm.compile import candidate_build, network_import, targets
 
     aim = targets.resolve(target, 1)
     method = AutoTvmMethod(given)
     with tempfile.TemporaryDirectory(prefix="autosched-spaces-") as folder:
-        found = network.take_in(
+        found = network_import.take_in(
             str(model), shapes, aim, f"{folder}/prepared.onnx", folder, given.layout, given.winograd
         )
         for task in found.tasks:
-            workload = building.load_task(f"{folder}/{task.task}.json")
-            where = match.find(workload, building.load_target(aim))
+            workload = candidate_build.load_task(f"{folder}/{task.task}.json")
+            where = template_matching.find(workload, candidate_build.load_target(aim))
             try:
                 space = method.space(where.template.space()).describe() if where.template else ""
                 yield f"{task.shape}\n{space or f'no template: {where.why_not}'}"

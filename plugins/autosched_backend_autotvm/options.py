@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from autosched.errors import RequestError
-from autosched.tvm import options
-from autosched.tvm.layouts.wanted import Wanted
+from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.tuning import options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import tvm
 
-from autosched.tvm.plateau import Plateau
-from autosched.tvm.tasks import hash_of
-from autosched_backend_autotvm.siblings import Siblings
-from autosched_backend_autotvm.space import Config, Space
+from autosched_backend_autotvm.config_space import Config, Space
+from autosched_backend_autotvm.same_kernel_transfer import Siblings
 from autosched_backend_autotvm.tuners import Tuner
+from autosched_tvm.compile.task_extraction import hash_of
+from autosched_tvm.tuning.early_stopping import Plateau
 
 TRIED_PER_WANTED = 16
 """Configurations that are looked at for each wanted candidate before the space counts as exhausted."""

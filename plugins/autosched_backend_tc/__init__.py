@@ -1,8 +1,8 @@
 """The genetic search of Tensor Comprehensions, on the sampling decisions of TVM's schedules."""
 
-from autosched.tvm.backend import TvmBackend
-from autosched.tvm.searching import Method
 from autosched_backend_tc.options import Options
+from autosched_tvm.tuning.search_method import Method
+from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 
 class TcBackend(TvmBackend[Options]):

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
-from autosched.tvm import traces
-from autosched.tvm.plateau import Plateau
-from autosched.tvm.searching import Site, Unsupported
-from autosched.tvm.sketches import Grown, Space
-from autosched.tvm.traces import Decision
 from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
 from autosched_backend_tc.options import Options
 from autosched_backend_tc.steps import beside
+from autosched_tvm.tuning import schedule_traces
+from autosched_tvm.tuning.early_stopping import Plateau
+from autosched_tvm.tuning.schedule_traces import Decision
+from autosched_tvm.tuning.search_method import Site, Unsupported
+from autosched_tvm.tuning.sketch_space import Grown, Space
 
 PUBLISHED = {"pop_size": 100, "number_elites": 10, "mutation_rate": 7}
 OWN = {"pop_size": 12, "number_elites": 4, "mutation_rate": 20}
@@ -71,7 +71,7 @@ class TcSearch:
         """Learn from (candidate, latencies in seconds; empty for a failure)."""
         self._plateau.update(measured)
         for candidate, latency_s in measured:
-            trace = traces.read(candidate)
+            trace = schedule_traces.read(candidate)
             individual = self._individual(trace) if trace is not None else None
             if trace is None or individual is None:
                 continue
@@ -103,7 +103,7 @@ class TcSearch:
         sketch = self._space.sketches[kind]
         return beside(sketch.instructions[sketch.places[place]], cast(Decision, gene), random)
 
-    def _individual(self, trace: traces.Trace) -> Individual | None:
+    def _individual(self, trace: schedule_traces.Trace) -> Individual | None:
         """The individual of a record; None for one from no sketch of this task."""
         kind = self._space.identify(trace)
         if kind is None:

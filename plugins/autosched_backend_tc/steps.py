@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from autosched.tvm.traces import Decision
+from autosched_tvm.tuning.schedule_traces import Decision
 
 
 def beside(instruction: Sequence[Any], decision: Decision, random: Random) -> Decision | None:

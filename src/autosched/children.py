@@ -1,4 +1,4 @@
-"""Asks a module of `autosched.tvm` something in a process of its own, which prints JSON objects, one a line.
+"""Asks a module of `autosched_tvm` something in a process of its own, which prints JSON objects, one a line.
 
 TVM may crash, hang or be missing: here that is an error message, never the end of the asking process.
 """

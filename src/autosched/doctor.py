@@ -16,7 +16,7 @@ from autosched.remote import Daemon
 from autosched.text import tables, units
 from autosched.wire import address
 
-PROBE = "autosched.tvm.probe"
+PROBE = "autosched_tvm.commands.installation_check"
 PROBE_S = 180.0
 DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
 LOAD_SAMPLE_S = 1.0
@@ -48,7 +48,7 @@ async def examine(host: str | None) -> AsyncIterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    from autosched.tvm import toolchain
+    from autosched_tvm.compile import toolchain
 
     for variable in ("CXX", "CC"):
         if (named := os.environ.get(variable)) and shutil.which(named) is None:

@@ -154,7 +154,7 @@ def with_open_shapes(data: bytes) -> bytes:
     """The model without the sizes of inputs, outputs and what lies between."""
     import onnx
 
-    from autosched.tvm.frontend.graph import inputs_of
+    from autosched_tvm.compile.frontend.preparation import inputs_of
 
     model: Any = onnx.load_model_from_string(data)
     for value in (*inputs_of(model), *model.graph.output):

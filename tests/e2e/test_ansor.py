@@ -28,12 +28,12 @@ from processes import is_dead
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm.inputs import random_inputs  # noqa: E402
-from autosched.tvm.module import Module  # noqa: E402
-from autosched.tvm.orders import UNTUNED  # noqa: E402
-from autosched.tvm.session import TvmSession  # noqa: E402
-from autosched.tvm.tuner import KEPT  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
+from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
+from autosched_tvm.tuning.session import TvmSession  # noqa: E402
+from autosched_tvm.tuning.tuner import KEPT  # noqa: E402
+from autosched_tvm.worker_messages import UNTUNED  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {
@@ -378,11 +378,11 @@ def commands(words: Sequence[str]) -> dict[str, object]:
 
 def test_check_and_probe_and_module_print_one_json_object(tmp_path: Path) -> None:
     net = saved(small_net(batch="N", height="H"), tmp_path)
-    answer = commands(["autosched.tvm.check", str(net), "--shape", "x=1,3,12,12"])
+    answer = commands(["autosched_tvm.commands.model_check", str(net), "--shape", "x=1,3,12,12"])
     assert (answer["ok"], answer["opset"], answer["nodes_before"]) == (True, 13, 9)
-    assert commands(["autosched.tvm.check", str(net)])["code"] == "model_rejected"
-    assert commands(["autosched.tvm.check", str(net), "--shape", "x"])["code"] == "request"
-    assert commands(["autosched.tvm.module_command", "run", str(tmp_path / "none.so")])["code"] == "not_found"
-    findings = commands(["autosched.tvm.probe"])["findings"]
+    assert commands(["autosched_tvm.commands.model_check", str(net)])["code"] == "model_rejected"
+    assert commands(["autosched_tvm.commands.model_check", str(net), "--shape", "x"])["code"] == "request"
+    assert commands(["autosched_tvm.commands.module_command", "run", str(tmp_path / "none.so")])["code"] == "not_found"
+    findings = commands(["autosched_tvm.commands.installation_check"])["findings"]
     assert isinstance(findings, list)
     assert {finding["state"] for finding in findings} == {"ok"}

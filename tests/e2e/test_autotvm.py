@@ -16,12 +16,12 @@ from nets import conv_net, small_net
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm.backend import TvmBackend  # noqa: E402
-from autosched.tvm.experience import HEARD_MAX  # noqa: E402
-from autosched.tvm.orders import UNTUNED  # noqa: E402
-from autosched.tvm.session import TvmSession  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
 from autosched_backend_autotvm import AutoTvmBackend  # noqa: E402
+from autosched_tvm.tuning.job_measurements import HEARD_MAX  # noqa: E402
+from autosched_tvm.tuning.session import TvmSession  # noqa: E402
+from autosched_tvm.tuning.tvm_backend import TvmBackend  # noqa: E402
+from autosched_tvm.worker_messages import UNTUNED  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 QUICK: dict[str, bool | int | float | str] = {"min_repeat_ms": 2.0, "num_warmup_samples": 4, "repeat": 2}

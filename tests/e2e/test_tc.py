@@ -13,11 +13,11 @@ from nets import conv_net
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm import traces  # noqa: E402
-from autosched.tvm.backend import TvmBackend  # noqa: E402
-from autosched.tvm.session import TvmSession  # noqa: E402
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
 from autosched_backend_tc import TcBackend  # noqa: E402
+from autosched_tvm.tuning import schedule_traces  # noqa: E402
+from autosched_tvm.tuning.session import TvmSession  # noqa: E402
+from autosched_tvm.tuning.tvm_backend import TvmBackend  # noqa: E402
 
 CORES = sorted(os.sched_getaffinity(0))
 LANE = Lease("select", ("host/0",), (CORES[-1],), 300.0)
@@ -61,7 +61,9 @@ def test_both_backends_records_make_one_network(tmp_path: Path) -> None:
     tc = start(TcBackend(), tmp_path / "net.onnx", tmp_path / "tc", pop_size=8, number_elites=2)  # type: ignore[arg-type]
     records = tune(tc, 3, first)
     own = [
-        trace.memo for record in records[len(first) :] if record.candidate and (trace := traces.read(record.candidate))
+        trace.memo
+        for record in records[len(first) :]
+        if record.candidate and (trace := schedule_traces.read(record.candidate))
     ]
     tasks = {record.task for record in records}
     tc.compile(records, LANE)

@@ -17,7 +17,7 @@ IMPURE = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "os", "socket", "threading", "subprocess", "logging",
     "tvm", "uvloop",
 }  # fmt: skip
-HEAVY = ("tvm", "tvm_ffi", "onnx", "xgboost", "onnxruntime", "autosched.tvm")
+HEAVY = ("tvm", "tvm_ffi", "onnx", "xgboost", "onnxruntime", "autosched_tvm")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -105,7 +105,7 @@ for place in COMMANDS.values():
     getattr(import_module(f"autosched.cli.{module}"), name)
 backend.load("mock")
 backend.load("ansor")
-import autosched.tvm.session
+import autosched_tvm.tuning.session
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert answer.returncode == 0, answer.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from autosched import children, doctor
 from autosched.programs import Ended
-from autosched.tvm import toolchain
+from autosched_tvm.compile import toolchain
 
 
 @pytest.fixture(autouse=True)

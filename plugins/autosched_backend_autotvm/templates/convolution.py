@@ -5,10 +5,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autosched_backend_autotvm.space import Knob, Numbers, Rule, Value
-from autosched_backend_autotvm.templates import promise
-from autosched_backend_autotvm.templates.kernel import Kernel
-from autosched_backend_autotvm.templates.nest import Nest
+from autosched_backend_autotvm.config_space import Knob, Numbers, Rule, Value
+from autosched_backend_autotvm.templates import tile_estimate
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import (
     Machine,
     Template,
@@ -20,7 +21,6 @@ from autosched_backend_autotvm.templates.template import (
     pieces,
     word,
 )
-from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
 TILE_H_MAX = 8
 CHANNEL_VECTORS_MAX = 4
@@ -84,13 +84,15 @@ def template(nest: Nest, machine: Machine) -> Template:
     legal = Rule(("outer", "sums", "chunks", "tile_ic"), admit)
 
     def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
-        waste = math.prod(promise.wasted(size[role], values[f"tile_{role}"]) for role in ("oc", "h", "w"))
+        waste = math.prod(tile_estimate.wasted(size[role], values[f"tile_{role}"]) for role in ("oc", "h", "w"))
         tiles = {role: np.ceil(size[role] / values[f"tile_{role}"]) for role in ("oc", "h", "w")}
         spread = size["n"] * tiles["oc"] * np.where(values["chunks"] > 1, 1, tiles["h"] * tiles["w"])
-        waste = waste * promise.imbalance(spread, machine.threads)
+        waste = waste * tile_estimate.imbalance(spread, machine.threads)
         steps = math.prod(axis.extent for axis in nest.reduced) / values["chunks"]
         across = values["tile_oc"] / (1 if blocked else width) * vectors_per_step
-        return promise.tile(across, values["tile_h"] * values["tile_w"], steps=steps, waste=waste, registers=registers)
+        return tile_estimate.tile(
+            across, values["tile_h"] * values["tile_w"], steps=steps, waste=waste, registers=registers
+        )
 
     return Template(
         f"{nest.kind}_{nest.layout}.llvm", nest, knobs, run, legal, fits(knobs[:3], tile, registers), insight

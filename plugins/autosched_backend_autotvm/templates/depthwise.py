@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from autosched_backend_autotvm.space import Knob, Rule, Value
-from autosched_backend_autotvm.templates.kernel import Kernel
-from autosched_backend_autotvm.templates.nest import Nest
+from autosched_backend_autotvm.config_space import Knob, Rule, Value
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import Machine, Template, factor, fits, lanes, number, pieces, word
-from autosched_backend_autotvm.templates.tiles import Tiling, schedule
 
 TILE_H_MAX = 7
 CHANNEL_VECTORS_MAX = 4

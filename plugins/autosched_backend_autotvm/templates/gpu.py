@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autosched_backend_autotvm.space import Knob, Value
-from autosched_backend_autotvm.templates.kernel import Kernel
-from autosched_backend_autotvm.templates.nest import DEPTHWISE, Nest
+from autosched_backend_autotvm.config_space import Knob, Value
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, Nest
 from autosched_backend_autotvm.templates.template import Template, divisors, number
 
 WARP = 32

@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from autosched_backend_autotvm.space import Admit, Insight, Knob, Rule, Space, Value
-from autosched_backend_autotvm.templates.kernel import Kernel, prepare
-from autosched_backend_autotvm.templates.nest import Nest
-from autosched_backend_autotvm.templates.version import version_of
+from autosched_backend_autotvm.config_space import Admit, Insight, Knob, Rule, Space, Value
+from autosched_backend_autotvm.templates.fused_kernel import Kernel, prepare
+from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.template_version import version_of
 
 SUMS_MIN = 4
 """Vectors of sums in a tile. Two multiply-adds a cycle, each four cycles until its result can be used, take eight."""

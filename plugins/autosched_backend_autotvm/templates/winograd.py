@@ -1,4 +1,4 @@
-"""Winograd convolutions on a CPU: the values of the knobs of `autosched.tvm.winograd.kernel`'s loop nest."""
+"""Winograd convolutions on a CPU: the values of the knobs of `autosched_tvm.compile.winograd.kernel`'s loop nest."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from autosched.tvm.winograd import algebra
-from autosched.tvm.winograd import kernel as loops
-from autosched.tvm.winograd import workload as stages
-from autosched.tvm.winograd.workload import Sizes
-from autosched_backend_autotvm.space import PROMISE, Knob, Numbers, Rule, Value
-from autosched_backend_autotvm.templates import promise
-from autosched_backend_autotvm.templates.kernel import Kernel
-from autosched_backend_autotvm.templates.nest import Axis, Nest
+from autosched_backend_autotvm.config_space import PROMISE, Knob, Numbers, Rule, Value
+from autosched_backend_autotvm.templates import tile_estimate
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import Axis, Nest
 from autosched_backend_autotvm.templates.template import Machine, Template, fits, number, pieces
+from autosched_tvm.compile.winograd import algebra
+from autosched_tvm.compile.winograd import kernel as loops
+from autosched_tvm.compile.winograd import workload as stages
+from autosched_tvm.compile.winograd.workload import Sizes
 
 VECTORS_MAX = 4
 BLOCKS_MAX = 64
@@ -57,9 +57,11 @@ def template(workload: Any, machine: Machine) -> Template:
         )
 
     def insight(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
-        waste = promise.wasted(sizes.tiles, values["tiles"]) * promise.wasted(sizes.filter_blocks, values["vectors"])
+        waste = tile_estimate.wasted(sizes.tiles, values["tiles"]) * tile_estimate.wasted(
+            sizes.filter_blocks, values["vectors"]
+        )
         channels = float(sizes.channel_blocks * sizes.channel_block)
-        told = promise.tile(
+        told = tile_estimate.tile(
             values["vectors"] * across, values["tiles"], steps=channels, waste=waste, registers=registers
         )
         tiles = np.minimum(values["tiles"] * values["blocks"], sizes.tiles)

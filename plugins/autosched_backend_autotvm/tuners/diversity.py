@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.tuners.points import Digits
+from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 
 def pick(digits: Digits, scores: NDArray[np.float32], count: int, weight: float) -> list[int]:

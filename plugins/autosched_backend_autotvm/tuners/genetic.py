@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from autosched_backend_autotvm.tuners.chance import seeded
-from autosched_backend_autotvm.tuners.memory import Memory
-from autosched_backend_autotvm.tuners.points import Points
+from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.grid_and_random import seeded
+from autosched_backend_autotvm.tuners.score_history import Memory
 
 CHILDREN_MAX = 50
 """Maximum number of children that are bred for each wanted one, before the rest is drawn at random."""

@@ -26,7 +26,7 @@ from autosched.wire import address, blobs
 if TYPE_CHECKING:
     import numpy as np
 
-MODULE_CHILD = "autosched.tvm.module_command"
+MODULE_CHILD = "autosched_tvm.commands.module_command"
 MEASURE_EXTRA_S = 60.0
 """To start the process, load the module and finish the inference under way."""
 
@@ -295,7 +295,7 @@ Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[An
 def _loaded(path: Path, threads: int | None) -> Any:
     """The module in this process; loaded once."""
     try:
-        from autosched.tvm.module import Module as LoadedModule
+        from autosched_tvm.device.loaded_module import Module as LoadedModule
     except ImportError as error:
         raise RequestError(children.INSTALL) from error
     return LoadedModule(path, threads=threads)

@@ -34,7 +34,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
     words = [str(net.path), "--target", target]
     for name, shape in shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    answer = asyncio.run(children.ask("autosched.tvm.check", words, timeout_s=CHECK_S))
+    answer = asyncio.run(children.ask("autosched_tvm.commands.model_check", words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)
     for line in tell(path, answer):

@@ -1,4 +1,4 @@
 """Child processes: started, watched and ended.
 
-Files: detached_process.py (one that outlives its parent).
+Files: detached_process.py (one that outlives its parent), forked_workers.py (warm, pinned, killable workers).
 """

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from autosched.tvm.searching import Unsupported
 from autosched_backend_auto.portfolio import Portfolio, PortfolioSearch, sign, signer, unsign
-from unit.tvm.methods import FakeMethod, FakeSearch, candidate, site
+from autosched_tvm.tuning.search_method import Unsupported
+from unit.autosched_tvm.methods import FakeMethod, FakeSearch, candidate, site
 
 BATCH = 4
 

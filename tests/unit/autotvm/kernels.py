@@ -7,8 +7,8 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
-from autosched.tvm.winograd import workload
-from autosched.tvm.winograd.algebra import Algorithm
+from autosched_tvm.compile.winograd import workload
+from autosched_tvm.compile.winograd.algebra import Algorithm
 
 CPU = tvm.target.Target({"kind": "llvm", "num-cores": 1})
 GPU = tvm.target.Target("nvidia/nvidia-h100")

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from autosched_backend_autotvm.annealing import Best, Plan, Scores, anneal
-from autosched_backend_autotvm.space import Knob, Space
-from autosched_backend_autotvm.tuners.points import Digits, Points
+from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.tuners.annealing import Best, Plan, Scores, anneal
+from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
 
 NONE = np.empty(0, np.uint64)
 

@@ -14,19 +14,19 @@ pytestmark = pytest.mark.tvm
 
 from autosched.errors import RequestError  # noqa: E402
 from autosched.model import TaskInfo  # noqa: E402
-from autosched.tvm import building  # noqa: E402
-from autosched.tvm.searching import Site, Unsupported  # noqa: E402
-from autosched.tvm.tasks import hash_of  # noqa: E402
-from autosched_backend_autotvm import match  # noqa: E402
-from autosched_backend_autotvm.method import AutoTvmMethod  # noqa: E402
+from autosched_backend_autotvm import template_matching  # noqa: E402
+from autosched_backend_autotvm.config_space import Config, Knob, Space  # noqa: E402
 from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput  # noqa: E402
-from autosched_backend_autotvm.space import Config, Knob, Space  # noqa: E402
-from autosched_backend_autotvm.stores import PER_STORE, StoreFeatures, shape_of  # noqa: E402
-from autosched_backend_autotvm.templates.version import fingerprint, version_of  # noqa: E402
-from autosched_backend_autotvm.tuners.chance import GridTuner, RandomTuner  # noqa: E402
-from autosched_backend_autotvm.tuners.choice import tuner_of  # noqa: E402
-from autosched_backend_autotvm.tuners.points import Points  # noqa: E402
+from autosched_backend_autotvm.search_method import AutoTvmMethod  # noqa: E402
+from autosched_backend_autotvm.store_features import PER_STORE, StoreFeatures, shape_of  # noqa: E402
+from autosched_backend_autotvm.templates.template_version import fingerprint, version_of  # noqa: E402
+from autosched_backend_autotvm.tuners.config_sampler import Points  # noqa: E402
+from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner  # noqa: E402
+from autosched_backend_autotvm.tuners.tuner_factory import tuner_of  # noqa: E402
+from autosched_tvm.compile import candidate_build  # noqa: E402
+from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
+from autosched_tvm.tuning.search_method import Site, Unsupported  # noqa: E402
 
 SIZE = 32
 
@@ -99,7 +99,7 @@ def test_a_candidate_is_a_trace_and_remembers_its_configuration(workload: Any) -
     assert decisions == []
     assert remembered["template"] == "tiles/1"
     assert remembered["config"] == {"rows": 2, "columns": 1, "idle": "a"}
-    replayed = building.replay(workload, candidate).mod
+    replayed = candidate_build.replay(workload, candidate).mod
     assert hash_of(replayed) == remembered["hash"]
 
 
@@ -230,10 +230,10 @@ def test_a_job_without_knobs_looks_at_no_task(target: Any) -> None:
 
 def test_what_an_older_template_made_still_replays_but_is_no_configuration(workload: Any, target: Any) -> None:
     """As if the code of the template had been changed between two jobs."""
-    template = match.find(workload, target).template
+    template = template_matching.find(workload, target).template
     assert template is not None
     space = template.space()
-    assert space.version == version_of("autosched_backend_autotvm.templates.product")
+    assert space.version == version_of("autosched_backend_autotvm.templates.matmul")
 
     def search(version: str) -> AutoTvmSearch:
         changed = replace(space, version=version)
@@ -248,7 +248,7 @@ def test_what_an_older_template_made_still_replays_but_is_no_configuration(workl
     assert [config_of(candidate) for candidate in other.select(4)] == [config_of(candidate) for candidate in first]
     assert same.select(4) == old.select(4) != first
     for candidate in first:
-        assert hash_of(building.replay(workload, candidate).mod) == json.loads(candidate)[2]["hash"]
+        assert hash_of(candidate_build.replay(workload, candidate).mod) == json.loads(candidate)[2]["hash"]
 
 
 def test_a_version_is_that_of_what_the_code_does() -> None:
@@ -281,10 +281,10 @@ def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target:
 def test_a_template_without_a_value_for_a_knob_is_unsupported_here(
     workload: Any, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = match.find(workload, target).template
+    template = template_matching.find(workload, target).template
     assert template is not None
     knobless = replace(template, knobs=(Knob("tile", ()), *template.knobs))
-    monkeypatch.setattr(match, "find", lambda *_: match.Found(knobless))
+    monkeypatch.setattr(template_matching, "find", lambda *_: template_matching.Found(knobless))
     with pytest.raises(Unsupported, match="knob tile has no legal value for this task"):
         AutoTvmMethod(Options()).search(site_of(workload, target))
 
@@ -309,7 +309,7 @@ def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: An
 
 def points_without_any(site: Site) -> int:
     """The number of a configuration that the template does not admit."""
-    template = match.find(site.workload, site.target).template
+    template = template_matching.find(site.workload, site.target).template
     assert template is not None
     space = template.space()
     return next(index for index in range(space.size) if space.admits(space.config(index)) is not None)

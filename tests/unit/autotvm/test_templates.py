@@ -12,10 +12,10 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import s_tir, te, topi
 
-from autosched.tvm.building import replay, scheduled
-from autosched.tvm.winograd import algebra
-from autosched_backend_autotvm import match
-from autosched_backend_autotvm.space import PROMISE
+from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import PROMISE
+from autosched_tvm.compile.candidate_build import replay, scheduled
+from autosched_tvm.compile.winograd import algebra
 from unit.autotvm import kernels
 from unit.autotvm.kernels import CPU, GPU, Judge
 
@@ -81,7 +81,7 @@ def schedule_of(workload: Any, template: Any, config: dict[str, Any], *, check: 
 def test_any_configuration_computes_the_right_thing(case):
     name, make = CASES[case]
     workload = make()
-    template = match.find(workload, CPU).template
+    template = template_matching.find(workload, CPU).template
     assert template is not None and template.name == f"{name}.llvm"
     judge = Judge(workload)
     for config in drawn(template, DRAWN):
@@ -95,7 +95,7 @@ def test_any_configuration_computes_the_right_thing(case):
 def test_a_configuration_for_a_gpu_compiles_and_stays_within_its_limits(case):
     name, make = CASES[case]
     workload = make()
-    template = match.find(workload, GPU).template
+    template = template_matching.find(workload, GPU).template
     assert template is not None and template.name == f"{name}.cuda"
     for config in drawn(template, DRAWN_FOR_GPU):
         schedule = schedule_of(workload, template, config, check=True)
@@ -107,7 +107,7 @@ def test_a_configuration_for_a_gpu_compiles_and_stays_within_its_limits(case):
 @pytest.mark.parametrize("case", PACKED)
 def test_packed_columns_are_computed_right_in_tiles_of_one_or_more_blocks(case):
     workload = PACKED[case]()
-    template = match.find(workload, CPU).template
+    template = template_matching.find(workload, CPU).template
     assert template is not None and template.name == "matmul_packed.llvm"
     judge = Judge(workload)
     for config in drawn(template, DRAWN):
@@ -127,7 +127,7 @@ def _threads(schedule: Any) -> int:
 
 def test_chunks_of_input_channels_are_added_up():
     workload = kernels.blocked(32, 16, epilogue=True)
-    template = match.find(workload, CPU).template
+    template = template_matching.find(workload, CPU).template
     assert template is not None
     space = template.space()
     space = space.enlarge({"chunks": [2, 4]})
@@ -146,7 +146,7 @@ def test_results_that_move_to_another_shape_are_written_apart():
     workload = tvm.IRModule({"main": te.create_prim_func([left, right, moved])})
     judge = Judge(workload)
     for target in (CPU, GPU):
-        template = match.find(workload, target).template
+        template = template_matching.find(workload, target).template
         assert template is not None
         for config in drawn(template, 2):
             schedule = schedule_of(workload, template, config)
@@ -160,7 +160,7 @@ def test_results_that_move_to_another_shape_are_written_apart():
 def test_any_configuration_of_winograd_computes_the_right_thing(one: algebra.Algorithm) -> None:
     """Candidates of a template whose knobs are written beside the workload, and expanded when it is built."""
     workload = kernels.winograd(one)
-    template = match.find(workload, CPU).template
+    template = template_matching.find(workload, CPU).template
     assert template is not None and template.name == f"winograd_{one.words}_nchwc.llvm"
     judge = Judge(workload)
     for config in drawn(template, DRAWN):
@@ -172,7 +172,7 @@ def test_any_configuration_of_winograd_computes_the_right_thing(one: algebra.Alg
 
 
 def test_winograd_has_no_template_for_a_gpu():
-    assert "CPUs only" in match.find(kernels.winograd(algebra.BOTH_AXES[0]), GPU).why_not
+    assert "CPUs only" in template_matching.find(kernels.winograd(algebra.BOTH_AXES[0]), GPU).why_not
 
 
 CUT_OFF: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -196,7 +196,7 @@ CUT_OFF: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_the_last_tile_may_be_cut_off(case):
     make, wanted = CUT_OFF[case]
     workload = make()
-    template = match.find(workload, CPU).template
+    template = template_matching.find(workload, CPU).template
     assert template is not None
     space = template.space()
     space = space.enlarge({name: [value] for name, value in wanted.items()})
@@ -206,7 +206,7 @@ def test_the_last_tile_may_be_cut_off(case):
 
 
 def test_registers_bound_a_tile_and_idle_units_too():
-    template = match.find(kernels.blocked(64, 64, 56, block=4), CPU).template
+    template = template_matching.find(kernels.blocked(64, 64, 56, block=4), CPU).template
     assert template is not None
     space = template.space()
     config = {knob.name: knob.values[0] for knob in space.knobs}
@@ -216,13 +216,13 @@ def test_registers_bound_a_tile_and_idle_units_too():
 
 
 def test_a_tiny_kernel_has_some_configuration():
-    template = match.find(kernels.blocked(8, 8, 1, 1), CPU).template
+    template = template_matching.find(kernels.blocked(8, 8, 1, 1), CPU).template
     assert template is not None
     assert drawn(template, 1)
 
 
 def test_a_gpu_configuration_with_too_many_threads_or_too_much_memory_is_not_admitted():
-    template = match.find(kernels.product(2048, 2048, 2048), GPU).template
+    template = template_matching.find(kernels.product(2048, 2048, 2048), GPU).template
     assert template is not None
     space = template.space()
     config = {knob.name: knob.values[0] for knob in space.knobs}
@@ -288,7 +288,7 @@ def _dynamic() -> Any:
 )
 def test_what_has_no_template_says_why(make, said):
     workload = tvm.IRModule({"main": te.create_prim_func(make())})
-    found = match.find(workload, CPU)
+    found = template_matching.find(workload, CPU)
     assert found.template is None
     assert said in found.why_not
 
@@ -296,16 +296,16 @@ def test_what_has_no_template_says_why(make, said):
 def test_a_kernel_that_is_scheduled_already_has_no_template():
     schedule = s_tir.Schedule(kernels.product())
     schedule.split(schedule.get_loops(schedule.get_sblock("product"))[0], factors=[None, 2])
-    assert "scheduled already" in match.find(schedule.mod, CPU).why_not
+    assert "scheduled already" in template_matching.find(schedule.mod, CPU).why_not
 
 
 def test_other_kinds_of_targets_have_no_templates():
-    assert "no templates for targets of kind vulkan" in match.find(kernels.product(), VULKAN).why_not
+    assert "no templates for targets of kind vulkan" in template_matching.find(kernels.product(), VULKAN).why_not
 
 
 def test_registers_follow_from_the_target():
-    wide = match.machine(tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4}))
-    narrow = match.machine(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
+    wide = template_matching.machine(tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4}))
+    narrow = template_matching.machine(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
     assert (wide.vector_bytes, wide.registers, wide.threads) == (64, 32, 4)
     assert (narrow.vector_bytes, narrow.registers, narrow.threads) == (32, 16, 1)
 
@@ -323,7 +323,7 @@ def test_tiles_that_keep_all_threads_busy_promise_more(workload, whole, halves):
 
     def promises(cores):
         target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "num-cores": cores})
-        space = match.find(workload(), target).template.space()
+        space = template_matching.find(workload(), target).template.space()
         first = {knob.name: knob.values[0] for knob in space.knobs if isinstance(knob.values[0], int)} | whole
         second = first | halves
         columns = {name: np.array([float(first[name]), float(second[name])]) for name in first}

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_kernel import MadeUpKernel
 
-from autosched_backend_autotvm.annealing import Plan
-from autosched_backend_autotvm.space import Knob, Space
+from autosched_backend_autotvm.config_space import Knob, Space
 from autosched_backend_autotvm.tuners import Tuner, diversity
-from autosched_backend_autotvm.tuners.chance import GridTuner, RandomTuner
+from autosched_backend_autotvm.tuners.annealing import Plan
+from autosched_backend_autotvm.tuners.config_sampler import Points
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
-from autosched_backend_autotvm.tuners.learning import Learning, LearningTuner
-from autosched_backend_autotvm.tuners.points import Points
+from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner
+from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
 
 QUICK = Learning(warm_up=8, chains=16, plan=Plan(iterations=30))
 MAKERS: dict[str, Callable[[Points, int], Tuner]] = {

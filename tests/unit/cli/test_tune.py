@@ -3,7 +3,7 @@ import pytest
 from autosched.cli.tune import LAYOUTS, placed, selected, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import UnitView
-from autosched.tvm.layouts.wanted import Wanted
+from autosched_tvm.compile.layouts.layout_option import Wanted
 
 LAB = (
     UnitView("host/0", ("host",), (0,), "free"),

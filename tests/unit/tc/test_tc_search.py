@@ -8,12 +8,13 @@ import pytest
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from autosched.tvm import building, traces  # noqa: E402
-from autosched.tvm.tasks import hash_of  # noqa: E402
 from autosched_backend_ansor.options import Options as AnsorOptions  # noqa: E402
 from autosched_backend_ansor.search import AnsorMethod  # noqa: E402
 from autosched_backend_tc.options import Options  # noqa: E402
 from autosched_backend_tc.search import TcMethod, TcSearch, launched, rules_of  # noqa: E402
+from autosched_tvm.compile import candidate_build  # noqa: E402
+from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
+from autosched_tvm.tuning import schedule_traces  # noqa: E402
 from small import Measured, matmul, rounds, timed  # noqa: E402
 
 SMALL = {"pop_size": 8, "number_elites": 2, "mutation_rate": 20}
@@ -24,7 +25,7 @@ def search(seed: int = 1, **options: Any) -> TcSearch:
 
 
 def memos(history: list[Measured]) -> list[Any]:
-    found = [traces.read(candidate) for candidate, _ in history]
+    found = [schedule_traces.read(candidate) for candidate, _ in history]
     return [trace.memo for trace in found if trace is not None]
 
 
@@ -50,7 +51,7 @@ def test_candidates_remember_generation_and_sketch() -> None:
 def test_candidates_are_distinct_programs_that_build_as_proposed() -> None:
     live = search()
     history = rounds(live, 5)
-    keys = [hash_of(building.replay(live._space.workload, candidate).mod) for candidate, _ in history]
+    keys = [hash_of(candidate_build.replay(live._space.workload, candidate).mod) for candidate, _ in history]
     assert len(set(keys)) == len(keys) >= 16
     assert set(keys) <= set(live._keys.values())
 
@@ -64,7 +65,7 @@ def test_earlier_records_of_another_job_found_the_first_generation() -> None:
     assert len(proposed) == 6
     assert not {json.dumps(json.loads(c)[1]) for c in proposed} & {json.dumps(json.loads(c)[1]) for c, _ in history}
     founders = {one.genes for one in other._evolution._population[:2]}
-    assert founders == {trace.decisions for c, _ in best if (trace := traces.read(c)) is not None}
+    assert founders == {trace.decisions for c, _ in best if (trace := schedule_traces.read(c)) is not None}
 
 
 def test_records_of_ansor_have_children_here() -> None:

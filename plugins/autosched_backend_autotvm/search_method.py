@@ -1,0 +1,102 @@
+"""One job's searches: the options, and what its tasks teach each other."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from autosched.backend import NoteGroup
+from autosched.errors import RequestError
+from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.options import Options, wanted
+from autosched_backend_autotvm.same_kernel_transfer import Siblings, kernel_of
+from autosched_backend_autotvm.search import AutoTvmSearch
+from autosched_backend_autotvm.store_features import StoreFeatures, shape_of
+from autosched_backend_autotvm.template_transfer import Knowledge, Prior
+from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
+from autosched_tvm.tuning.search_method import Site, Unsupported
+
+
+class AutoTvmMethod:
+    """The searches of one job."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises RequestError."""
+        self._options = options
+        self._restrict, self._enlarge = wanted("knobs", options.knobs), wanted("enlarge", options.enlarge)
+        self._knowledge = Knowledge()
+
+    @property
+    def notes(self) -> Sequence[str | NoteGroup]:
+        """None: what the user must know is an error before the search begins."""
+        return []
+
+    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+        """Raise RequestError for a knob in the options that no task of the network has."""
+        asked = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
+        if not asked:
+            return
+        known: set[str] = set()
+        for workload in workloads:
+            if (template := template_matching.find(workload, target).template) is not None:
+                with suppress(RequestError):  # a knob without a value for this task, which has no configurations then
+                    known.update(knob.name for knob in template.space().knobs)
+        for name, option in asked.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                there = f"There are: {', '.join(sorted(known))}" if known else "No task has a template with knobs"
+                raise RequestError(
+                    f"backend autotvm, option {option}: no task of the network has a knob named {name!r}.{hint} {there}"
+                )
+
+    def search(self, site: Site) -> AutoTvmSearch:
+        """Begin the search for a task. Raises Unsupported."""
+        found = template_matching.find(site.workload, site.target)
+        if (template := found.template) is None:
+            raise Unsupported(found.why_not)
+        try:
+            whole = template.space()
+        except RequestError as error:  # a knob without a value for this task
+            raise Unsupported(str(error)) from error
+        space = replace(self.space(whole), kernel=kernel_of(template.nest))
+        options, prior, stores = self._options, None, None
+        if options.transfer:
+            shape = shape_of(site.workload)
+            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type)
+        if options.feature_type == "store":
+            stores = StoreFeatures(site, template, space)
+        points = Points(space, options.index_from, options.index_to)
+        if not points.fresh(Random(0), 1, ()):
+            raise Unsupported(_why_empty(points))
+        tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
+        siblings = Siblings(points, site.elsewhere) if options.transfer and options.tuner == "xgb" else None
+        return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
+
+    def space(self, space: Space) -> Space:
+        """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
+        names = {knob.name for knob in space.knobs}
+        try:
+            return space.enlarge(_of(names, self._enlarge)).restrict(_of(names, self._restrict))
+        except RequestError as error:
+            raise Unsupported(str(error)) from error
+
+
+def _of(names: set[str], asked: Mapping[str, list[object]]) -> dict[str, list[object]]:
+    """Restrictions of these knobs; others belong to other templates."""
+    return {name: values for name, values in asked.items() if name in names}
+
+
+def _why_empty(points: Points) -> str:
+    """Why nothing of a space can be searched."""
+    space = points.space
+    if not points.size:
+        return f"template {space.template} has {space.size} configurations, and the job wants those from {points.first}"
+    reason = space.admits(space.config(points.first))
+    return (
+        f"none of the {points.size} configurations of template {space.template} is admitted, such as one where {reason}"
+    )

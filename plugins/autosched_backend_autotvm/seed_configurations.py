@@ -1,0 +1,57 @@
+"""Examples for the first round of a task: the best of the tasks that are most like it.
+
+An example is tried with those values of the task's own knobs that are nearest. Knows no TVM.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from autosched_backend_autotvm.config_space import Config, Knob, Space, Value
+from autosched_backend_autotvm.knob_features import logarithm
+
+LIKE, OF_EACH = 2, 4
+"""Examples are taken from so many tasks, and so many of each: the very best of one is in part luck."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples that one task can give."""
+
+    shape: tuple[int, ...]
+    """Numbers that say what it works on, in the same order for all tasks of a template."""
+    best: tuple[Config, ...]
+    """The first is the very best."""
+
+
+def of(shape: Sequence[int], space: Space, known: Sequence[Examples]) -> list[int]:
+    """Configurations of a new task's space, the most promising first; equal for equal examples in any order."""
+    like = sorted(known, key=lambda one: (_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
+    in_turns = (config for rank in zip_longest(*(one.best for one in like)) for config in rank if config is not None)
+    return list(dict.fromkeys(index for config in in_turns for index in _adapted(config, space)))
+
+
+def _distance(one: Sequence[int], other: Sequence[int]) -> float:
+    """How unlike two shapes are: the factors between their extents, as logarithms. What is fused adds extents."""
+    factors = (abs(logarithm(a) - logarithm(b)) for a, b in zip(one, other, strict=False))
+    return sum(factors) + abs(len(one) - len(other))
+
+
+def _adapted(config: Config, space: Space) -> Iterator[int]:
+    """The configuration of this space that is nearest, if it has the same knobs and words."""
+    if config.keys() == {knob.name for knob in space.knobs}:
+        digits = [_nearest(knob, config[knob.name]) for knob in space.knobs]
+        if all(digit is not None for digit in digits):
+            yield space.index([digit for digit in digits if digit is not None])
+
+
+def _nearest(knob: Knob, value: Value) -> int | None:
+    """The place of the value of a knob that is nearest by its factors; of a word or a tiling, of this one alone."""
+    if value in knob.values:
+        return knob.values.index(value)
+    numbers = [other for other in knob.values if isinstance(other, int)]
+    if not isinstance(value, int) or len(numbers) < len(knob.values):
+        return None
+    return int(np.argmin([abs(logarithm(number) - logarithm(value)) for number in numbers]))

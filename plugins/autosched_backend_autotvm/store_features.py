@@ -1,0 +1,60 @@
+"""Features of a configuration after it is applied: TVM's features of every store in the program.
+
+They say more than the values of knobs and mean the same in all templates, but take milliseconds each (see
+`benchmarks/select_cost.py`), so they only put the best of a plan in order.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm.s_tir import meta_schedule as ms
+
+from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.knob_features import Matrix
+from autosched_backend_autotvm.search import Template
+from autosched_tvm.compile import intrinsics
+from autosched_tvm.tuning.search_method import Site
+
+PER_STORE = 164
+KEPT_MAX = 10_000
+"""Configurations whose features are kept, 1.3 KB each."""
+
+
+class StoreFeatures:
+    """Features of one task."""
+
+    def __init__(self, site: Site, template: Template, space: Space) -> None:
+        self._workload, self._template, self._space = site.workload, template, space
+        intrinsics.install()
+        self._context = ms.TuneContext(mod=site.workload, target=site.target, num_threads=site.threads)
+        self._extractor = ms.feature_extractor.PerStoreFeature()
+        self._kept: dict[int, NDArray[np.float32]] = {}
+
+    def rows(self, indices: Sequence[int]) -> Matrix:
+        """One row for each: of every feature the largest and the mean over stores; unknown where it does not apply."""
+        if len(self._kept) > KEPT_MAX:
+            self._kept.clear()
+        for index in indices:
+            if index not in self._kept:
+                self._kept[index] = self._row(index)
+        return np.stack([self._kept[index] for index in indices])
+
+    def _row(self, index: int) -> NDArray[np.float32]:
+        schedule = tvm.s_tir.Schedule(self._workload, debug_mask=0, enable_check=False)
+        try:
+            self._template.apply(schedule, self._space.config(index))
+            args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+            candidate = ms.search_strategy.MeasureCandidate(schedule, args)
+            stores = self._extractor.extract_from(self._context, [candidate])[0].numpy()
+        except Exception:  # TVM's, of many kinds; it will fail again when it is selected
+            return np.full(2 * PER_STORE, np.nan, np.float32)
+        return np.concatenate([stores.max(axis=0), stores.mean(axis=0)]).astype(np.float32)
+
+
+def shape_of(workload: Any) -> tuple[int, ...]:
+    """The dimensions of all inputs and outputs, in order."""
+    args = ms.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
+    return tuple(int(extent) for arg in args for extent in arg.shape)

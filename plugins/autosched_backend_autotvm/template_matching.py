@@ -1,0 +1,83 @@
+"""Finds the template for a task by what its kernel computes, or says why there is none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autosched_backend_autotvm.templates import (
+    convolution,
+    depthwise,
+    gpu,
+    kernel_analysis,
+    matmul,
+    nchw_convolution,
+    winograd,
+)
+from autosched_backend_autotvm.templates.fused_kernel import prepare, understand
+from autosched_backend_autotvm.templates.kernel_analysis import Nest, NotUnderstood
+from autosched_backend_autotvm.templates.template import Machine, Template
+from autosched_tvm.compile import targets
+from autosched_tvm.compile.winograd.kernel import NotExpandable
+from autosched_tvm.compile.winograd.workload import marked
+
+
+@dataclass(frozen=True)
+class Found:
+    """The template for a task, or why there is none."""
+
+    template: Template | None
+    why_not: str = ""
+
+
+def find(workload: Any, target: Any) -> Found:
+    """For an IRModule with one PrimFunc "main", scheduled or not, and a tvm Target."""
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
+    if marked(workload) is not None:
+        return _winograd(workload, target)
+    try:
+        found = understand(workload)
+        _try(workload, found)
+        return Found(gpu.template(found, target) if kind == "cuda" else _on_cpu(found, machine(target)))
+    except NotUnderstood as error:
+        return Found(None, str(error))
+
+
+def _winograd(workload: Any, target: Any) -> Found:
+    """The template of a workload that a Winograd convolution is marked in."""
+    if str(target.kind.name) != "llvm":
+        return Found(None, "Winograd's algorithm has a template for CPUs only")
+    try:
+        return Found(winograd.template(workload, machine(target)))
+    except NotExpandable as error:
+        return Found(None, str(error))
+
+
+def machine(target: Any) -> Machine:
+    """Properties of a CPU that templates need."""
+    return Machine(
+        targets.vector_bits(target) // 8,
+        targets.vector_registers(target),
+        int(target.attrs.get("num-cores", 1)),
+    )
+
+
+def _on_cpu(found: Nest, cpu: Machine) -> Template:
+    if found.kind in (kernel_analysis.MATMUL, kernel_analysis.BATCH_MATMUL):
+        return matmul.template(found, cpu)
+    if found.layout == "nchw":
+        return nchw_convolution.template(found, cpu)
+    if found.kind == kernel_analysis.DEPTHWISE:
+        return depthwise.template(found, cpu)
+    return convolution.template(found, cpu)
+
+
+def _try(workload: Any, found: Nest) -> None:
+    """Raise NotUnderstood for what surrounds the main computation and cannot be fused with it."""
+    from tvm import s_tir
+
+    try:
+        prepare(s_tir.Schedule(workload, debug_mask=0, enable_check=False), found)
+    except s_tir.ScheduleError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise NotUnderstood(f"what surrounds the main computation cannot be fused: {last}") from error

@@ -1,0 +1,152 @@
+"""Transfer learning between tasks of one template, as in AutoTVM.
+
+A base model is fitted to the records of all the others. What it predicts is the margin from which a task's own model
+starts; it counts half as much with every 64 records of the task's own (`load_history` of TVM 0.18's cost model).
+Scores are normalised per task, so that fast and slow tasks count alike. Before there are any, a task tries the best of
+the others (examples.py).
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autosched_backend_autotvm import seed_configurations
+from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
+from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix, logarithm
+from autosched_backend_autotvm.seed_configurations import Examples
+from autosched_backend_autotvm.tuners.config_sampler import Digits
+
+HALF_LIFE = 64
+"""Own records after which the others count half."""
+WEIGHT_MIN = 0.05
+"""Below it, the others are forgotten."""
+RECORDS_MIN = 24
+"""Records of others before they are listened to."""
+RECORDS_MAX = 2_000
+"""Maximum records of each template, so that fitting stays cheap: those tasks that learned last count."""
+
+
+@dataclass
+class Lesson:
+    """Knowledge of one task."""
+
+    names: tuple[str, ...]
+    features: Matrix
+    scores: Vector
+    """The best is 1, failures are 0."""
+    examples: Examples
+
+
+@dataclass
+class Template:
+    """Knowledge of all tasks of a template."""
+
+    lessons: dict[str, Lesson] = field(default_factory=dict)
+    """By task; the one that changed last comes last."""
+    version: int = 0
+
+
+class Knowledge:
+    """Knowledge of one job; its tasks ask and tell from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._templates: defaultdict[str, Template] = defaultdict(Template)
+
+    def tell(self, template: str, task: str, lesson: Lesson) -> None:
+        """All that a task knows by now."""
+        with self._lock:
+            known = self._templates[template]
+            known.lessons.pop(task, None)
+            known.lessons[task] = lesson
+            known.version += 1
+
+    def others(self, template: str, task: str) -> tuple[int, list[Lesson]]:
+        """A number that changes when there is news, and what other tasks know, the latest last."""
+        with self._lock:
+            known = self._templates[template]
+            return known.version, [lesson for other, lesson in known.lessons.items() if other != task]
+
+
+class Prior:
+    """Prior of one task from the others of its template."""
+
+    def __init__(self, knowledge: Knowledge, task: str, space: Space, shape: Sequence[int], loss: Loss) -> None:
+        """`shape`: numbers that say what the task works on, in the same order for all tasks of the template."""
+        self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
+        self._template, self._extents = space.template, tuple(shape)
+        self._features = KnobFeatures(space)
+        self._shape = np.array([logarithm(number) for number in shape], np.float32)
+        self._names = (
+            *self._features.names,
+            *(f"{name}/max" for name in self._features.names[: len(self._features.largest)]),
+            *map(str, range(len(shape))),
+        )
+        self._version = -1
+        self._model: CostModel | None = None
+        self._wanted: tuple[str, ...] = ()
+
+    def tell(self, digits: Digits, scores: Vector) -> None:
+        """Share this task's configurations and scores, of which the best is 1."""
+        order = np.argsort(-scores, kind="stable")[: seed_configurations.OF_EACH if len(scores) >= RECORDS_MIN else 0]
+        best = tuple(self._space.chosen(digits[at]) for at in order if scores[at] > 0)
+        lesson = Lesson(self._names, self._of(digits), scores, Examples(self._extents, best))
+        self._knowledge.tell(self._template, self._task, lesson)
+
+    def examples(self) -> list[int]:
+        """Configurations that are the best of the others, or near them; the most promising first."""
+        _, lessons = self._knowledge.others(self._template, self._task)
+        return seed_configurations.of(self._extents, self._space, [lesson.examples for lesson in lessons])
+
+    def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
+        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
+        weight = 0.5 ** (measured / HALF_LIFE)
+        if weight < WEIGHT_MIN or (model := self._base()) is None:
+            return None
+        wanted = self._wanted
+        return lambda digits: np.float32(weight) * model.predict(aligned(self._of(digits), self._names, wanted))
+
+    def _base(self) -> CostModel | None:
+        version, lessons = self._knowledge.others(self._template, self._task)
+        if version != self._version:
+            self._version = version
+            self._model, self._wanted = fitted(lessons, self._loss)
+        return self._model
+
+    def _of(self, digits: Digits) -> Matrix:
+        """Values, values beside the largest that the task has, and the task's shape."""
+        own, largest = self._features.of(digits), self._features.largest
+        shape = np.broadcast_to(self._shape, (len(digits), len(self._shape)))
+        return np.concatenate([own, own[:, : len(largest)] - largest, shape], axis=1)
+
+
+def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tuple[str, ...]]:
+    """A model of all lessons and the names of its columns; none when there is too little to learn."""
+    chosen: list[Lesson] = []
+    for lesson in reversed(lessons):
+        if lesson.scores.any() and sum(len(one.scores) for one in chosen) + len(lesson.scores) <= RECORDS_MAX:
+            chosen.insert(0, lesson)
+    if sum(len(one.scores) for one in chosen) < RECORDS_MIN:
+        return None, ()
+    wanted = tuple(dict.fromkeys(name for lesson in chosen for name in lesson.names))
+    features = np.concatenate([aligned(lesson.features, lesson.names, wanted) for lesson in chosen])
+    groups = np.repeat(np.arange(len(chosen)), [len(lesson.scores) for lesson in chosen])
+    model = CostModel(loss, seed=0, threads=1)
+    model.fit(features, np.concatenate([lesson.scores for lesson in chosen]), groups=groups)
+    return model, wanted
+
+
+def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
+    """The columns that are wanted; a word that a task does not have is never chosen, a number unknown."""
+    at = {name: column for column, name in enumerate(names)}
+    found = np.full((len(features), len(wanted)), np.nan, np.float32)
+    for column, name in enumerate(wanted):
+        if name in at:
+            found[:, column] = features[:, at[name]]
+        elif "=" in name:
+            found[:, column] = 0.0
+    return found

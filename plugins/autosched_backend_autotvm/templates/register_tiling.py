@@ -1,0 +1,194 @@
+"""The schedule behind all templates for CPUs: a tile of results stays in vector registers while everything is summed.
+
+    parallel over tiles
+        tile = 0
+        for each summed loop, in the order asked for
+            tile += data * weights        (the tile unrolled, its last dimension a vector)
+        results = what is fused(tile)     (unrolled and vectorised too)
+
+With chunks the sum is cut into parts, so that one part's weights stay in the nearest cache for all tiles of an image:
+
+    parallel over the outermost loop over tiles
+        sums = 0
+        for each chunk of the input channels
+            for the other loops over tiles
+                tile = 0
+                for each summed loop: tile += data * weights
+                sums += tile
+        for the other loops over tiles: results = what is fused(sums)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import Axis, NotUnderstood
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a kernel is cut up, by the roles of its axes."""
+
+    tile: Mapping[str, int]
+    """Extent of each spatial axis in the tile; 1 for those not named. All divide their axis."""
+    vector: str
+    """The spatial axis along which vectors lie."""
+    lanes: int
+    """Divides the vector axis's extent in the tile."""
+    outer: Sequence[str]
+    """Order of the loops over tiles, outermost first; those not named come before."""
+    parallel: int
+    """How many of these loops, from the outermost, are spread over threads (with all before them); 0 for none."""
+    sums: Sequence[tuple[str, int]]
+    """Order of the summed loops: (role, extent of this part). A role twice is split, the outer part first."""
+    unrolled: frozenset[int] = frozenset()
+    """Places in `sums` that are unrolled."""
+    pad: str = "root"
+    """Where padded copies are made: "root", or the outer loop (a role) under which only the tile's part is."""
+    pack: str = ""
+    """The outer loop (a role) under which the right factor's part is copied to lie as it is read; "" for no copy."""
+    inner: Sequence[str] = ()
+    """Order of the tile's own loops; those not named come before."""
+    band: int = 1
+    """Rows of tiles in a band: then the loop "h" is over bands, and "hb" in `outer` over a band's rows."""
+    chunks: int = 1
+    """Into how many parts the first summed axis is cut."""
+
+
+def schedule(kernel: Kernel, tiling: Tiling) -> None:
+    """Apply it. Raises what TVM raises."""
+    sch, nest = kernel.schedule, kernel.nest
+    outer, inner, vector = _cut(kernel, tiling)
+    order = [*(role for role in nest.roles if role not in tiling.outer), *tiling.outer]
+    sch.reorder(*(outer[role] for role in order), *inner, vector)
+    packed = sch.cache_read(kernel.anchor, _right(kernel), "global") if tiling.pack else None
+    chunk = None
+    if tiling.chunks > 1:
+        block, axes, chunk = _chunk(kernel, tiling, outer[tiling.outer[0]])
+    else:
+        block, axes = kernel.anchor, sorted((*nest.spatial, *nest.reduced), key=lambda axis: axis.place)
+        sch.compute_at(block, outer[order[-1]], preserve_unit_loops=True)
+    first = _sum(kernel, tiling, block, axes)
+    _pads(kernel, tiling, outer)
+    if packed is not None:
+        _pack(kernel, tiling, packed, outer[tiling.pack])
+    if tiling.parallel:
+        sch.parallel(sch.fuse(*(outer[role] for role in order[: _shared(tiling, len(order))])))
+    _keep(sch, inner, vector)
+    if kernel.rest is not None:
+        loops = sch.get_loops(kernel.rest)
+        sch.parallel(loops[0] if len(loops) < 3 else sch.fuse(*loops[:2]))
+    # Last of all: around a sum without its start, TVM makes no loop parallel or a vector when it replays a trace.
+    *tile, vector = sch.get_loops(sch.decompose_reduction(block, first))[-len(nest.spatial) - 1 :]
+    _keep(sch, tile, vector)
+    if chunk is not None:
+        sch.vectorize(sch.get_loops(sch.decompose_reduction(kernel.anchor, chunk))[-1])
+
+
+def _cut(kernel: Kernel, tiling: Tiling) -> tuple[dict[str, Any], list[Any], Any]:
+    """Split the loops of the result: over tiles, inside the tile, and the vector."""
+    sch = kernel.schedule
+    outer, within = {}, {}
+    for role, loop in kernel.loops().items():
+        extent = tiling.tile.get(role, 1)
+        if role == "h" and "hb" in tiling.outer:
+            outer["h"], outer["hb"], within["h"] = sch.split(loop, factors=[None, tiling.band, extent])
+        else:
+            outer[role], within[role] = sch.split(loop, factors=[None, extent])
+    within[tiling.vector], vector = sch.split(within[tiling.vector], factors=[None, tiling.lanes])
+    return outer, _ordered(within, tiling.inner), vector
+
+
+def _ordered(loops: Mapping[str, Any], last: Sequence[str]) -> list[Any]:
+    return [*(loop for role, loop in loops.items() if role not in last), *(loops[r] for r in last if r in loops)]
+
+
+def _keep(sch: Any, tile: Sequence[Any], vector: Any) -> None:
+    """Turn a tile's loops into registers."""
+    for loop in tile:
+        sch.unroll(loop)
+    sch.vectorize(vector)
+
+
+def _chunk(kernel: Kernel, tiling: Tiling, under: Any) -> tuple[Any, list[Axis], Any]:
+    """Add up chunks under a loop; returns the block that sums one chunk up, its axes in the order of its loops, and the
+    loop over chunks.
+    """
+    sch, nest = kernel.schedule, kernel.nest
+    axes = sorted((*nest.spatial, *nest.reduced), key=lambda axis: axis.place)
+    first = next(axis for axis in axes if axis.role == tiling.sums[0][0])
+    chunk, _ = sch.split(sch.get_loops(kernel.anchor)[first.place], factors=[tiling.chunks, None])
+    part = sch.rfactor(chunk, 0)
+    sch.compute_at(kernel.anchor, under, preserve_unit_loops=True)
+    spatial = [axis.role for axis in axes if axis in nest.spatial]
+    chunk, *loops = sch.get_loops(kernel.anchor)[-len(spatial) - 1 :]
+    over, within = {}, {}
+    for role, loop in zip(spatial, loops, strict=True):
+        over[role], within[role] = sch.split(loop, factors=[None, tiling.tile.get(role, 1)])
+    within[tiling.vector], vector = sch.split(within[tiling.vector], factors=[None, tiling.lanes])
+    tile = _ordered(within, tiling.inner)
+    between = _ordered(over, tiling.outer)
+    sch.reorder(chunk, *between, *tile, vector)
+    sch.compute_at(part, between[-1], preserve_unit_loops=True)
+    _keep(sch, tile, vector)
+    return part, axes, chunk
+
+
+def _sum(kernel: Kernel, tiling: Tiling, block: Any, axes: Sequence[Axis]) -> Any:
+    """Sum a tile up in registers: `block` is inside the loops over tiles already. Returns the outermost summed loop."""
+    sch, nest = kernel.schedule, kernel.nest
+    loops = dict(zip((axis.role for axis in axes), sch.get_loops(block)[-len(axes) :], strict=True))
+    within = {axis.role: loops[axis.role] for axis in nest.spatial}
+    within[tiling.vector], vector = sch.split(within[tiling.vector], factors=[None, tiling.lanes])
+    parts: dict[str, list[Any]] = {}
+    for axis in nest.reduced:
+        factors = [extent for role, extent in tiling.sums if role == axis.role]
+        parts[axis.role] = list(sch.split(loops[axis.role], factors=factors)) if factors[1:] else [loops[axis.role]]
+    sums = [parts[role].pop(0) for role, _ in tiling.sums]
+    tile = _ordered(within, tiling.inner)
+    sch.reorder(*sums, *tile, vector)
+    for number in sorted(tiling.unrolled):
+        sch.unroll(sums[number])
+    _keep(sch, tile, vector)
+    return sums[0]
+
+
+def _pads(kernel: Kernel, tiling: Tiling, outer: Mapping[str, Any]) -> None:
+    sch = kernel.schedule
+    for block in kernel.pads:
+        if tiling.pad == "root":
+            loops = sch.get_loops(block)
+            if tiling.parallel:
+                sch.parallel(sch.fuse(*loops[: len(loops) // 2 + 1]))
+        else:
+            sch.compute_at(block, outer[tiling.pad], preserve_unit_loops=True)
+        last = sch.get_loops(block)[-1]
+        if int(sch.get(last).extent) == tiling.lanes:
+            sch.vectorize(last)
+
+
+def _right(kernel: Kernel) -> int:
+    """Which of the main computation's inputs is the right factor. Raises NotUnderstood."""
+    names = [str(region.source.name) for region in kernel.schedule.get(kernel.anchor).reads]
+    if kernel.nest.right not in names:
+        raise NotUnderstood(
+            f"the right factor {kernel.nest.right} is computed in the same kernel, so it cannot be copied"
+        )
+    return names.index(kernel.nest.right)
+
+
+def _pack(kernel: Kernel, tiling: Tiling, block: Any, loop: Any) -> None:
+    sch = kernel.schedule
+    if kernel.nest.layout == "nt":
+        sch.transform_layout(block, ("write", 0), lambda *index: (*index[:-2], index[-1], index[-2]))
+    sch.compute_at(block, loop, preserve_unit_loops=True)
+    if kernel.nest.layout == "nn":
+        sch.vectorize(sch.split(sch.get_loops(block)[-1], factors=[None, tiling.lanes])[1])
+
+
+def _shared(tiling: Tiling, loops: int) -> int:
+    """How many loops over tiles become one: no more than down to where something else is computed."""
+    before = loops - len(tiling.outer)
+    places = [tiling.outer.index(role) + 1 for role in (tiling.pad, tiling.pack) if role in tiling.outer]
+    return before + min([tiling.parallel, *places, *([1] if tiling.chunks > 1 else [])])

@@ -1,0 +1,46 @@
+"""Tuners that learn nothing: in order of the numbers, and at random."""
+
+from collections.abc import Collection
+from random import Random
+
+from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.score_history import Memory
+
+
+class GridTuner(Memory):
+    """All configurations by their numbers."""
+
+    def __init__(self, points: Points) -> None:
+        super().__init__()
+        self._points = points
+        self._next = points.first
+
+    def propose(self, count: int, taken: Collection[int]) -> list[int]:
+        """The next ones."""
+        while self._next in self.scores:
+            self._next += 1
+        found: list[int] = []
+        index = self._next
+        while len(found) < count and index < self._points.end:
+            if index not in self.scores and index not in taken and self._points.legal(index):
+                found.append(index)
+            index += 1
+        return found
+
+
+class RandomTuner(Memory):
+    """Configurations drawn uniformly."""
+
+    def __init__(self, points: Points, seed: int) -> None:
+        super().__init__()
+        self._points, self._seed = points, seed
+
+    def propose(self, count: int, taken: Collection[int]) -> list[int]:
+        """Any that are new."""
+        known = self.scores.keys() | taken
+        return self._points.fresh(seeded(self._seed, len(known)), count, known)
+
+
+def seeded(seed: int, known: int) -> Random:
+    """Chance that depends on nothing but the seed and on how much is known, so that a restored tuner goes on alike."""
+    return Random(f"{seed} {known}")

@@ -1,0 +1,209 @@
+"""The tuner `xgb`: predicts what was not measured from what was, and proposes the best it finds."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
+from typing import Protocol
+
+import numpy as np
+
+from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
+from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix
+from autosched_backend_autotvm.tuners import diversity
+from autosched_backend_autotvm.tuners.annealing import Best, Plan, Scores, anneal
+from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
+from autosched_backend_autotvm.tuners.grid_and_random import seeded
+from autosched_backend_autotvm.tuners.score_history import Memory
+
+ELITE_SHARE = 0.5
+"""Share of the chains that start at the best of what was measured."""
+DIVERSITY_WEIGHT = 0.3
+POOL = 512
+PROMISING_SHARE = 1 / 16
+"""As long as no model is asked, the round is drawn from this share of a pool, of which the template expects most."""
+PROMISE_WEIGHT = 2.0
+"""With the loss `rank`, so much is added to a prediction for what the template expects to be twice as fast."""
+HALF_LIFE = 64
+"""Own records after which that counts half."""
+EXAMPLES_SHARE = 0.5
+"""Maximum share of the first round that comes from the best of other tasks."""
+BLIND_SHARE = 0.25
+"""But this share of it from anywhere, so that a template that is wrong does not decide everything."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The parameters, by AutoTVM's names."""
+
+    plan_size: int = 64
+    """Number of best predictions that are searched for, of which a round takes the best."""
+    epsilon: float = 0.05
+    """Share of proposals that are random."""
+    diversity_filter_ratio: float = 0.0
+    """Above 1: so many times as many candidates are looked for as are proposed, and the most different taken."""
+    loss: Loss = "rank"
+    warm_up: int = 16
+    """Measurements before the model is asked."""
+    chains: int = 128
+    plan: Plan = field(default_factory=Plan)
+    threads: int = 1
+
+
+class Prior(Protocol):
+    """Prior from other tasks."""
+
+    def tell(self, digits: Digits, scores: Vector) -> None:
+        """Share this task's configurations and scores, of which the best is 1."""
+
+    def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
+        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
+
+    def examples(self) -> list[int]:
+        """Configurations that are the best of the others, or near them; the most promising first."""
+
+
+class Reranker(Protocol):
+    """A slower, better look at a few configurations."""
+
+    def rows(self, indices: Sequence[int]) -> Matrix:
+        """Features."""
+
+
+class LearningTuner(Memory):
+    """Fits a model to the scores, and anneals on its predictions."""
+
+    def __init__(
+        self,
+        points: Points,
+        seed: int,
+        learning: Learning,
+        prior: Prior | None = None,
+        reranker: Reranker | None = None,
+    ) -> None:
+        super().__init__()
+        self._points, self._seed, self._learning = points, seed, learning
+        self._features = KnobFeatures(points.space)
+        self._prior, self._reranker = prior, reranker
+
+    def propose(self, count: int, taken: Collection[int]) -> list[int]:
+        """The best by prediction, and a few random ones."""
+        known = self.scores.keys() | taken
+        random = seeded(self._seed, len(known))
+        rng = np.random.default_rng([self._seed, len(known)])
+        planned = self._examples(count, known)
+        known, free = known | set(planned), count - len(planned)
+        if (score := self.predictor()) is not None:
+            chance = int(rng.binomial(free, self._learning.epsilon))
+            planned += self._plan(score, free - chance, known, random, rng)
+        else:
+            chance = int(rng.binomial(free, BLIND_SHARE))
+            promising = self._promising(free, random, known)
+            planned += random.sample(promising, min(len(promising), free - chance))
+        return [*planned, *self._points.fresh(random, count - len(planned), known | set(planned))]
+
+    def _examples(self, count: int, known: Collection[int]) -> list[int]:
+        """For the first round, what others did best."""
+        if self._prior is None or self.scores:
+            return []
+        found = (index for index in self._prior.examples() if index not in known and self._points.legal(index))
+        return list(islice(found, max(1, round(EXAMPLES_SHARE * count))))
+
+    def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
+        """Also tells the others."""
+        super().learn(indices, scores)
+        if self._prior is not None and self.best:
+            known, normalised = self._normalised()
+            self._prior.tell(self._points.digits(known), normalised)
+
+    def _promising(self, count: int, random: Random, known: Collection[int]) -> list[int]:
+        """New configurations, at least `count` where there are so many, of which the template expects much; none if it
+        expects nothing.
+        """
+        pool = self._points.fresh(random, POOL, known)
+        promise = self._features.promise(self._points.digits(pool))
+        if promise is None:
+            return []
+        best = np.argsort(-promise, kind="stable")[: max(count, round(PROMISING_SHARE * len(pool)))]
+        return [pool[at] for at in best]
+
+    def predictor(self) -> Callable[[Digits], Scores] | None:
+        """Predicted scores of rows; None as long as nobody knows anything."""
+        if not self._features.names:
+            return None
+        taught = self._prior.opinion(len(self.scores)) if self._prior is not None else None
+        if not self.best or (len(self.scores) < self._learning.warm_up and taught is None):
+            return taught
+        opinion = self._opinion(taught)
+        indices, scores = self._normalised()
+        digits = self._points.digits(indices)
+        model = CostModel(self._learning.loss, self._seed, self._learning.threads)
+        model.fit(self._features.of(digits), scores, margin=opinion(digits) if opinion is not None else None)
+        return lambda rows: model.predict(self._features.of(rows), opinion(rows) if opinion is not None else None)
+
+    def _opinion(self, taught: Callable[[Digits], Vector] | None) -> Callable[[Digits], Vector] | None:
+        """Scores of configurations before this task's own measurements, which outweigh them in time."""
+        if self._features.promise(self._points.digits([self._points.first])) is None:
+            return taught
+        weight = np.float32(0.5 ** (len(self.scores) / HALF_LIFE))
+        order = self._learning.loss == "rank"
+
+        def opinion(rows: Digits) -> Vector:
+            promise = self._features.promise(rows)
+            assert promise is not None
+            told = np.float32(PROMISE_WEIGHT) * promise if order else np.exp2(promise)
+            return weight * told + (taught(rows) if taught is not None else np.float32(0.0))
+
+        return opinion
+
+    def _normalised(self) -> tuple[list[int], Vector]:
+        """Measured configurations, with scores of which the best is 1, in an order that does not depend on time."""
+        indices = sorted(self.scores)
+        return indices, np.array([self.scores[index] for index in indices], np.float32) / np.float32(self.best)
+
+    def _plan(
+        self,
+        score: Callable[[Digits], Scores],
+        count: int,
+        known: Collection[int],
+        random: Random,
+        rng: np.random.Generator,
+    ) -> list[int]:
+        """The best `count` by prediction."""
+        ratio = self._learning.diversity_filter_ratio
+        wide = max(count, math.ceil(count * ratio))
+        points = self._points
+        best = Best(points, max(wide, self._learning.plan_size), points.keys(points.digits(known)))
+        if points.listed:
+            best.merge(points.all_legal, score(points.all_legal))
+        else:
+            elites = self.ranked(int(ELITE_SHARE * self._learning.chains))
+            free = self._learning.chains - len(elites)
+            others = self._promising(free, random, known)[:free]
+            drawn = points.draw(rng, free - len(others))
+            chains = np.concatenate([points.digits([*elites, *others]), drawn])
+            anneal(points, _even(score, chains), chains, best, self._learning.plan, rng)
+        digits, scores = self._reranked(best)
+        if ratio > 1:
+            taken = diversity.pick(digits[:wide], scores[:wide], count, DIVERSITY_WEIGHT)
+            return points.indices(digits[taken])
+        return points.indices(digits[:count])
+
+    def _reranked(self, best: Best) -> tuple[Digits, Scores]:
+        """The plan in the order of a second opinion, where there is one."""
+        if self._reranker is None or not self.best or not len(best.scores):
+            return best.digits, best.scores
+        indices, scores = self._normalised()
+        model = CostModel(self._learning.loss, self._seed, self._learning.threads)
+        model.fit(self._reranker.rows(indices), scores)
+        again = model.predict(self._reranker.rows(self._points.indices(best.digits)))
+        order = np.argsort(-again, kind="stable")
+        return best.digits[order], again[order]
+
+
+def _even(score: Callable[[Digits], Scores], rows: Digits) -> Callable[[Digits], Scores]:
+    """The same scores with a spread of 1 on these rows, so that a temperature means the same whatever the loss."""
+    told = score(rows)
+    low, spread = told.min(), max(np.ptp(told), np.float32(1e-6))
+    return lambda other: (score(other) - low) / spread

@@ -1,0 +1,5 @@
+"""Programs that other processes start with ``python -m``. Each prints JSON, and may die where TVM crashes.
+
+Files: `installation_check` (whether TVM can tune on this machine), `model_check` (what a job would tune of a model),
+`module_command` (runs, times and checks a compiled network).
+"""

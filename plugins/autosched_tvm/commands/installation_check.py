@@ -1,0 +1,184 @@
+"""``python -m autosched_tvm.commands.installation_check``: proves that TVM can tune here. Prints facts as JSON.
+
+TVM may crash this process. Each attempt is written to the standard error before it begins, so that the last line says
+where the process died.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from autosched.errors import RequestError
+from autosched_tvm.compile import toolchain
+from autosched_tvm.compile.toolchain import INSTALL
+
+
+class Problem(Exception):
+    """A fact that is not as it should be: what is wrong, then what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+def main() -> int:
+    """Check one thing after another; returns 0 when all are fine."""
+    findings: list[dict[str, str]] = []
+    for name, probe in PROBES.items():
+        print(f"trying: {name}", file=sys.stderr, flush=True)
+        try:
+            findings.append({"state": "ok", "what": f"TVM, {name}: {probe()}"})
+        except Problem as problem:
+            findings.append({"state": "broken", "what": f"TVM, {name}: {problem}", "fix": problem.fix})
+        except Exception as error:  # whatever goes wrong here is the finding
+            what = f"TVM, {name}: {type(error).__name__}: {_last_line(error)}"
+            findings.append({"state": "broken", "what": what, "fix": f"reinstall: {INSTALL}"})
+        if findings[-1]["state"] != "ok" and name in NEEDED:
+            break
+    fine = all(finding["state"] == "ok" for finding in findings)
+    print(json.dumps({"ok": fine, "findings": findings}))
+    return 0 if fine else 1
+
+
+def packages() -> str:
+    """The pair of TVM packages must be one that works together."""
+    try:
+        return toolchain.check_packages()
+    except RequestError as error:
+        what, _, fix = str(error).rpartition(": ")
+        raise Problem(what, fix) from None
+
+
+def boosters() -> str:
+    """xgboost and xgboost-cpu install the same module over each other."""
+    found = {}
+    for package in ("xgboost", "xgboost-cpu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if len(found) == 2:
+        raise Problem("xgboost and xgboost-cpu are both installed and overwrite each other",
+                      "pip uninstall -y xgboost xgboost-cpu && pip install xgboost-cpu")  # fmt: skip
+    if not found:
+        raise Problem("xgboost is not installed; the cost model needs it", INSTALL)
+    import xgboost
+
+    xgboost.DMatrix([[0.0]])
+    return ", ".join(f"{package} {number}" for package, number in found.items())
+
+
+def importing() -> str:
+    """TVM loads."""
+    import tvm
+
+    from autosched_tvm.compile import intrinsics
+
+    intrinsics.install()
+    return f"TVM {tvm.__version__}, LLVM {tvm.target.codegen.llvm_version_major()}"
+
+
+def onnx_tools() -> str:
+    """Reading models needs two packages."""
+    try:
+        import onnx
+        import onnxsim  # noqa: F401
+    except ImportError as error:
+        raise Problem(f"{error.name} is not installed", INSTALL) from None
+    return f"onnx {onnx.__version__}, onnxsim {version('onnxsim')}"
+
+
+def target() -> str:
+    """This CPU has a name that LLVM knows."""
+    from autosched_tvm.compile import targets
+
+    return targets.resolve("auto", 1)
+
+
+def linker() -> str:
+    """Kernels and networks are linked into shared libraries."""
+    try:
+        return " ".join(toolchain.linker())
+    except RequestError as error:
+        raise Problem(str(error), "on Debian: apt-get install gcc libc6-dev") from None
+
+
+def search() -> str:
+    """The wrong pair of packages crashes here."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from autosched_tvm.compile.candidate_build import load_target
+    from autosched_tvm.compile.targets import resolve
+
+    context = ms.TuneContext(
+        mod=_workload(), target=load_target(resolve("auto", 1)), space_generator="post-order-apply", rand_state=1,
+        num_threads=1, search_strategy=ms.SearchStrategy.create(
+            "evolutionary", population_size=4, init_min_unmeasured=1, genetic_num_iters=1
+        ),
+    )  # fmt: skip
+    context.pre_tuning(
+        4, 2, context.generate_design_space(), ms.database.MemoryDatabase(), ms.cost_model.RandomModel(seed=1)
+    )
+    candidates = context.generate_measure_candidates()
+    if not candidates:
+        raise Problem("the search proposes no candidates", f"reinstall: {INSTALL}")
+    return f"{len(candidates)} candidates proposed"
+
+
+def kernel() -> str:
+    """A kernel is compiled, linked, loaded, run, and right."""
+    import numpy as np
+    import tvm
+
+    from autosched_tvm import worker_messages
+    from autosched_tvm.compile import candidate_build, task_extraction
+    from autosched_tvm.compile.targets import resolve
+
+    with tempfile.TemporaryDirectory() as folder:
+        task, library = Path(folder) / "task.json", Path(folder) / "kernel.so"
+        task_extraction.save(_workload(), task)
+        candidate_build.build(str(task), resolve("auto", 1), worker_messages.UNTUNED, str(library))
+        left, right = (np.arange(64, dtype="float32").reshape(8, 8) + i for i in range(2))
+        product = tvm.runtime.tensor(np.zeros((8, 8), "float32"))
+        tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(left), tvm.runtime.tensor(right), product)
+        if not np.allclose(product.numpy(), left @ right):
+            raise Problem("a compiled kernel computes wrong numbers", "try another target, for example: x86-64-v2")
+    return "compiled, linked, run, right"
+
+
+def _workload() -> Any:
+    """A matrix product."""
+    import tvm
+    from tvm import te
+
+    left, right = te.placeholder((8, 8), name="left"), te.placeholder((8, 8), name="right")
+    k = te.reduce_axis((0, 8), name="k")
+    product = te.compute((8, 8), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="product")
+    function = te.create_prim_func([left, right, product]).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": function})
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+PROBES: dict[str, Callable[[], str]] = {
+    "packages": packages,
+    "import": importing,
+    "xgboost": boosters,
+    "onnx": onnx_tools,
+    "target": target,
+    "linker": linker,
+    "kernel": kernel,
+    "search": search,
+}
+NEEDED = frozenset({"packages", "import", "target", "linker"})
+"""Without these the rest means nothing."""
+
+if __name__ == "__main__":
+    sys.exit(main())

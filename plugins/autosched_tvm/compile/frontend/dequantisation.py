@@ -1,0 +1,527 @@
+"""Makes a quantised network one of float operators: weights are dequantised, activations stay real numbers.
+
+A quantised tensor q stands for the real numbers (q - zero point) * scale. The rewrite follows those: QuantizeLinear
+becomes the bounds of what its type can hold (a Relu is often nothing but a bound), the operators between compute in
+float32, and DequantizeLinear is nothing. Where an integer is really wanted, at an output or by an operator that
+is not known here, it is made by rounding, as ONNX defines it.
+
+With `rounded`, activations are rounded wherever the quantised network rounds. This form is for comparisons only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from autosched_tvm.compile.frontend.node_builder import Array, Emitter, Node, Unknown, attributes, optional
+
+MICROSOFT = "com.microsoft"
+STANDARD = ("", "ai.onnx")
+
+RANGES = {
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-32768, 32767),
+    TensorProto.UINT16: (0, 65535),
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+}
+"""Smallest and largest number of each type that QuantizeLinear makes. Types of 8-bit floats are not rewritten."""
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised tensor: the float tensor that it stands for, and how it was quantised."""
+
+    real: str
+    scale: str
+    zero: str
+    kind: int
+    """Element type, as ONNX numbers it."""
+    axis: int = 1
+    """Axis of a scale that is a vector."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A bias that is made an integer at run time, by dividing it by the scale of a product."""
+
+    real: str
+    factors: tuple[str, ...]
+    """The tensors whose product it is divided by."""
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """An int32 product of quantised tensors: `real` divided by each of `scales`, which are computed at run time."""
+
+    real: str
+    scales: tuple[str, ...]
+    operator: str
+    operands: tuple[str, str]
+    attributes: dict[str, Any]
+    added: tuple[Divided, ...] = ()
+    """Biases that were added to the integers."""
+
+
+class Dequantiser:
+    """Knowledge about the tensors of one graph while its nodes are rewritten in order."""
+
+    def __init__(self, emitter: Emitter, *, rounded: bool) -> None:
+        self.emit, self.rounded = emitter, rounded
+        self.quantised: dict[str, Quantised] = {}
+        self.accumulated: dict[str, Accumulated] = {}
+        self.factors: dict[str, tuple[str, ...]] = {}
+        self.divided: dict[str, Divided] = {}
+
+    # Real numbers of quantised tensors ----------------------------------------------------------------------
+
+    def real(self, name: str, scale: str, zero: str, axis: int = 1) -> str:
+        """The float tensor that a quantised one stands for, when it is read with this scale and zero point."""
+        known = self.quantised.get(name)
+        if known and self._same(known.scale, scale) and self._same_zero(known.zero, zero):
+            return known.real
+        emit = self.emit
+        array, scales = emit.array(name), emit.array(scale)
+        zeros = emit.array(zero) if zero else np.zeros((), "int32")
+        if array is not None and scales is not None and zeros is not None:
+            return emit.constant(dequantised(array, scales, zeros, axis))
+        value = emit.to_float(name)
+        if zero and (zeros is None or np.any(zeros)):
+            value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
+        return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
+
+    def quantise(self, real: str, scale: str, zero: str, output: str, kind: int = 0, axis: int = 1) -> None:
+        """Quantise a float tensor into `output`: what it stands for from now on, and the integers, if wanted."""
+        emit = self.emit
+        kind = kind or (emit.element_type(zero) if zero else TensorProto.UINT8)
+        real = emit.resolve(real)
+        bounded = self._bounded(real, scale, zero, kind, axis)
+        if real in emit.ranks:
+            emit.ranks[bounded] = emit.ranks[real]
+        self.quantised[output] = Quantised(bounded, scale, zero, kind, axis)
+        emit.types[output] = kind
+        self._round(bounded, scale, zero, kind, axis, output)
+
+    def _bounded(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
+        """The float tensor within the range of a quantised type."""
+        emit = self.emit
+        same = [
+            q
+            for q in self.quantised.values()
+            if q.real == real and q.kind == kind and self._same(q.scale, scale) and self._same_zero(q.zero, zero)
+        ]
+        if same:  # it was bounded so before
+            return real
+        if self.rounded:
+            levels = self._levels(real, scale, zero, kind, axis)
+            if zero:
+                levels = emit.make("Sub", [levels, self._along(emit.to_float(zero), axis, real)])
+            return emit.make("Mul", [levels, self._along(emit.to_float(scale), axis, real)])
+        low, high = RANGES[kind]
+        scales, zeros = emit.array(scale), emit.array(zero) if zero else np.zeros((), "int32")
+        if scales is not None and zeros is not None and scales.size == 1:
+            step, middle = float(np.asarray(scales, "float32").ravel()[0]), int(zeros.astype("int64").ravel()[0])
+            return emit.clip(real, float(np.float32(low - middle) * step), float(np.float32(high - middle) * step))
+        factor = self._along(emit.to_float(scale), axis, real)
+        start = self._along(emit.to_float(zero), axis, real) if zero else emit.floats(0.0)
+        least = emit.make("Mul", [emit.make("Sub", [emit.floats(low), start]), factor])
+        most = emit.make("Mul", [emit.make("Sub", [emit.floats(high), start]), factor])
+        return emit.make("Min", [emit.make("Max", [real, least]), most])
+
+    def _levels(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
+        """The whole numbers of a quantised tensor, held in float32."""
+        emit = self.emit
+        levels = emit.round(emit.make("Div", [real, self._along(emit.to_float(scale), axis, real)]))
+        if zero:
+            levels = emit.make("Add", [levels, self._along(emit.to_float(zero), axis, real)])
+        return emit.clip(levels, *RANGES[kind])
+
+    def _round(self, real: str, scale: str, zero: str, kind: int, axis: int, output: str) -> None:
+        self.emit.make("Cast", [self._levels(real, scale, zero, kind, axis)], output, to=kind)
+
+    def _along(self, values: str, axis: int, like: str) -> str:
+        """A vector of scales or zero points, so shaped that it is broadcast along an axis."""
+        emit = self.emit
+        array = emit.array(values)
+        if array is None or array.size == 1:
+            return values if array is None or array.ndim == 0 else emit.constant(array.reshape(()))
+        after = -axis - 1 if axis < 0 else emit.rank(like) - axis - 1
+        return emit.constant(array.reshape((-1,) + (1,) * after))
+
+    def _same(self, one: str, other: str) -> bool:
+        if one == other:
+            return True
+        a, b = self.emit.array(one), self.emit.array(other)
+        return a is not None and b is not None and a.size == b.size and bool(np.all(a.ravel() == b.ravel()))
+
+    def _same_zero(self, one: str, other: str) -> bool:
+        def values(name: str) -> Array | None:
+            return self.emit.array(name) if name else np.zeros(1, "int32")
+
+        a, b = values(one), values(other)
+        if one == other:
+            return True
+        return a is not None and b is not None and bool(np.all(a.astype("int64") == b.astype("int64").ravel()))
+
+    def forget(self, node: Node) -> None:
+        """Take back what a rule declared before it gave the node up."""
+        for name in node.output:
+            for known in (self.quantised, self.accumulated, self.factors, self.divided):
+                known.pop(name, None)
+
+    # Integer products ---------------------------------------------------------------------------------------
+
+    def without_zero(self, name: str, zero: str, axis: int) -> tuple[str, tuple[str, ...]]:
+        """An integer operand of a product less its zero point, as float, and the scales that it is divided by."""
+        emit = self.emit
+        known = self.quantised.get(name)
+        if known and self._same_zero(known.zero, zero) and emit.array(known.scale) is None:
+            return known.real, (known.scale,)
+        array, zeros = emit.array(name), emit.array(zero) if zero else np.zeros((), "int32")
+        if array is not None and zeros is not None:
+            return emit.constant(dequantised(array, np.ones((), "float32"), zeros, axis)), ()
+        value = emit.to_float(name)
+        if zero and (zeros is None or np.any(zeros)):
+            value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
+        return value, ()
+
+    def accumulate(self, operator: str, operands: tuple[str, str], scales: tuple[str, ...], node: Node) -> None:
+        """Declare an int32 product; it is made only where its scales are not multiplied in again."""
+        emit, output = self.emit, node.output[0]
+        given = attributes(node)
+        real = emit.make(operator, operands, **given)
+        self.accumulated[output] = Accumulated(real, scales, operator, operands, given)
+        for scale in scales:
+            real = emit.make("Div", [real, scale])
+        emit.types[output] = TensorProto.INT32
+        emit.make("Cast", [emit.round(real) if scales else real], output, to=TensorProto.INT32)
+
+    def scaled(self, product: Accumulated, factors: Sequence[str]) -> str:
+        """A product's real numbers, multiplied by these factors: in its constant weights as far as they allow it."""
+        emit = self.emit
+        weight, left = emit.array(product.operands[1]), []
+        for factor in factors:
+            array = emit.array(factor)
+            spread = None if weight is None or array is None else _per_output(product.operator, weight, array)
+            if weight is not None and spread is not None:
+                weight = weight * spread
+            else:
+                left.append(factor)
+        value = product.real
+        if len(left) < len(factors):
+            operands = [product.operands[0], emit.constant(np.asarray(weight, "float32"))]
+            value = emit.make(product.operator, operands, **product.attributes)
+        for factor in left:
+            value = emit.make("Mul", [value, factor])
+        return value
+
+    def factors_of(self, name: str) -> tuple[str, ...]:
+        """The tensors whose product a tensor is."""
+        return self.factors.get(name, (name,))
+
+
+def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int = 0) -> Array:
+    """(array - zero) * scale in float32, with one scale for all, one per index of an axis, or one per block of it."""
+    scale, zero = np.asarray(scale, "float32"), np.asarray(zero)
+
+    def spread(values: Array) -> Array:
+        if values.size == 1:
+            return values.reshape(())
+        if block:
+            return np.take(np.repeat(values, block, axis), np.arange(array.shape[axis]), axis)
+        if values.ndim > 1:
+            return values
+        at = axis % array.ndim if array.ndim else 0
+        return values.reshape((-1,) + (1,) * (array.ndim - at - 1))
+
+    if array.dtype.kind in "iu" and array.dtype.itemsize >= 4:  # a float32 has no room for all int32
+        level = array.astype("float64") - spread(zero.astype("float64"))
+        return (level * spread(scale).astype("float64")).astype("float32")
+    level = array.astype("float32") - spread(zero.astype("float32"))
+    return (level * spread(scale)).astype("float32")
+
+
+def _per_output(operator: str, weight: Array, factor: Array) -> Array | None:
+    """A factor of a product's results as one of its weights; None where it is not one for each output channel."""
+    if factor.size == 1:
+        return factor.reshape(())
+    if operator == "MatMul":
+        return factor.reshape(-1) if factor.shape[-1] == factor.size == weight.shape[-1] else None
+    after = weight.ndim - 2
+    channels_only = factor.ndim > after and all(size == 1 for size in factor.shape[factor.ndim - after :])
+    return factor.reshape((-1,) + (1,) * (after + 1)) if channels_only and factor.size == weight.shape[0] else None
+
+
+# Rules ------------------------------------------------------------------------------------------------------
+
+Rule = Callable[[Dequantiser, Node], None]
+
+
+def _quantize_linear(state: Dequantiser, node: Node) -> None:
+    given, emit = attributes(node), state.emit
+    value, scale, zero = node.input[0], node.input[1], optional(node, 2)
+    if given.get("block_size"):
+        raise Unknown("activations are quantised by blocks")
+    kind = int(given.get("output_dtype", 0)) or (emit.element_type(zero) if zero else TensorProto.UINT8)
+    if kind not in RANGES:
+        raise Unknown("its type is no integer of at most 16 bits")
+    array, scales = emit.array(value), emit.array(scale)
+    zeros = emit.array(zero) if zero else np.zeros((), "int8")
+    axis = int(given.get("axis", 1))
+    if array is not None and scales is not None and zeros is not None:  # weights, which are rounded
+        emit.constant(_levels_of(array, scales, zeros, kind, axis), node.output[0])
+        return
+    if emit.element_type(value) in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        value = emit.to_float(value)
+    emit.compute_in_float32()
+    state.quantise(value, scale, zero, node.output[0], kind, axis)
+
+
+def _levels_of(array: Array, scale: Array, zero: Array, kind: int, axis: int) -> Array:
+    def spread(values: Array) -> Array:
+        values = np.asarray(values, "float32")
+        at = axis % array.ndim if array.ndim else 0
+        return values.reshape(()) if values.size == 1 else values.reshape((-1,) + (1,) * (array.ndim - at - 1))
+
+    levels = np.clip(np.rint(array.astype("float32") / spread(scale)) + spread(zero), *RANGES[kind])
+    return levels.astype(helper.tensor_dtype_to_np_dtype(kind))
+
+
+def _dequantize_linear(state: Dequantiser, node: Node) -> None:
+    given = attributes(node)
+    emit = state.emit
+    value, scale, zero = node.input[0], node.input[1], optional(node, 2)
+    axis, block = int(given.get("axis", 1)), int(given.get("block_size", 0))
+    if emit.element_type(value) not in (*RANGES, TensorProto.INT32, 0):
+        raise Unknown("its type is no integer of at most 16 bits")
+    half = emit.element_type(scale) in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if block:
+        array, scales = emit.array(value), emit.array(scale)
+        zeros = emit.array(zero) if zero else np.zeros((), "int32")
+        if array is None or scales is None or zeros is None:
+            raise Unknown("activations are quantised by blocks")
+        real = emit.constant(dequantised(array, scales, zeros, axis, block))
+    else:
+        real = state.real(value, scale, zero, axis)
+    if half:
+        emit.make("Cast", [real], node.output[0], to=emit.element_type(scale))
+    else:
+        emit.alias(real, node.output[0])
+
+
+def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
+    """The scale is the range of the very values, so that nothing is bounded, and nothing rounded unless wanted."""
+    emit = state.emit
+    value, (output, scale, zero) = node.input[0], node.output
+    low = emit.make("Min", [emit.reduce("ReduceMin", value, None, keep=False), emit.floats(0.0)])
+    high = emit.make("Max", [emit.reduce("ReduceMax", value, None, keep=False), emit.floats(0.0)])
+    width = emit.make("Sub", [high, low])
+    empty = emit.make("Equal", [width, emit.floats(0.0)])  # all are 0, and any scale will do
+    emit.make("Where", [empty, emit.floats(1.0), emit.make("Div", [width, emit.floats(255.0)])], scale)
+    start = emit.round(emit.clip(emit.make("Div", [emit.make("Neg", [low]), scale]), 0.0, 255.0))
+    emit.make("Cast", [start], zero, to=TensorProto.UINT8)
+    emit.types |= {zero: TensorProto.UINT8, output: TensorProto.UINT8, scale: TensorProto.FLOAT}
+    levels = emit.clip(emit.make("Add", [emit.round(emit.make("Div", [value, scale])), start]), 0.0, 255.0)
+    emit.make("Cast", [levels], output, to=TensorProto.UINT8)
+    real = emit.make("Mul", [emit.make("Sub", [levels, start]), scale]) if state.rounded else value
+    state.quantised[output] = Quantised(real, scale, zero, TensorProto.UINT8)
+
+
+def dynamically(state: Dequantiser, value: str) -> str:
+    """A float tensor that an operator quantises by itself: rounded where that is wanted."""
+    if not state.rounded:
+        return value
+    emit = state.emit
+    outputs = [emit.fresh(word) for word in ("levels", "scale", "zero")]
+    _dynamic_quantize_linear(state, helper.make_node("DynamicQuantizeLinear", [value], outputs))
+    return state.quantised[outputs[0]].real
+
+
+def _conv_integer(state: Dequantiser, node: Node) -> None:
+    left, scales = state.without_zero(node.input[0], optional(node, 2), 1)
+    right, more = state.without_zero(node.input[1], optional(node, 3), 0)
+    state.accumulate("Conv", (left, right), (*scales, *more), node)
+
+
+def _mat_mul_integer(state: Dequantiser, node: Node) -> None:
+    left, scales = state.without_zero(node.input[0], optional(node, 2), -2)
+    right, more = state.without_zero(node.input[1], optional(node, 3), -1)
+    state.accumulate("MatMul", (left, right), (*scales, *more), node)
+
+
+def _cast(state: Dequantiser, node: Node) -> None:
+    """A product of integers stays one when it is cast to float."""
+    known = state.accumulated.get(node.input[0])
+    if known and attributes(node)["to"] == TensorProto.FLOAT:
+        state.accumulated[node.output[0]] = known
+    _rounded(state, node)
+
+
+def _div(state: Dequantiser, node: Node) -> None:
+    """A constant that is divided by a scale of run time may be a bias; in the rounded form it is rounded."""
+    value, scale = node.input
+    emit = state.emit
+    if not state.rounded and emit.array(value) is not None and emit.array(scale) is None:
+        state.divided[node.output[0]] = Divided(value, state.factors_of(scale))
+    emit.keep(node)
+
+
+def _rounded(state: Dequantiser, node: Node) -> None:
+    """A bias stays one when it is rounded and cast."""
+    if (bias := state.divided.get(node.input[0])) is not None:
+        state.divided[node.output[0]] = bias
+    state.emit.keep(node)
+
+
+def _reshape(state: Dequantiser, node: Node) -> None:
+    bias = state.divided.get(node.input[0])
+    if bias is None:
+        _moved(state, node)
+        return
+    shaped = state.emit.make("Reshape", [bias.real, *node.input[1:]], **attributes(node))
+    state.divided[node.output[0]] = Divided(shaped, bias.factors)
+    state.emit.keep(node)
+
+
+def _add(state: Dequantiser, node: Node) -> None:
+    """A product of integers with a bias of the same scale stays a product."""
+    for product, other in (tuple(node.input), tuple(reversed(node.input))):
+        known, bias = state.accumulated.get(product), state.divided.get(other)
+        if known is not None and bias is not None:
+            state.accumulated[node.output[0]] = replace(known, added=(*known.added, bias))
+    state.emit.keep(node)
+
+
+def _mul(state: Dequantiser, node: Node) -> None:
+    """A product of integers that is multiplied by its scales is a product of real numbers."""
+    emit = state.emit
+    for product, other in (tuple(node.input), tuple(reversed(node.input))):
+        known = state.accumulated.get(product)
+        if known is None or product == other:
+            continue
+        left = list(state.factors_of(other))
+        if any(sorted(bias.factors) != sorted(left) for bias in known.added):
+            continue
+        if all(known.scales.count(scale) <= left.count(scale) for scale in known.scales):
+            for scale in known.scales:
+                left.remove(scale)
+            value = state.scaled(known, left)
+            for bias in known.added:
+                value = emit.make("Add", [value, bias.real])
+            emit.alias(value, node.output[0])
+            return
+    state.factors[node.output[0]] = state.factors_of(node.input[0]) + state.factors_of(node.input[1])
+    emit.keep(node)
+
+
+_MOVES = frozenset({
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+    "ReduceMax", "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators that only move or choose elements of their first input: they do the same to the real numbers."""
+
+
+def _moved(state: Dequantiser, node: Node) -> None:
+    known = state.quantised.get(node.input[0])
+    if known is None or not _is_one(state, known.scale) or len(node.output) != 1:
+        state.emit.keep(node)
+        return
+    emit = state.emit
+    moved = emit.make(node.op_type, [known.real, *node.input[1:]], **attributes(node))
+    _as(state, node.output[0], moved, known)
+
+
+def _max_pool(state: Dequantiser, node: Node) -> None:
+    if len(node.output) > 1:
+        state.emit.keep(node)
+    else:
+        _moved(state, node)
+
+
+def _resize(state: Dequantiser, node: Node) -> None:
+    """A picture of integers that is enlarged by copying; what is interpolated would be rounded in another way."""
+    if attributes(node).get("mode", b"nearest") == b"nearest":
+        _moved(state, node)
+    else:
+        state.emit.keep(node)
+
+
+def _pad(state: Dequantiser, node: Node) -> None:
+    """The integer that is put around the tensor stands for a real number, too."""
+    emit = state.emit
+    known = state.quantised.get(node.input[0])
+    fill_name = optional(node, 2)
+    fill = emit.array(fill_name) if fill_name else np.zeros((), "int32")
+    if known is None or not _is_one(state, known.scale) or emit.opset < 11 or fill is None:
+        emit.keep(node)
+        return
+    scale, zero = emit.array(known.scale), emit.array(known.zero) if known.zero else np.zeros((), "int32")
+    if scale is None or zero is None:
+        emit.keep(node)
+        return
+    value = emit.constant(dequantised(fill.reshape(()), scale, zero, 0))
+    inputs = [known.real, node.input[1], value, *node.input[3:]]
+    _as(state, node.output[0], emit.make("Pad", inputs, **attributes(node)), known)
+
+
+def _split(state: Dequantiser, node: Node) -> None:
+    known = state.quantised.get(node.input[0])
+    if known is None or not _is_one(state, known.scale):
+        state.emit.keep(node)
+        return
+    outputs = [state.emit.fresh("part") for _ in node.output]
+    state.emit.several("Split", [known.real, *node.input[1:]], outputs, **attributes(node))
+    for output, part in zip(node.output, outputs, strict=True):
+        _as(state, output, part, known)
+
+
+def _concat(state: Dequantiser, node: Node) -> None:
+    """Tensors that are quantised alike are joined as real numbers."""
+    known = [state.quantised.get(name) for name in node.input]
+    first = known[0]
+    if first is None or not _is_one(state, first.scale) or not all(k and _alike(state, k, first) for k in known):
+        state.emit.keep(node)
+        return
+    joined = state.emit.make("Concat", [k.real for k in known if k], **attributes(node))
+    _as(state, node.output[0], joined, first)
+
+
+def _as(state: Dequantiser, output: str, real: str, like: Quantised) -> None:
+    state.quantised[output] = Quantised(real, like.scale, like.zero, like.kind)
+    state.emit.types[output] = like.kind
+    state._round(real, like.scale, like.zero, like.kind, like.axis, output)
+
+
+def _alike(state: Dequantiser, one: Quantised, other: Quantised) -> bool:
+    return one.kind == other.kind and state._same(one.scale, other.scale) and state._same_zero(one.zero, other.zero)
+
+
+def _is_one(state: Dequantiser, scale: str) -> bool:
+    array = state.emit.array(scale)
+    return array is None or bool(array.size == 1)
+
+
+_MOVING_RULES: dict[str, Rule] = dict.fromkeys(_MOVES, _moved)
+RULES: dict[str, Rule] = _MOVING_RULES | {
+    "QuantizeLinear": _quantize_linear,
+    "DequantizeLinear": _dequantize_linear,
+    "DynamicQuantizeLinear": _dynamic_quantize_linear,
+    "ConvInteger": _conv_integer,
+    "MatMulInteger": _mat_mul_integer,
+    "Cast": _cast,
+    "Div": _div,
+    "Floor": _rounded,
+    "Round": _rounded,
+    "Reshape": _reshape,
+    "Add": _add,
+    "Mul": _mul,
+    "MaxPool": _max_pool,
+    "Resize": _resize,
+    "Pad": _pad,
+    "Split": _split,
+    "Concat": _concat,
+}
+"""Rules for standard operators; those that are not quantised themselves are here since they carry integers on."""

@@ -1,0 +1,211 @@
+"""Kinds and ranges of a network's inputs, so that made-up inputs are valid and exercise the network.
+
+Zeros and ones alone are always valid indices, but they can drive a network into a corner in which rounding decides its
+output: a variance of almost nothing, say. So an index may be as large as its table allows, others as bytes are.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+
+from autosched_tvm.compile.frontend import preparation
+from autosched_tvm.generated_inputs import Kind, Tensor
+
+PLAIN_HIGH = 128
+MASK_HIGH = 2
+_SAME_VALUES = {
+    "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Concat", "Split",
+    "Tile",
+}  # fmt: skip
+_SELECTING = {"Gather", "GatherElements", "GatherND"}
+"""Operators whose results are elements of their first input."""
+_INDEX_OF = {
+    "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
+}  # fmt: skip
+
+_BOUNDING = {"Clip", "Max", "Add"}
+"""Operators that a network applies to a divisor first, to keep it off zero."""
+_OF_POSITIVES = {"Log": 0, "Sqrt": 0, "Reciprocal": 0, "Div": 1}
+"""Operators that compute something useful of positive numbers only, and which of their inputs these are."""
+_ADJUSTED = {"Sub", "Add", "Mul", "Div", "BatchNormalization"}
+"""Operators that normalise an input."""
+_PIXEL_RATIO = 16.0
+"""An input whose values the network divides by more than this holds 0 to 255."""
+IMAGE_CHANNELS = (1, 3, 4)
+IMAGE_SIDE_MIN = 16
+SOUND_LENGTH_MIN = 256
+SAMPLE_RATE = 16_000
+_STATE_NAME = re.compile(
+    r"(^|[_./:])([hc]\d*|[hc][_.]?(in|prev|0)|states?|hidden|cell|cache|past|memory)([_./:\d]|$)", re.I
+)
+_MASK_NAME = re.compile(r"mask", re.I)
+_RATE_NAME = re.compile(r"^(sr|sample_?rate|sampling_?rate)$", re.I)
+_LENGTH_NAME = re.compile(r"(^|[_./:])(lens?|lengths?)([_./:\d]|$)", re.I)
+_POSITION_NAME = re.compile(r"position", re.I)
+
+
+def inputs(model: Any) -> tuple[Tensor, ...]:
+    """The inputs of a model whose shapes are fixed, with what made-up ones are to hold."""
+    bounds = highs(model)
+    found = [
+        Tensor(v.name, tuple(d or 1 for d in preparation.dims_of(v) or ()), preparation.dtype_of(v), bounds[v.name])
+        for v in preparation.inputs_of(model)
+    ]
+    positive = _positive_inputs(model)
+    known = with_kinds(found, lambda name: _image_kind(model, name))
+    return tuple(
+        Tensor(t.name, t.shape, t.dtype, t.high, Kind.POSITIVE)
+        if t.name in positive and t.kind in (Kind.NORMAL, Kind.SOUND)
+        else t
+        for t in known
+    )
+
+
+def with_kinds(found: Sequence[Tensor], image: Callable[[str], Kind]) -> tuple[Tensor, ...]:
+    """The inputs with what made-up ones are to hold. `image`: which kind of image an input takes, by its name."""
+    return tuple(_with_kind(image, tensor, found) for tensor in found)
+
+
+def _with_kind(image: Callable[[str], Kind], tensor: Tensor, others: Sequence[Tensor]) -> Tensor:
+    name, shape = tensor.name, tensor.shape
+    whole = tensor.dtype.startswith(("int", "uint", "bool"))
+    kind, high = Kind.TOKENS if whole else Kind.NORMAL, tensor.high
+    if _MASK_NAME.search(name):
+        kind = Kind.MASK
+    elif whole and math.prod(shape) == 1 and _RATE_NAME.search(name):
+        kind, high = Kind.COUNT, SAMPLE_RATE + 1
+    elif whole and _LENGTH_NAME.search(name) and len(shape) <= 1:
+        longest = max((max(o.shape, default=1) for o in others if o.name != name), default=1)
+        kind, high = Kind.COUNT, longest + 1
+    elif whole and _POSITION_NAME.search(name):
+        kind = Kind.POSITIONS
+    elif (not whole or tensor.dtype == "uint8") and _is_image(shape):
+        kind = image(name)
+    elif not whole and _STATE_NAME.search(name):
+        kind = Kind.STATE
+    elif not whole and _is_sound(shape):
+        kind = Kind.SOUND
+    return Tensor(name, shape, tensor.dtype, high, kind)
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether an input has a few channels, first or last, of two long sides."""
+    inner = shape[1:] if len(shape) == 4 else shape
+    if len(inner) != 3:
+        return False
+    first, last = (inner[0], inner[1:]), (inner[2], inner[:2])
+    known = IMAGE_CHANNELS if len(shape) == 4 else IMAGE_CHANNELS[1:]  # 1x128x40 is a batch of features
+    return any(channels in known and min(sides) >= IMAGE_SIDE_MIN for channels, sides in (first, last))
+
+
+def _is_sound(shape: tuple[int, ...]) -> bool:
+    """Whether an input is one long line of samples, in one or two channels."""
+    extents = sorted(shape, reverse=True)
+    return bool(extents) and extents[0] >= SOUND_LENGTH_MIN and math.prod(extents[1:]) <= 2
+
+
+def _positive_inputs(model: Any) -> set[str]:
+    """Inputs that the network divides by or takes the logarithm or root of: distances, durations, variances.
+
+    Negative ones would be clipped to almost nothing, and a network that divides by that computes numbers so large that
+    rounding hides any error.
+    """
+    origin = {value.name: value.name for value in preparation.inputs_of(model)}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
+    found = set()
+    for node in model.graph.node:  # in topological order, as ONNX demands
+        place = _OF_POSITIVES.get(node.op_type)
+        if place is not None and len(node.input) > place and node.input[place] in origin:
+            found.add(origin[node.input[place]])
+        known = [name for name in node.input if name in origin]
+        moves = node.op_type in _SAME_VALUES or (node.op_type in _SELECTING and node.input[0] in origin)
+        bounds = node.op_type in _BOUNDING and all(
+            name in origin or name in constants or not name for name in node.input
+        )
+        if len(known) == 1 and (moves or bounds):
+            origin.update(dict.fromkeys(node.output, origin[known[0]]))
+    return found
+
+
+def _image_kind(model: Any, name: str) -> Kind:
+    """The range of an image's values: what the network itself normalises tells it."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    factor, adjusted = 1.0, False
+    while len(users := [node for node in model.graph.node if name in node.input]) == 1:
+        node = users[0]
+        if node.op_type in _ADJUSTED:
+            adjusted = True
+            factor *= _factor(node, name, constants)
+        elif node.op_type not in _SAME_VALUES:
+            break
+        name = node.output[0]
+    if not adjusted:
+        return Kind.IMAGE
+    return Kind.PIXELS if 0 < factor < 1 / _PIXEL_RATIO else Kind.UNIT_IMAGE
+
+
+def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
+    """By how much an operator multiplies its input, on average; 1 where that is not known."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    def mean(place: str) -> float:
+        return float(np.mean(np.abs(numpy_helper.to_array(constants[place])))) if place in constants else 1.0
+
+    match node.op_type:
+        case "Mul":
+            return mean(next((i for i in node.input if i != name), ""))
+        case "Div":
+            return 1 / (mean(node.input[1]) or 1.0)
+        case "BatchNormalization":
+            return mean(node.input[1]) / (math.sqrt(mean(node.input[4])) or 1.0)
+    return 1.0
+
+
+def highs(model: Any) -> dict[str, int]:
+    """Exclusive upper bound of each input's random whole numbers; the lower bound is 0."""
+    graph = model.graph
+    constants = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    dims = _computed_dims(model) | constants
+    return {value.name: _high(graph, value.name, dims) for value in graph.input if value.name not in constants}
+
+
+def _computed_dims(model: Any) -> dict[str, list[int]]:
+    """Shapes of what the network computes, as far as they are fixed."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except (onnx.shape_inference.InferenceError, ValueError):  # too large: the shapes of constants must do
+        inferred = model.graph
+    shapes = {
+        value.name: preparation.dims_of(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)
+    }
+    return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
+
+
+def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
+    """The smallest table that the input's values look something up in; unknown tables allow 0 and 1 only."""
+    same = {name}
+    bounds = [MASK_HIGH] if "mask" in name.lower() else [PLAIN_HIGH]
+    for node in graph.node:  # in topological order, as ONNX demands
+        place = _INDEX_OF.get(node.op_type)
+        if place is not None and len(node.input) > place and node.input[place] in same:
+            bounds = [b for b in bounds if b != PLAIN_HIGH] + [_table(node, dims)]
+        if (node.op_type in _SAME_VALUES and any(i in same for i in node.input)) or (
+            node.op_type in _SELECTING and node.input[0] in same
+        ):
+            same.update(node.output)
+    return max(1, min(bounds))
+
+
+def _table(node: Any, dims: dict[str, list[int]]) -> int:
+    if node.op_type == "OneHot":
+        return PLAIN_HIGH
+    if node.op_type in ("GatherND", "ScatterND"):  # an index is a row of coordinates, one for each dimension
+        return min(dims.get(node.input[0], []), default=2)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    table = dims.get(node.input[0], [])
+    return table[axis] if -len(table) <= axis < len(table) else 2

@@ -1,0 +1,214 @@
+"""Checks an ONNX file and brings it into the form that TVM imports best. Knows ONNX, not TVM."""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import helper
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile.frontend import decomposition, folding, rewrites, standard_operators
+from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
+from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
+
+OPSET_MIN = 7
+"""Older operators broadcast in another way."""
+OPSET_GOOD = 13
+Shapes = fixed_shapes.Shapes
+
+_ADVICE = {
+    "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
+    "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
+    "NonMaxSuppression": "cut the model before its post-processing and run that part outside",
+}
+_QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
+
+
+@dataclass
+class Prepared:
+    """A model ready for import, and what was done to it."""
+
+    model: Any
+    opset: int
+    nodes_before: int
+    nodes_after: int
+    fixes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
+
+
+def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]]) -> Prepared:
+    """Read, check, simplify and rewrite; `unsupported` picks nodes that cannot be imported. Raises ModelRejected."""
+    model = read(path)
+    before = len(model.graph.node)
+    opset = opset_of(model)
+    prepared = Prepared(model, opset, before, before)
+    _own_inputs(model)
+    prepared.notes += (decided := fixed_shapes.fix(model, shapes))
+    prepared.fixes += decided
+    _modernise(prepared)
+    rewritten = standard_operators.rewrite(prepared.model)
+    prepared.fixes += rewritten
+    prepared.notes += rewritten
+    prepared.model, expanded = decomposition.expand_functions(prepared.model, unsupported)
+    _fold(prepared)
+    written = decomposition.rewrite(prepared.model)
+    if expanded or written:
+        prepared.fixes.append(f"written with other operators: {', '.join([*expanded, *written])}")
+    _simplify(prepared)
+    if nodes := unsupported(prepared.model.graph.node):
+        raise ModelRejected(_unsupported_message(nodes))
+    for name, count in rewrites.apply(prepared.model).items():
+        if count:
+            prepared.fixes.append(f"{name} ({count})")
+    prepared.nodes_after = len(prepared.model.graph.node)
+    return prepared
+
+
+def read(path: Path) -> Any:
+    """The model in a file. Raises ModelRejected."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelRejected(f"{path}: cannot be read: {error.strerror}") from error
+    if not data:
+        raise ModelRejected(f"{path.name} is empty. Export the model again")
+    kind = kind_of(data)
+    if kind is FileKind.OTHER:
+        raise ModelRejected(
+            f"{path.name} is not an ONNX file, nor a TFLite file, nor a PyTorch program."
+            " Export the model to ONNX, for example with torch.onnx.export"
+        )
+    if kind is FileKind.TRUNCATED:
+        raise ModelRejected(
+            f"{path.name} is truncated: its graph goes on after the end of the file ({len(data)} bytes)."
+            " Copy or download it again, or export the model again"
+        )
+    try:
+        model = onnx.load_model_from_string(data)
+    except (DecodeError, ValueError) as error:
+        raise ModelRejected(f"{path.name} is not a valid ONNX file: {error}. Export the model again") from error
+    if not model.graph.node:
+        raise ModelRejected(f"{path.name} holds no operators: there is nothing to tune")
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ModelRejected(
+                f"the weights of {path.name} lie in other files (first: {tensor.name!r}). Save it as one file:"
+                " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
+            )
+    _check_whole(model.graph, path)
+    return model
+
+
+def _check_whole(graph: Any, path: Path) -> None:
+    there = {""}.union(  # an optional input that is left out has no name
+        (value.name for value in graph.input),
+        (tensor.name for tensor in graph.initializer),
+        (tensor.values.name for tensor in graph.sparse_initializer),
+        (name for node in graph.node for name in node.output),
+    )
+    for node in graph.node:
+        for name in node.input:
+            if name not in there:
+                raise ModelRejected(
+                    f"{path.name} is not whole: nothing makes {name!r}, which node {node.name or node.output[0]!r}"
+                    f" ({node.op_type}) reads. Export the model again"
+                )
+
+
+def opset_of(model: Any) -> int:
+    """The version of the standard operators that the model uses."""
+    return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+
+
+def inputs_of(model: Any) -> list[Any]:
+    """The inputs that a caller must give."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in constants]
+
+
+def dims_of(value: Any) -> list[int | None] | None:
+    """An input's or output's shape; None for what is not fixed, or for all of it."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
+
+
+def _own_inputs(model: Any) -> None:
+    """Up to IR version 3 weights were inputs too; none of them is to be given by a caller."""
+    keep = inputs_of(model)
+    if len(keep) != len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(keep)
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _modernise(prepared: Prepared) -> None:
+    if prepared.model.functions:
+        from onnx import inliner
+
+        prepared.model = inliner.inline_local_functions(prepared.model)
+        prepared.fixes.append("functions inlined")
+    if prepared.opset < OPSET_MIN:
+        from onnx import version_converter
+
+        with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
+            prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
+            prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+
+
+def _fold(prepared: Prepared) -> None:
+    try:
+        folded, done = folding.fold(prepared.model)
+    except Exception as error:  # a model that imports as it is must not fail here
+        prepared.fixes.append(f"nothing computed ahead, since that failed ({type(error).__name__}: {error})")
+        return
+    prepared.model = folded
+    prepared.fixes.extend(f"{said} ({count})" for said, count in done.items())
+    prepared.notes.extend(f"{said} ({count})" for said, count in done.items() if said in folding.TO_BE_KNOWN)
+
+
+def _simplify(prepared: Prepared) -> None:
+    import onnxsim
+
+    before = len(prepared.model.graph.node)
+    try:
+        simple, _ = onnxsim.simplify(prepared.model)
+    except Exception as error:  # a simplifier that fails must not stop a model that imports as it is
+        prepared.fixes.append(f"not simplified, since the simplifier failed ({type(error).__name__})")
+        return
+    prepared.model = simple
+    if len(simple.graph.node) != before:
+        prepared.fixes.append(f"simplified: {before} -> {len(simple.graph.node)} nodes, constants folded")
+
+
+def _unsupported_message(nodes: list[Any]) -> str:
+    kinds: dict[str, list[Any]] = {}
+    for node in nodes:
+        kinds.setdefault(
+            f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type, []
+        ).append(node)
+    said = []
+    for kind, there in kinds.items():
+        name = there[0].name or there[0].output[0]
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        said.append(f"operator {kind} (node {name!r}{more}) is not supported: {_advice(there[0])}")
+    return "; ".join(said)
+
+
+def _advice(node: Any) -> str:
+    if any(word in node.op_type for word in _QUANTIZED):
+        return "export the float model, without quantization"
+    if node.domain not in ("", "ai.onnx"):
+        return f"it is no standard ONNX operator; export without the extension {node.domain!r}"
+    return _ADVICE.get(node.op_type, "replace that layer, or cut the model before it")
+
+
+def dtype_of(value: Any) -> str:
+    """An input's or output's element type, as numpy names it."""
+    return str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

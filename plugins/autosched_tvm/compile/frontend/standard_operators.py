@@ -1,0 +1,133 @@
+"""Rewrites a model into standard float operators: quantised ones, and ONNX Runtime's own. The model is changed."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from autosched_tvm.compile.frontend import dequantisation, fused_operators, qattention, qlinear
+from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser
+from autosched_tvm.compile.frontend.node_builder import Emitter, Node, Unknown
+
+PASSES_MAX = 100
+"""Maximum number of passes over the graph. Each tells the next the shapes of what it has rewritten."""
+
+_QUANTISED = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
+    *qlinear.STANDARD_RULES, *qlinear.MICROSOFT_RULES, *qattention.MICROSOFT_RULES,
+})  # fmt: skip
+"""Operators that make a network a quantised one."""
+_FUSED_IN = {MICROSOFT: fused_operators.MICROSOFT_RULES} | dict.fromkeys(STANDARD, fused_operators.STANDARD_RULES)
+_QUANTISED_IN = {
+    MICROSOFT: qlinear.MICROSOFT_RULES
+    | qattention.MICROSOFT_RULES
+    | {name: dequantisation.RULES[name] for name in ("QuantizeLinear", "DequantizeLinear")}
+} | dict.fromkeys(STANDARD, dequantisation.RULES | qlinear.STANDARD_RULES)
+
+
+def is_quantised(model: Any) -> bool:
+    """Whether operators of the model compute with quantised numbers, at any depth."""
+    return any(node.op_type in _QUANTISED for node in _nodes(model.graph))
+
+
+def rewrite(model: Any, *, rounded: bool = False) -> list[str]:
+    """Rewrite in place; returns what was done, in words. `rounded`: activations are rounded as when quantised."""
+    done: Counter[str] = Counter()
+    opset = max((int(o.version) for o in model.opset_import if o.domain in STANDARD), default=1)
+    for _ in range(PASSES_MAX):
+        wanted = [node for node in _nodes(model.graph) if _wanted(node, opset)]
+        if not wanted:
+            break
+        before = len(wanted)
+        _learn_shapes(model)
+        found: Counter[str] = Counter()
+        _rewrite_graph(model.graph, Emitter(model.graph, opset), rounded, found)
+        done += found
+        if sum(1 for node in _nodes(model.graph) if _wanted(node, opset)) >= before:
+            break
+    return _told(done)
+
+
+def _told(done: Counter[str]) -> list[str]:
+    told = []
+    if count := sum(count for name, count in done.items() if name in _QUANTISED):
+        told.append(
+            f"quantised operators made float ({count}): weights dequantised, activations bounded but not rounded"
+        )
+    fused = {name: count for name, count in sorted(done.items()) if name not in _QUANTISED}
+    if fused:
+        words = ", ".join(f"{name} ({count})" for name, count in fused.items())
+        told.append(f"fused operators of ONNX Runtime made standard ones: {words}")
+    return told
+
+
+def _wanted(node: Node, opset: int) -> bool:
+    """Whether a node is to be rewritten, not only followed."""
+    if node.op_type in _QUANTISED:
+        return node.domain in (*STANDARD, MICROSOFT)
+    if node.op_type == "LayerNormalization" and opset >= 17:
+        return False
+    return node.op_type in _FUSED_IN.get(node.domain, {})
+
+
+def _nodes(graph: Any) -> list[Node]:
+    nodes = []
+    for node in graph.node:
+        nodes.append(node)
+        for attribute in node.attribute:
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                nodes += _nodes(inner)
+    return nodes
+
+
+def _learn_shapes(model: Any) -> None:
+    """Write the inferred types and shapes into the model, as far as its operators are known."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, ValueError):  # too large, or not whole: rewritten as far as it goes
+        return
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(inferred.graph.value_info)
+
+
+def _rewrite_graph(graph: Any, emit: Emitter, rounded: bool, done: Counter[str]) -> None:
+    state = Dequantiser(emit, rounded=rounded)
+    for node in list(graph.node):
+        emit.about(node)
+        for attribute in node.attribute:
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                _rewrite_graph(inner, Emitter(inner, emit.opset, emit), rounded, done)
+        rule = _rule(state, node)
+        written = len(emit.nodes)
+        try:
+            _check_inputs(node, emit.opset)
+            rule(node)
+        except Unknown:
+            del emit.nodes[written:]
+            state.forget(node)
+            emit.keep(node)
+        else:
+            done[node.op_type] += _wanted(node, emit.opset)
+    emit.finish()
+
+
+def _check_inputs(node: Node, opset: int) -> None:
+    """Raise Unknown for a standard operator that lacks inputs; the import names it later."""
+    if node.domain in STANDARD and onnx.defs.has(node.op_type, ""):
+        try:
+            least = onnx.defs.get_schema(node.op_type, opset, "").min_input
+        except onnx.defs.SchemaError:  # a later opset has it, or ONNX Runtime before ONNX had it
+            return
+        if len(node.input) < least:
+            raise Unknown(f"it has {len(node.input)} inputs and needs {least}")
+
+
+def _rule(state: Dequantiser, node: Node) -> Callable[[Node], None]:
+    fused = _FUSED_IN.get(node.domain, {}).get(node.op_type)
+    if fused is not None:
+        return lambda node: fused(state.emit, node)
+    rule = _QUANTISED_IN.get(node.domain, {}).get(node.op_type)
+    if rule is not None:
+        return lambda node: rule(state, node)
+    return state.emit.keep

@@ -1,0 +1,171 @@
+"""The kernels that only exist once layouts are chosen: convolutions with packed weights, and moves between layouts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, topi
+
+from autosched_tvm.compile.layouts.layout import Layout, Shape
+from autosched_tvm.compile.layouts.packing import Array, pack_columns, pack_kernel
+from autosched_tvm.compile.winograd import algebra, workload
+
+FUSES_ELEMENTWISE = 4
+"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of. TVM finds kernels of several sums
+opaque."""
+TRANSFORM = "layout_transform"
+"""The name of every kernel that moves a value into another layout."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """How a kernel moves over an image. `padding`: top, left, bottom, right."""
+
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no strides, dilation or groups."""
+        return (self.strides, self.dilation, self.groups) == ((1, 1), (1, 1), 1)
+
+    @classmethod
+    def of(cls, attrs: Any) -> "Convolution":
+        """From the attributes of a Relax operator."""
+        strides, padding, dilation = (
+            tuple(int(v) for v in values) for values in (attrs.strides, attrs.padding, attrs.dilation)
+        )
+        return cls(strides, padding, dilation, int(attrs.groups))  # type: ignore[arg-type]
+
+
+def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blocks: tuple[int, int]) -> Any:
+    """A convolution of NCHW[i]c values that gives NCHW[o]c; `kernel`: OIHW, packed here; `blocks`: i, o."""
+    inside, outside = blocks
+    filters, depth = kernel.shape[:2]
+    compute, name = _conv2d_te, "conv2d_NCHWc" if how.groups == 1 else "group_conv2d_NCHWc"
+    if how.groups == filters and depth == 1 and filters > 1:
+        compute, name, inside = _depthwise_te, "depthwise_conv2d_NCHWc", 1
+    packed = relax.const(pack_kernel(kernel, inside, outside))
+    return builder.call_te(lambda x, w: compute(x, w, how), data, packed, primfunc_name_hint=name)
+
+
+def conv2d_winograd(
+    builder: Any, data: Any, kernel: Array, one: algebra.Algorithm, padding: tuple[int, int, int, int],
+    blocks: tuple[int, int],
+) -> Any:  # fmt: skip
+    """A convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i, o."""
+    packed = relax.const(one.pack(kernel, *blocks))
+    return builder.call_te(
+        lambda x, w: workload.convolution(x, w, one, padding), data, packed,
+        primfunc_name_hint=f"winograd_{one.words}_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+    )  # fmt: skip
+
+
+def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any:
+    """A convolution of NHWC values; `kernel`: OIHW."""
+    turned = relax.const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)))
+    name = "conv2d_NHWC" if how.groups == 1 else "group_conv2d_NHWC"
+    return builder.call_te(
+        topi.nn.conv, inp=data, filt=turned, stride=list(how.strides), padding=list(how.padding),
+        dilation=list(how.dilation), groups=how.groups, data_layout="NHWC", kernel_layout="HWIO",
+        primfunc_name_hint=name,
+    )  # fmt: skip
+
+
+def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
+    """The product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k, block]."""
+    columns = weights.shape[1]
+
+    def compute(x: Any, w: Any) -> Any:
+        step = te.reduce_axis((0, w.shape[1]), name="k")
+
+        def element(*index: Any) -> Any:
+            column = index[-1]
+            factor = w[tvm.tirx.floordiv(column, block), step, tvm.tirx.floormod(column, block)]
+            return te.sum(x[(*index[:-1], step)] * factor, axis=step)
+
+        return te.compute((*x.shape[:-1], columns), element, name="packed_matmul")
+
+    packed = relax.const(pack_columns(weights, block))
+    return builder.call_te(compute, data, packed, primfunc_name_hint="packed_matmul")
+
+
+def prelu(builder: Any, value: Any, slopes: Array) -> Any:
+    """Negative numbers times a slope; `slopes` is broadcast to the value."""
+
+    def compute(x: Any, slope: Any) -> Any:
+        def element(*index: Any) -> Any:
+            factor = slope(*(0 if size == 1 else i for size, i in zip(slopes.shape, index, strict=True)))
+            return tvm.tirx.Select(x(*index) > 0, x(*index), x(*index) * factor)
+
+        return te.compute(x.shape, element, name="prelu")
+
+    return builder.call_te(compute, value, relax.const(slopes), primfunc_name_hint="prelu")
+
+
+def transform(builder: Any, value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
+    """A value of NCHW `shape`, moved from one layout into another."""
+    if free(shape, source, sink):
+        return relax.op.reshape(value, sink.stored(shape))
+    return builder.call_te(lambda x: moved(x, shape, source, sink), value, primfunc_name_hint=TRANSFORM)
+
+
+def free(shape: Shape, source: Layout, sink: Layout) -> bool:
+    """Whether a value lies in memory the same way in both layouts."""
+    if source == sink:
+        return True
+    _, channels, h, w = shape
+    return h == w == 1 and not source.filled(channels) and not sink.filled(channels)
+
+
+def _conv2d_te(data: Any, kernel: Any, how: Convolution) -> Any:
+    names = f"NCHW{data.shape[4]}c", f"NCHW{kernel.shape[5]}c"
+    return topi.nn.conv2d_NCHWc(data, kernel, how.strides, how.padding, how.dilation, *names, "float32")
+
+
+def _depthwise_te(data: Any, kernel: Any, how: Convolution) -> Any:
+    n, chunks, height, width, block = (int(d) for d in data.shape)
+    rows, columns = int(kernel.shape[2]), int(kernel.shape[3])
+    top, left, bottom, right = how.padding
+    (down, across), (tall, wide) = how.strides, how.dilation
+    image = (
+        topi.nn.pad(data, (0, 0, top, left, 0), (0, 0, bottom, right, 0), name="data_pad") if any(how.padding) else data
+    )
+    kh, kw = te.reduce_axis((0, rows), name="kh"), te.reduce_axis((0, columns), name="kw")
+    out_height = (height + top + bottom - (rows - 1) * tall - 1) // down + 1
+    out_width = (width + left + right - (columns - 1) * wide - 1) // across + 1
+    return te.compute(
+        (n, chunks, out_height, out_width, block),
+        lambda b, c, y, x, i: te.sum(
+            image[b, c, y * down + kh * tall, x * across + kw * wide, i] * kernel[c, 0, kh, kw, 0, i], axis=[kh, kw]
+        ),
+        name="depthwise_conv2d_NCHWc",
+        tag="depthwise_conv2d_NCHWc",
+    )
+
+
+def moved(value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
+    """The computation of `transform`."""
+    channels = shape[1]
+
+    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
+        if source.block:
+            return value[n, c // source.block, h, w, c % source.block]
+        return value[n, h, w, c] if source.name == "NHWC" else value[n, c, h, w]
+
+    def element(*index: Any) -> Any:
+        if sink.block:
+            n, chunk, h, w, inner = index
+            c = chunk * sink.block + inner
+        elif sink.name == "NHWC":
+            n, h, w, c = index
+        else:
+            n, c, h, w = index
+        if sink.filled(channels):
+            return tvm.tirx.if_then_else(c < channels, read(n, c, h, w), tvm.tirx.const(0, value.dtype))
+        return read(n, c, h, w)
+
+    return te.compute(sink.stored(shape), element, name=TRANSFORM)

@@ -1,0 +1,282 @@
+"""A network in several assignments of layouts: which are offered for tuning, and which is the fastest once tuned."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import tvm
+from tvm import relax
+
+from autosched.model import TaskInfo
+from autosched_tvm.compile import onnx_import, task_extraction
+from autosched_tvm.compile.layouts import layout_assignment, transform_cost
+from autosched_tvm.compile.layouts.layout import Layout, Shape, busy
+from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey
+from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, Wanted
+from autosched_tvm.compile.layouts.operator_layouts import Way
+from autosched_tvm.compile.winograd.algebra import Algorithm
+
+BUSY_ENOUGH = 0.75
+"""NHWC is offered where blocks leave more of a vector register idle."""
+UNTUNED_FLOPS = 1.5e9
+"""Operations per second of a kernel that was never measured, without a schedule."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network in one assignment."""
+
+    name: str
+    fused: Any
+    ways: tuple[Way, ...] = ()
+    """The way of each convolution, in order; empty for a network in which no layout can be chosen."""
+    kernels: tuple[Any, ...] = ()
+    """The weights of each convolution, by which its kernel is found again."""
+    moves: tuple[tuple[Shape, Layout, Layout], ...] = ()
+
+    @cached_property
+    def calls(self) -> tuple["Call", ...]:
+        """The kernels that an inference calls, in order."""
+        functions = {gv.name_hint: function for gv, function in self.fused.functions_items()}
+        known: dict[str, Kernel] = {}
+        calls = []
+        for block in self.fused["main"].body.blocks:
+            for binding in block.bindings:
+                value = getattr(binding, "value", None)
+                if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.call_tir":
+                    continue
+                name = value.args[0].name_hint
+                if name.startswith("reshape"):  # becomes another view of the same memory
+                    continue
+                if name not in known:
+                    known[name] = Kernel.of(functions[name])
+                calls.append(Call(known[name], tuple(getattr(value.args[1], "fields", (value.args[1],)))))
+        return tuple(calls)
+
+    @cached_property
+    def workloads(self) -> tuple[str, ...]:
+        """The hash of each convolution's kernel, in order; empty where it is not found."""
+        return tuple(
+            next((call.kernel.hash for call in self.calls if any(kernel.same_as(a) for a in call.arguments)), "")
+            for kernel in self.kernels
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of a fused network."""
+
+    hash: str
+    flops: float
+    bytes: float
+
+    @classmethod
+    def of(cls, function: Any) -> "Kernel":
+        """As tasks are made of it."""
+        workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        size = sum(4.0 * math.prod(shape) for shape in task_extraction.buffers_of(workload))
+        return cls(task_extraction.hash_of(workload), float(tvm.s_tir.analysis.estimate_tir_flops(workload)), size)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a kernel."""
+
+    kernel: Kernel
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The variant that is expected to be the fastest, and why."""
+
+    variant: Variant
+    said: str
+
+
+def single(module: Any, target: Any, wanted: Wanted) -> Variant:
+    """A cleaned module with all convolutions in one layout, as far as they can be."""
+    found = None if wanted in UNTOUCHED else layout_assignment.survey(module, layout_assignment.lanes(target))
+    if found is None:
+        return Variant(wanted.value, onnx_import.fused(module, target))
+    ways = layout_assignment.plan(found, layout_assignment.uniform(wanted))
+    return _variant(wanted.value, found, ways, target)
+
+
+def offered(module: Any, target: Any, wanted: Wanted, *, winograd: bool = False) -> list[Variant]:
+    """The variants to tune: one, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
+    is wanted and there are blocks, with Winograd's algorithm beside the direct way.
+    """
+    if wanted not in (Wanted.AUTO, Wanted.NCHWC) or (wanted is Wanted.NCHWC and not winograd):
+        return [single(module, target, wanted)]
+    winograd = winograd and str(target.kind.name) == "llvm"
+    width = layout_assignment.lanes(target)
+    found = layout_assignment.survey(module, width)
+    if found is None or not found.convolutions:
+        return [single(module, target, Wanted.KEEP if wanted is Wanted.AUTO else wanted)]
+    made = (
+        [_kept(found, module, target), *_converted(found, width, target)]
+        if wanted is Wanted.AUTO
+        else [_variant(wanted.value, found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), target)]
+    )
+    return [*made, *(_winograd(found, target) if winograd else ())]
+
+
+def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
+    """The tasks of several variants, with the groups in which they compete: each kernel of the network has one.
+
+    Convolutions are found again by their weights; what else is a task (pools, means) by its place among its like, if
+    all variants have as many.
+    """
+    if len(variants) == 1:
+        return tuple(infos)
+    by_hash = {info.workload: info for info in infos}
+    places = list(zip(*(variant.workloads for variant in variants), strict=True))
+    others = [
+        [one.kernel.hash for one in variant.calls if one.kernel.hash in by_hash.keys() - {*variant.workloads}]
+        for variant in variants
+    ]
+    if len({tuple(_operator(by_hash[one]) for one in hashes) for hashes in others}) == 1:
+        places += zip(*others, strict=True)
+    counts = Counter(tuple(sorted({by_hash[one].task for one in hashes if one in by_hash})) for hashes in places)
+    groups: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for rivals, calls in counts.items():
+        for task in rivals if len(rivals) > 1 else ():
+            groups[task][",".join(map(str, rivals))] = calls
+    return tuple(
+        msgspec.structs.replace(
+            info, groups=groups[info.task], weight=max(info.weight, sum(groups[info.task].values()))
+        )
+        for info in infos
+    )
+
+
+def _operator(info: TaskInfo) -> str:
+    """The first operator of a task, whatever its layout: "max_pool2d"."""
+    return info.shape.partition(" ")[0].partition("+")[0]
+
+
+def best(
+    module: Any, target: Any, latencies_s: Mapping[str, float], wanted: Wanted = Wanted.AUTO, *, winograd: bool = False
+) -> Best:
+    """The assignment that should be fastest, by the best latency of each workload (by hash) and what moves cost.
+
+    Besides what `offered` gives, each convolution may be in another of its layouts; an assignment counts by all the
+    kernels that come out of it.
+    """
+    variants = offered(module, target, wanted, winograd=winograd)
+    if len(variants) == 1:
+        return Best(variants[0], "no layout can be chosen in this network" if wanted is Wanted.AUTO else "")
+    width = layout_assignment.lanes(target)
+    found = layout_assignment.survey(module, width)
+    assert found is not None
+    move_cost = transform_cost.seconds_per_byte(target)
+    variants.append(_mixed(found, variants, latencies_s, move_cost, target))
+    expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
+    first = min(range(len(variants)), key=lambda index: (expected[index], index))
+    return Best(variants[first], _said(variants, expected, first))
+
+
+def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: float) -> float:
+    """The network's latency: of each kernel as measured, else as its arithmetic and its bytes let expect."""
+    return sum(
+        latencies_s.get(call.kernel.hash) or call.kernel.flops / UNTUNED_FLOPS + call.kernel.bytes * move_cost
+        for call in variant.calls
+    )
+
+
+def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
+    made: Converted = layout_assignment.convert(found, ways, target)
+    chosen = tuple(ways[index] for index in found.convolutions)
+    return Variant(name, onnx_import.fused(made.module, target), chosen, made.kernels, made.moves)
+
+
+def _kept(found: Survey, module: Any, target: Any) -> Variant:
+    convolutions = [found.nodes[index] for index in found.convolutions]
+    kernels = tuple(node.value.value.args[1] for node in convolutions)
+    return Variant("nchw", onnx_import.fused(module, target), tuple(n.operator.ways[0] for n in convolutions), kernels)
+
+
+def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
+    """All blocked, and where blocks fit badly, the same with those in NHWC."""
+    ways = layout_assignment.plan(found, layout_assignment.uniform(Wanted.NCHWC))
+    made = [_variant("nchwc", found, ways, target)]
+    loose = {index for index in found.convolutions if _loose(found.nodes[index], width)}
+    if loose:
+
+        def price(index: int, way: Way) -> float:
+            return layout_assignment.uniform(Wanted.NHWC if index in loose else Wanted.NCHWC)(index, way)
+
+        made.append(_variant("nchwc and nhwc", found, layout_assignment.plan(found, price), target))
+    return made
+
+
+def _winograd(found: Survey, target: Any) -> list[Variant]:
+    """All blocked, and each convolution by the most promising of Winograd's algorithms that it is worth; then the same
+    with the second, and so on.
+    """
+    worth = {
+        index: tuple(dict.fromkeys(way.winograd for way in found.nodes[index].operator.ways if way.winograd))
+        for index in found.convolutions
+    }
+    direct = layout_assignment.uniform(Wanted.NCHWC)
+    made = []
+    for rank in range(max(map(len, worth.values()))):
+        chosen = {index: own[rank] for index, own in worth.items() if rank < len(own)}
+
+        def price(index: int, way: Way, chosen: Mapping[int, Algorithm] = chosen) -> float:
+            if index not in chosen:
+                return direct(index, way)
+            return way.cost if way.winograd == chosen[index] else math.inf
+
+        made.append(_variant(f"nchwc, winograd {rank + 1}", found, layout_assignment.plan(found, price), target))
+    return made
+
+
+def _loose(node: layout_assignment.Node, width: int) -> bool:
+    if node.product:
+        return False
+    blocks = [way.output.block for way in node.operator.ways if way.output.block and not way.winograd]
+    channels = (node.shape or (0, 0))[1]
+    return not blocks or max(busy(channels, block, width) for block in blocks) < BUSY_ENOUGH
+
+
+def _mixed(
+    found: Survey, variants: Sequence[Variant], latencies_s: Mapping[str, float], move_cost: float, target: Any
+) -> Variant:
+    """Each convolution in the layout that, with the moves around it, makes the network fastest."""
+    known: dict[tuple[int, Way], float] = {}
+    for variant in variants:
+        flops = {call.kernel.hash: call.kernel.flops for call in variant.calls}
+        for index, way, workload in zip(found.convolutions, variant.ways, variant.workloads, strict=True):
+            latency_s = latencies_s.get(workload) or flops.get(workload, math.inf) / UNTUNED_FLOPS
+            known[index, way] = min(latency_s, known.get((index, way), math.inf))
+
+    def price(index: int, way: Way) -> float:
+        return 0.0 if way.wanted is None else known.get((index, way), math.inf)
+
+    return _variant("mixed", found, layout_assignment.plan(found, price, move_cost), target)
+
+
+def _named(way: Way) -> str:
+    """Name of a way, for people."""
+    if way.columns:
+        return "products with packed weights"
+    return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"
+
+
+def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) -> str:
+    variant = variants[first]
+    counts = Counter(_named(way) for way in variant.ways)
+    chosen = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    others = ", ".join(
+        f"{one.name} {seconds * 1e3:.3g}" for one, seconds in zip(variants, expected, strict=True) if one is not variant
+    )
+    return (
+        f"layouts: {chosen}; {len(variant.moves)} moves between layouts left;"
+        f" expected {expected[first] * 1e3:.3g} ms ({others})"
+    )

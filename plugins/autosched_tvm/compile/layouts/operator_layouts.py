@@ -1,0 +1,482 @@
+"""The ways in which each Relax operator can be computed in layouts, and the code for one of them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
+from autosched_tvm.compile.layouts.layout import (
+    BLOCK_MIN,
+    FEW_CHANNELS,
+    NCHW,
+    NHWC,
+    Layout,
+    Shape,
+    block_of_group,
+    blocked,
+    blocks_of,
+    busy,
+)
+from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.compile.winograd import algebra
+
+FLOPS_PER_BYTE = 16.0
+"""Arithmetic that takes a core as long as moving a byte: to weigh one against the other where nothing is measured."""
+PLAIN_SHARE = 0.5
+"""Speed of a convolution in NCHW and NHWC, as a share of its speed with blocks."""
+WINOGRAD_SHARE = 0.4
+"""Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
+PRODUCT_VECTORS = 2
+"""Vectors in a block of columns: with six rows they fill 16 registers with sums, with twelve rows 32."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute an operator."""
+
+    inputs: tuple[Layout, ...]
+    """Layout of each computed input, in order."""
+    output: Layout
+    wanted: Wanted | None = None
+    """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
+    cost: float = 0.0
+    """Estimated, in bytes that could be moved instead."""
+    winograd: algebra.Algorithm | None = None
+    """The algorithm of a convolution by Winograd's algorithm; None for all other ways."""
+    columns: int = 0
+    """Columns of a block of weights, for a product with packed weights; 0 for all other ways."""
+
+
+Emit = Callable[[Any, list[Any], Way], Any]
+"""Makes the expression of (builder, computed inputs in their layouts, way)."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call in the network: its computed inputs, the ways to compute it, the first one being as it is."""
+
+    inputs: tuple[Any, ...]
+    ways: tuple[Way, ...]
+    emit: Emit | None
+    """None: it is rebuilt as it was."""
+
+
+def shape_of(value: Any) -> Shape | None:
+    """The fixed shape of a tensor; None for what has none."""
+    dims = getattr(getattr(getattr(value, "ty", None), "shape", None), "values", None)
+    if dims is None:
+        return None
+    sizes = tuple(getattr(d, "value", d) for d in dims)
+    return sizes if all(isinstance(size, int) for size in sizes) else None
+
+
+def constant(value: Any) -> Any:
+    """A constant's array; None for what is computed."""
+    return value.value.numpy() if type(value).__name__ == "GenericConst" else None
+
+
+@dataclass(frozen=True)
+class Around:
+    """Surroundings on which an operator's ways depend."""
+
+    lanes: int
+    """Single-precision numbers in a vector register."""
+    outputs: Mapping[Any, Sequence[Layout]]
+    """The layouts that the values computed before may have."""
+
+    def blocks(self, channels: int, *values: Any) -> list[int]:
+        """The blocks worth a try for so many channels, and those in which these values may come."""
+        coming = (layout.block for value in values for layout in self.outputs.get(value, ()) if layout.block)
+        return list(dict.fromkeys((*blocks_of(channels, self.lanes), *coming)))
+
+
+def describe(call: Any, around: Around) -> Operator | None:
+    """The ways to compute a call; None for an operator without layouts."""
+    name = getattr(getattr(call, "op", None), "name", "")
+    shape = shape_of(call)
+    if name == "relax.nn.conv2d":
+        return _conv2d(call, around)
+    if name == "relax.nn.conv2d_transpose":
+        return _conv2d_transpose(call, around)
+    if name == "relax.matmul":
+        return _product(call, around)
+    if name in _REDUCTIONS:
+        return _reduction(call, around)
+    if shape is None or len(shape) != 4:
+        return None
+    if name in _UNARY or name in _BINARY:
+        return _elementwise(call, name, shape, around)
+    if name in _POOLS or name == "relax.nn.adaptive_avg_pool2d":
+        return _pool(call, shape, around)
+    if name == "relax.image.resize2d":
+        return _resize(call, shape, around)
+    if name == "relax.concat":
+        return _concat(call, shape, around)
+    if name == "relax.nn.pad":
+        return _pad(call, shape, around)
+    if name == "relax.permute_dims":
+        return _permute(call, shape)
+    if name == "relax.nn.prelu":
+        return _prelu(call, shape, around)
+    return None
+
+
+def fuses(call: Any) -> bool:
+    """Whether an operator can become part of the kernel that computes its input."""
+    name = getattr(getattr(call, "op", None), "name", "")
+    return name in _UNARY or name in _BINARY or name == "relax.nn.prelu"
+
+
+def kernel_of(convolution: Any) -> Any:
+    """The weights of a convolution that was emitted, as they are in the module."""
+    arguments = convolution.args
+    packed = getattr(arguments[1], "fields", None)  # of a call to a kernel the arguments are a tuple
+    return packed[1] if packed is not None else arguments[1]
+
+
+# Convolutions ---------------------------------------------------------------------------------------------------------
+
+
+def _conv2d(call: Any, around: Around) -> Operator | None:
+    data, attrs = call.args[0], call.attrs
+    kernel = constant(call.args[1])
+    shape, out = shape_of(data), shape_of(call)
+    if kernel is None or shape is None or out is None or constant(data) is not None:
+        return None
+    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) != ("NCHW", "OIHW", "NCHW"):
+        return None
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(kernel.dtype), str(call.ty.dtype))):
+        return None
+    groups = int(attrs.groups)
+    work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE
+    ways = [
+        Way((NCHW,), NCHW, Wanted.NCHW, work / PLAIN_SHARE),
+        Way((NHWC,), NHWC, Wanted.NHWC, work / PLAIN_SHARE),
+        *_blocked_ways(data, (shape[1], out[1], groups), work, around),
+    ]
+    how = layout_kernels.Convolution.of(attrs)
+    if how.plain:
+        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3], (kernel.shape[2], kernel.shape[3]))
+        ways += _winograd_ways(ways, algebra.worth(image, around.lanes))
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        if way.output == NCHW:
+            return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
+        if way.output == NHWC:
+            return layout_kernels.conv2d_nhwc(builder, inputs[0], kernel, how)
+        if way.winograd:
+            blocks = way.inputs[0].block, way.output.block
+            return layout_kernels.conv2d_winograd(builder, inputs[0], kernel, way.winograd, how.padding, blocks)
+        source, block = inputs[0], way.inputs[0].block
+        if not block:  # few channels: planes are blocks of one, pixels are one block of all, both the same in memory
+            block = 1 if way.inputs[0] == NCHW else shape[1]
+            source = builder.emit(relax.op.reshape(source, blocked(block).stored(shape)))
+        return layout_kernels.conv2d_blocked(builder, source, kernel, how, (block, way.output.block))
+
+    return Operator((data,), tuple(ways), emit)
+
+
+def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: Around) -> list[Way]:
+    channels, filters, groups = sizes
+    lanes = around.lanes
+    ways = []
+    if groups == 1:
+        coming = [blocked(block) for block in around.blocks(channels, data)]
+        sources = [NCHW, NHWC] if channels <= FEW_CHANNELS else coming
+        pairs = [(source, blocked(block)) for source in sources for block in blocks_of(filters, lanes)]
+    elif groups == channels == filters:
+        pairs = [(blocked(block), blocked(block)) for block in around.blocks(channels, data)]
+    else:
+        inside, outside = (block_of_group(count, groups, lanes) for count in (channels, filters))
+        pairs = [(blocked(inside), blocked(outside))] if inside and outside else []
+    for source, sink in pairs:
+        lost = busy(filters, sink.block, lanes)
+        if source.block and groups == 1:
+            lost *= busy(channels, source.block, source.block)
+        ways.append(Way((source,), sink, Wanted.NCHWC, work / lost))
+    return ways
+
+
+def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm]) -> list[Way]:
+    """A way for each algorithm and each pair of blocked layouts. The first algorithm is the most promising."""
+    blocked_ways = [way for way in ways if way.inputs[0].block and way.output.block]
+    return [
+        replace(way, winograd=one, cost=way.cost * WINOGRAD_SHARE * (1 + rank))
+        for rank, one in enumerate(algorithms)
+        for way in blocked_ways
+    ]
+
+
+def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
+    """As a convolution that computes all the results between two rows and two columns of the data as channels, and a
+    kernel that puts them side by side. TVM's own computation multiplies with the zeros between the data.
+    """
+    data, attrs = call.args[0], call.attrs
+    kernel = constant(call.args[1])
+    shape, out = shape_of(data), shape_of(call)
+    if kernel is None or shape is None or out is None or constant(data) is not None:
+        return None
+    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) != ("NCHW", "IOHW", "NCHW"):
+        return None
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(kernel.dtype), str(call.ty.dtype))):
+        return None
+    if int(attrs.groups) != 1 or any(int(step) != 1 for step in attrs.dilation):
+        return None
+    how = transposed_convolution.Upsampling.of(attrs, kernel.shape[2:], shape[2:], out[2:])
+    work = 2 * math.prod(how.image) * how.phases * math.prod(kernel.shape[:2]) * math.prod(how.taps) / FLOPS_PER_BYTE
+    ways = []
+    for block in around.blocks(shape[1], data):
+        lost = busy(shape[1], block, block)
+        sinks = blocks_of(out[1], around.lanes) if out[1] >= BLOCK_MIN else ()
+        ways += [Way((blocked(block),), blocked(o), None, work / lost / busy(out[1], o, around.lanes)) for o in sinks]
+        few = blocks_of(how.phases * out[1], around.lanes)[0]
+        ways.append(Way((blocked(block),), NCHW, None, work / lost / busy(how.phases * out[1], few, around.lanes)))
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        together = 1 if way.output == NCHW else way.output.block
+        filters = how.kernel(kernel, together)
+        sink = way.output.block or blocks_of(filters.shape[0], around.lanes)[0]
+        convolution = layout_kernels.Convolution((1, 1), how.padding, (1, 1), 1)
+        blocks = (way.inputs[0].block, sink)
+        computed = builder.emit(layout_kernels.conv2d_blocked(builder, inputs[0], filters, convolution, blocks))
+        return transposed_convolution.spread(builder, computed, how, out, way.output)
+
+    return Operator((data,), tuple(ways), emit)
+
+
+# Products with weights ------------------------------------------------------------------------------------------------
+
+
+def _product(call: Any, around: Around) -> Operator | None:
+    """A product with a constant matrix, as it is or with the matrix in blocks of columns."""
+    data, weights = call.args[0], constant(call.args[1])
+    shape = shape_of(data)
+    if weights is None or weights.ndim != 2 or shape is None or len(shape) < 2 or constant(data) is not None:
+        return None
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(weights.dtype), str(call.ty.dtype))):
+        return None
+    if weights.shape[1] < around.lanes:
+        return None
+    work = 2 * math.prod(shape) * weights.shape[1] / FLOPS_PER_BYTE
+    block = PRODUCT_VECTORS * around.lanes if weights.shape[1] > around.lanes else around.lanes
+    ways = (
+        Way((NCHW,), NCHW, Wanted.NCHW, work / PLAIN_SHARE),
+        Way((NCHW,), NCHW, Wanted.NCHWC, work, columns=block),
+    )
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        if not way.columns:
+            return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
+        return layout_kernels.packed_matmul(builder, inputs[0], weights, way.columns)
+
+    return Operator((data,), ways, emit)
+
+
+# Operators that follow their inputs -----------------------------------------------------------------------------------
+
+_UNARY = frozenset(
+    f"relax.{name}"
+    for name in (
+        "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus", "clip", "sigmoid",
+        "tanh", "exp", "abs", "negative", "sqrt", "square", "erf", "floor", "ceil", "round", "sign", "sin", "cos",
+        "log", "rsqrt", "astype",
+    )
+)  # fmt: skip
+_BINARY = frozenset(
+    f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum", "divide", "power")
+)
+_UNSAFE = frozenset(f"relax.{name}" for name in ("log", "rsqrt", "power"))
+"""Zero gives no finite number: not for blocks that are filled up."""
+_POOLS = frozenset({"relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
+_REDUCTIONS = frozenset({"relax.mean", "relax.max", "relax.sum"})
+
+
+def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool = True) -> list[Layout]:
+    """The layouts of an operator that takes any, the first one being as it is."""
+    candidates = [blocked(block) for block in around.blocks(channels, *inputs)]
+    return [NCHW, NHWC, *(layout for layout in candidates if fill or not layout.filled(channels))]
+
+
+def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator | None:
+    arguments = list(call.args) if name in _BINARY else [call.args[0]]
+    rest = list(call.args[len(arguments) :])
+    computed = [value for value in arguments if constant(value) is None]
+    if not any(shape_of(value) == shape for value in computed) or any(_stubborn(v, shape) for v in computed):
+        return None
+    divides = name == "relax.divide"
+    fill = name not in _UNSAFE and not (divides and constant(arguments[1]) is None)
+    constants = [value for value in arguments if constant(value) is not None]
+    ways = [
+        Way(tuple(_input(value, shape, layout) for value in computed), layout)
+        for layout in _follow(shape[1], computed, around, fill=fill)
+        if all(_operand(value, shape, layout, divides) is not None for value in constants)
+    ]
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        queue = iter(inputs)
+        operands = [
+            _shaped(builder, next(queue), value, shape, way.output)
+            if constant(value) is None
+            else _operand(value, shape, way.output, divides)
+            for value in arguments
+        ]
+        return relax.Call(call.op, [*operands, *rest], call.attrs, call.ty_args)
+
+    return Operator(tuple(computed), tuple(ways), emit)
+
+
+def _stubborn(value: Any, shape: Shape) -> bool:
+    """Whether an operand cannot follow: of another rank, and more than one number."""
+    own = shape_of(value)
+    return own is None or (len(own) != 4 and math.prod(own) != 1) or (len(own) == 4 and own[1] not in (1, shape[1]))
+
+
+def _single(value: Any, shape: Shape) -> bool:
+    """Whether an operand has one channel where the result has several."""
+    own = shape_of(value) or ()
+    return len(own) != 4 or own[1] != shape[1]
+
+
+def _input(value: Any, shape: Shape, layout: Layout) -> Layout:
+    return NCHW if _single(value, shape) else layout
+
+
+def _shaped(builder: Any, given: Any, value: Any, shape: Shape, layout: Layout) -> Any:
+    """An operand of one channel as the layout has it, which is the same in memory."""
+    own = shape_of(value) or ()
+    if layout == NCHW or len(own) != 4 or not _single(value, shape):
+        return given
+    n, _, h, w = own
+    return builder.emit(relax.op.reshape(given, (n, 1, h, w, 1) if layout.block else (n, h, w, 1)))
+
+
+def _operand(value: Any, shape: Shape, layout: Layout, divisor: bool) -> Any:
+    array = constant(value)
+    if layout == NCHW:
+        return value
+    packed = packing.operand(array, shape, layout, fill=1.0 if divisor else 0.0)
+    return None if packed is None else relax.const(packed, str(array.dtype))
+
+
+def _pool(call: Any, shape: Shape, around: Around) -> Operator | None:
+    data, attrs = call.args[0], call.attrs
+    if attrs.layout != "NCHW" or attrs.out_layout != "NCHW" or constant(data) is not None:
+        return None
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        changes = {"layout": str(way.output), "out_layout": str(way.output)}
+        return relax.Call(call.op, [inputs[0]], _with(attrs, changes), call.ty_args)
+
+    return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
+
+
+def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
+    """Each channel by itself, so any layout will do."""
+    data, size, attrs = call.args[0], call.args[1], call.attrs
+    if attrs.layout != "NCHW" or constant(data) is not None:
+        return None
+    names = (
+        "method", "coordinate_transformation_mode", "rounding_method", "cubic_alpha", "cubic_exclude",
+        "extrapolation_value", "out_dtype",
+    )  # fmt: skip
+    kept = {name: getattr(attrs, name) for name in names}
+    roi = tuple(float(edge) for edge in attrs.roi)
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        return relax.op.image.resize2d(inputs[0], size, roi=roi, layout=str(way.output), **kept)
+
+    return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
+
+
+def _prelu(call: Any, shape: Shape, around: Around) -> Operator | None:
+    """With a slope for each channel, for which blocks have no axis."""
+    data, slopes = call.args[0], constant(call.args[1])
+    if int(call.attrs.axis) != 1 or slopes is None or slopes.shape != (shape[1],) or constant(data) is not None:
+        return None
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        if way.output == NCHW:
+            return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
+        return layout_kernels.prelu(builder, inputs[0], packing.pack(slopes.reshape(1, -1, 1, 1), way.output))
+
+    return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
+
+
+def _with(attrs: Any, changes: dict[str, str]) -> Any:
+    """Attributes with some of them changed."""
+    names = ("pool_size", "output_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
+    kept = {name: getattr(attrs, name) for name in names if hasattr(attrs, name)}
+    return tvm.ir.make_node(type(attrs).__tvm_ffi_type_info__.type_key, **kept, **changes)
+
+
+def _reduction(call: Any, around: Around) -> Operator | None:
+    """Over all of an image: the result has one row and one column, or is no image any more."""
+    data, attrs = call.args[0], call.attrs
+    shape, out = shape_of(data), shape_of(call)
+    axes = None if attrs.axis is None else sorted(int(axis) % 4 for axis in attrs.axis)
+    if shape is None or out is None or len(shape) != 4 or axes != [2, 3] or constant(data) is not None:
+        return None
+    keeps = len(out) == 4
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        layout = way.inputs[0]
+        function = {"relax.mean": relax.op.mean, "relax.max": relax.op.max, "relax.sum": relax.op.sum}[call.op.name]
+        reduced = function(inputs[0], [layout.axis(2), layout.axis(3)], keepdims=layout != NCHW or keeps)
+        return reduced if keeps or layout == NCHW else relax.op.reshape(builder.emit(reduced), out)
+
+    candidates = _follow(shape[1], [data], around, fill=keeps)
+    return Operator((data,), tuple(Way((layout,), layout if keeps else NCHW) for layout in candidates), emit)
+
+
+def _concat(call: Any, shape: Shape, around: Around) -> Operator | None:
+    fields = list(getattr(call.args[0], "fields", ()))
+    axis = int(call.attrs.axis) % 4 if call.attrs.axis is not None else 0
+    shapes = [shape_of(value) for value in fields]
+    if not fields or any(own is None for own in shapes) or any(constant(value) is not None for value in fields):
+        return None
+    channels = [own[1] for own in shapes if own is not None]
+    common = math.gcd(*channels)
+    candidates = [NCHW, NHWC]
+    blocks = dict.fromkeys(
+        block for value, count in zip(fields, channels, strict=True) for block in around.blocks(count, value)
+    )
+    candidates += [blocked(block) for block in blocks if axis != 1 or common % block == 0]
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        return relax.op.concat(inputs, way.output.axis(axis))
+
+    return Operator(tuple(fields), tuple(Way((layout,) * len(fields), layout) for layout in candidates), emit)
+
+
+def _permute(call: Any, shape: Shape) -> Operator | None:
+    """Between NHWC and NCHW nothing needs to be done, when the one of the two that is NCHW lies in NHWC."""
+    data, axes = call.args[0], [int(axis) for axis in call.attrs.axes or ()]
+    if axes not in ([0, 3, 1, 2], [0, 2, 3, 1]) or constant(data) is not None:
+        return None
+    free = Way((NCHW,), NHWC) if axes == [0, 3, 1, 2] else Way((NHWC,), NCHW)
+    turn = Way((NCHW,), NCHW, cost=2 * 4.0 * math.prod(shape))
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        return inputs[0] if way == free else relax.Call(call.op, inputs, call.attrs, call.ty_args)
+
+    return Operator((data,), (turn, free), emit)
+
+
+def _pad(call: Any, shape: Shape, around: Around) -> Operator | None:
+    data, attrs = call.args[0], call.attrs
+    widths = np.asarray([int(width) for width in attrs.pad_width]).reshape(-1, 2)
+    if attrs.pad_mode != "constant" or len(widths) != 4 or widths[1].any() or constant(data) is not None:
+        return None
+
+    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+        ordered = [(0, 0)] * (5 if way.output.block else 4)
+        for axis, pair in enumerate(widths):
+            ordered[way.output.axis(axis)] = (int(pair[0]), int(pair[1]))
+        return relax.op.nn.pad(inputs[0], [w for pair in ordered for w in pair], attrs.pad_mode, attrs.pad_value)
+
+    return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)

@@ -1,0 +1,90 @@
+"""Transposed convolutions as plain ones: each place of the data computes several results, which then move apart.
+
+With stride s and kernel k, result y (padding included) is in phase r = y mod s at place q = y div s, and
+
+    result[r + s q] = sum over j of data[q - j] * kernel[r + s j]
+
+So a convolution of ceil(k / s) taps whose filters are (phase, filter) computes all results of a place; Shi et al. call
+the step after it pixel shuffle ("Real-Time Single Image and Video Super-Resolution", CVPR 2016).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te
+
+from autosched_tvm.compile.layouts.layout import Layout, Shape
+from autosched_tvm.compile.layouts.packing import Array
+
+SPREAD = "spread"
+"""The name of every kernel that puts the results of the phases side by side."""
+
+
+@dataclass(frozen=True)
+class Upsampling:
+    """How a transposed convolution moves over an image; each pair is of rows and columns."""
+
+    strides: tuple[int, int]
+    start: tuple[int, int]
+    """Padding above and on the left: results that are cut off."""
+    taps: tuple[int, int]
+    """Taps of the convolution that computes all phases."""
+    image: tuple[int, int]
+    """Places that it computes."""
+    padding: tuple[int, int, int, int]
+    """Padding of that convolution: top, left, bottom, right."""
+
+    @property
+    def phases(self) -> int:
+        """Results of one filter at a place."""
+        return self.strides[0] * self.strides[1]
+
+    @classmethod
+    def of(cls, attrs: Any, kernel: Sequence[int], image: Sequence[int], out: Sequence[int]) -> "Upsampling":
+        """From the attributes of a Relax operator, and the rows and columns of its kernel, data and result."""
+        down, across = (int(step) for step in attrs.strides)
+        top, left = (int(width) for width in attrs.padding[:2])
+        taps = (-(-int(kernel[0]) // down), -(-int(kernel[1]) // across))
+        places = ((int(out[0]) - 1 + top) // down + 1, (int(out[1]) - 1 + left) // across + 1)
+        more = [max(0, count - int(size)) for count, size in zip(places, image, strict=True)]
+        computed = (int(image[0]) + more[0], int(image[1]) + more[1])
+        return cls((down, across), (top, left), taps, computed, (taps[0] - 1, taps[1] - 1, more[0], more[1]))
+
+    def kernel(self, weights: Array, together: int) -> Array:
+        """Weights IOHW as those of the convolution, OIHW with the filters (phase, filter); `together`: the filters of a
+        phase are filled up with zeros to a multiple of it.
+        """
+        channels, filters, rows, columns = weights.shape
+        (down, across), (tall, wide) = self.strides, self.taps
+        whole = np.zeros((channels, filters + -filters % together, down * tall, across * wide), weights.dtype)
+        whole[:, :filters, :rows, :columns] = weights
+        split = whole.reshape(channels, -1, tall, down, wide, across)[:, :, ::-1, :, ::-1]
+        turned = split.transpose(3, 5, 1, 0, 2, 4)
+        return np.ascontiguousarray(turned.reshape(-1, channels, tall, wide))
+
+
+def spread(builder: Any, value: Any, how: Upsampling, out: Shape, sink: Layout) -> Any:
+    """The results of NCHW shape `out`, from those of all phases, which are in a blocked layout: in the same one with
+    the filters of each phase filled up, or in NCHW with all of them one after the other.
+    """
+    (down, across), (top, left) = how.strides, how.start
+    filters = out[1]
+
+    def compute(phases: Any) -> Any:
+        block = int(phases.shape[4])
+        chunks = -(-filters // block)
+
+        def element(*index: Any) -> Any:
+            n, chunk, h, w = index[:4]
+            phase = (h + top) % down * across + (w + left) % across
+            place = (h + top) // down, (w + left) // across
+            if sink.block:
+                return phases[n, phase * chunks + chunk, *place, index[4]]
+            number = phase * filters + chunk
+            return phases[n, number // block, *place, number % block]
+
+        return te.compute(sink.stored(out), element, name=SPREAD)
+
+    return builder.call_te(compute, value, primfunc_name_hint=SPREAD)

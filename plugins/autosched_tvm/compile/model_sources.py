@@ -1,0 +1,156 @@
+"""Prepared networks, whatever kind of file they come from. What is tuned and compiled is made of them.
+
+An ONNX network stays an ONNX graph until it is compiled. One of another kind is imported once, into a Relax module: the
+packages that read its file are slow to load, and only the import needs them.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import onnx
+import tvm
+from msgspec import Struct
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile import onnx_import
+from autosched_tvm.compile.frontend import input_ranges
+from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
+from autosched_tvm.compile.frontend.preparation import Shapes
+from autosched_tvm.compile.relax_import import Imported
+from autosched_tvm.generated_inputs import Tensor
+
+
+class Source(Protocol):
+    """A network whose shapes are fixed, ready to be lowered."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs of a caller, in order."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+
+    def cleaned(self) -> Any:
+        """The Relax module before layouts are chosen. Raises ModelRejected."""
+
+    def save(self, path: Path) -> None:
+        """Leave it in a file that `load` reads."""
+
+
+@dataclass
+class Ready:
+    """A network that can be tuned, and what was done to it."""
+
+    source: Source
+    format: str
+    """Kind and version of the file."""
+    nodes_before: int
+    nodes_after: int
+    opset: int = 0
+    """Version of ONNX's operators; 0 for files of other kinds."""
+    fixes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
+
+
+class OnnxSource:
+    """An ONNX graph after all rewrites."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs of a caller, in order."""
+        return input_ranges.inputs(self.model)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(value.name for value in self.model.graph.output)
+
+    def cleaned(self) -> Any:
+        """The Relax module before layouts are chosen. Raises ModelRejected."""
+        return onnx_import.cleaned(self.model)
+
+    def save(self, path: Path) -> None:
+        """Leave it in an ONNX file."""
+        onnx.save(self.model, str(path))
+
+
+class _Saved(Struct, frozen=True):
+    """The contents of a file with a Relax network."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+    module: str
+    """The Relax module as TVM's JSON."""
+
+
+class RelaxSource:
+    """A Relax module, with the names that the file it comes from has for inputs and outputs."""
+
+    def __init__(self, module: Any, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> None:
+        self._module, self._inputs, self._outputs = module, inputs, outputs
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs of a caller, in order."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self._outputs
+
+    def cleaned(self) -> Any:
+        """The Relax module before layouts are chosen. Raises ModelRejected."""
+        return onnx_import.clean(self._module)
+
+    def save(self, path: Path) -> None:
+        """Leave it in a JSON file."""
+        saved = _Saved(self._inputs, self._outputs, str(tvm.ir.save_json(self._module)))
+        path.write_bytes(msgspec.json.encode(saved))
+
+
+def prepare(path: Path, shapes: Shapes) -> Ready:
+    """Read a model's file and bring it into a form that can be tuned. Raises ModelRejected and RequestError."""
+    kind = kind_of_file(path)
+    if kind is FileKind.TFLITE:
+        from autosched_tvm.compile import tflite_import
+
+        return _imported(tflite_import.read(path, shapes))
+    if kind is FileKind.TORCH:
+        from autosched_tvm.compile import torch_import
+
+        return _imported(torch_import.read(path, shapes))
+    if kind is FileKind.TORCH_TRUNCATED:
+        raise ModelRejected(f"{path.name} is a truncated PyTorch program. Copy or download it again")
+    if kind is FileKind.TORCH_OTHER:
+        raise ModelRejected(
+            f"{path.name} holds weights, a pickled module or TorchScript, but no exported program. Export the module:"
+            " torch.export.save(torch.export.export(module.eval(), (example,)), 'NAME.pt2')"
+        )
+    found = onnx_import.prepare(path, shapes)
+    return Ready(
+        OnnxSource(found.model), f"ONNX opset {found.opset}", found.nodes_before, found.nodes_after, found.opset,
+        found.fixes, found.notes,
+    )  # fmt: skip
+
+
+def _imported(found: Imported) -> Ready:
+    source = RelaxSource(found.module, found.inputs, found.outputs)
+    return Ready(source, found.format, found.nodes, found.nodes, fixes=found.fixes, notes=found.fixes)
+
+
+def load(path: Path) -> Source:
+    """Load a source that `Source.save` has written."""
+    with path.open("rb") as file:
+        first = file.read(1)
+    if first != b"{":
+        return OnnxSource(onnx.load(path))
+    saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+    return RelaxSource(tvm.ir.load_json(saved.module), saved.inputs, saved.outputs)

@@ -1,0 +1,211 @@
+"""Compiles a whole network, with the best schedule of each task or with none. Runs in a child process."""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tvm
+from msgspec import Struct
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+
+from autosched_tvm.compile import (
+    candidate_build,
+    concats,
+    lowering,
+    model_sources,
+    onnx_import,
+    rules,
+    task_extraction,
+    toolchain,
+)
+from autosched_tvm.compile.layouts import layout_variants
+from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, Wanted
+from autosched_tvm.compile.model_sources import Source
+from autosched_tvm.device.loaded_module import SideFile
+from autosched_tvm.generated_inputs import Tensor
+from autosched_tvm.worker_messages import Choice, Compilation, Compiled
+
+FORMAT = 1
+
+
+class SideName(Struct, frozen=True):
+    """Name and kind of a build, for its side file."""
+
+    name: str
+    build: str
+
+
+def compile_network(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
+    """Leave default.so and tuned.so in the folder, each with its side file.
+
+    The default build is TVM's own: no schedules, the model's own layouts. In the tuned build each kernel without a
+    measured schedule has one by rule.
+    """
+    source = model_sources.load(Path(compilation.model))
+    cleaned = source.cleaned()
+    fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
+    if Wanted(compilation.layout) not in UNTOUCHED:
+        fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
+    path, who = Path(compilation.folder) / "default", SideName(compilation.name, "default")
+    write_build(path, fused, source, compilation.target, ms.database.MemoryDatabase(), who)
+    return compiled
+
+
+def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
+    """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
+    source = model_sources.load(Path(compilation.model))
+    return _compile_tuned(compilation, choices, source, source.cleaned())[1]
+
+
+def _compile_tuned(
+    compilation: Compilation, choices: Sequence[Choice], source: Source, cleaned: Any
+) -> tuple[Any, Compiled]:
+    """Leave tuned.so in the folder; returns the network in its layouts, without schedules, and what was compiled."""
+    target = tvm.target.Target(json.loads(compilation.target))
+    schedules, lacking = applied(choices)
+    functions = {key: one.function for key, one in schedules.items()}
+    fused, notes = laid_out(cleaned, target, choices, Wanted(compilation.layout), winograd=compilation.winograd)
+    tuned, used = with_schedules(fused, functions)
+    path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
+    write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
+    return fused, Compiled(tasks=used, notes=(*lacking, *notes))
+
+
+def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
+    """A fused network with these functions in place of their workloads, which are named by hash; how many it needs."""
+    module = fused.clone()
+    used = set()
+    for variable, function in fused.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+            if (scheduled := functions.get(key := task_extraction.hash_of(workload))) is not None:
+                ready = scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULE, rules.TUNED)
+                module.update_func(variable, ready)
+                used.add(key)
+    return module, len(used)
+
+
+def laid_out(
+    cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted, *, winograd: bool
+) -> tuple[Any, list[str]]:
+    """The fused network in its layouts, and what there is to say of them."""
+    if layout is not Wanted.AUTO and not winograd:
+        return layout_variants.single(cleaned, target, layout).fused, []
+    latencies_s = {
+        task_extraction.hash_of(candidate_build.load_task(choice.workload)): choice.best_s
+        for choice in choices
+        if choice.best_s
+    }
+    best = layout_variants.best(cleaned, target, latencies_s, layout, winograd=winograd)
+    return best.variant.fused, [best.said] if best.said else []
+
+
+def write_build(
+    path: Path, fused: Any, source: Source, target: str, database: Any, who: SideName, *, by_rule: bool = False
+) -> None:
+    """Compile a fused network with the schedules of a database into `path`.so, and its side file.
+
+    `by_rule`: kernels without a schedule get one by rule.
+    """
+    tvm_target = tvm.target.Target(json.loads(target))
+    schedules: dict[str, str] = {}
+    with tvm_target, database, tvm.transform.PassContext(opt_level=3):
+        pipeline = _pipeline(tvm_target if by_rule else None, schedules)
+        executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
+    executable.export_library(f"{path}.so", fcompile=toolchain.link)
+    side = SideFile(
+        format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
+        outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
+    )  # fmt: skip
+    text = msgspec.json.format(msgspec.json.encode(side), indent=2)
+    path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
+
+
+def versions() -> dict[str, str]:
+    """Versions of the toolchain."""
+    found = {}
+    for package in ("autosched", "apache-tvm", "apache-tvm-ffi"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Applied(Struct, frozen=True):
+    """A task's function under a schedule."""
+
+    task: int
+    candidate: bytes
+    function: Any
+
+
+def applied(choices: Sequence[Choice]) -> tuple[dict[str, Applied], list[str]]:
+    """The function of each task's workload, by hash, under the best schedule that applies, and what did not."""
+    functions = {}
+    notes = []
+    for choice in choices:
+        if not choice.candidates:
+            continue
+        workload = candidate_build.load_task(choice.workload)
+        for candidate in choice.candidates:
+            try:
+                function = candidate_build.scheduled(workload, candidate)["main"]
+            except Exception:  # a schedule from elsewhere may not fit; the next best may
+                continue
+            functions[task_extraction.hash_of(workload)] = Applied(choice.task, candidate, function)
+            break
+        else:
+            notes.append(f"task {choice.task}: no recorded schedule applies; it is compiled without one")
+    return functions, notes
+
+
+def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:
+    """Schedules by the database, then what each Relax program goes through; fusion is done already.
+
+    `by_rule`: the target for which kernels without a schedule get one by rule; None: they are left as they are.
+    `schedules` is told where the schedule of each kernel comes from.
+    """
+    passes = relax.transform
+    steps = [
+        passes.MetaScheduleApplyDatabase(),
+        *([rules.with_views()] if by_rule is not None else []),
+        passes.RewriteDataflowReshape(),
+        passes.ToNonDataflow(),
+        passes.RemovePurityChecking(),
+        passes.CallTIRRewrite(),
+        concats.in_place(),
+        *([rules.with_rules(by_rule)] if by_rule is not None else []),
+        passes.StaticPlanBlockMemory(),
+        passes.LowerAllocTensor(),
+        passes.KillAfterLastUse(),
+        passes.LowerRuntimeBuiltin(),
+        passes.ComputePrimValue(),
+        passes.VMShapeLower(),
+        passes.AttachGlobalSymbol(),
+    ]
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower(module: Any, _context: Any) -> Any:
+        lowered = tvm.transform.Sequential(steps)(module)
+        if schedules is not None:
+            for variable, function in lowered.functions_items():
+                if isinstance(function, tvm.tirx.PrimFunc):
+                    schedules[str(variable.name_hint)] = rules.schedule_of(function)
+        return lowered
+
+    return lower
+
+
+def _outputs(fused: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
+    """Shapes and types as TVM has them; the names are the model's."""
+    returned = fused["main"].ret_ty
+    fields = returned.fields if hasattr(returned, "fields") else [returned]
+    return tuple(
+        Tensor(name, tuple(int(d) for d in field.shape), str(field.dtype))
+        for name, field in zip(names, fields, strict=True)
+    )

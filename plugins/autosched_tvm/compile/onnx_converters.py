@@ -1,0 +1,76 @@
+"""Extends TVM's ONNX importer: recurrent layers, and operators of which it makes kernels that no pass sees through."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tvm import relax, topi
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from autosched_tvm.compile import opset_converters, recurrent
+
+KERNELS = ("Clip", "Pad")
+"""The operators concerned."""
+
+
+@contextlib.contextmanager
+def recognisable() -> Iterator[None]:
+    """While it lasts, the importer has these converters."""
+    original = onnx_frontend._get_convert_map
+
+    def changed() -> dict[str, Any]:
+        known = dict(original())
+        made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
+        known |= made
+        return known | opset_converters.converters(known) | recurrent.CONVERTERS
+
+    onnx_frontend._get_convert_map = changed
+    try:
+        yield
+    finally:
+        onnx_frontend._get_convert_map = original
+
+
+def _told(converter: Any) -> Any:
+    """The converter, with a builder that knows better."""
+
+    class Told(converter):  # type: ignore[misc]
+        @classmethod
+        def get_converter(cls, opset: int) -> Callable[..., Any]:
+            convert = converter.get_converter(opset)
+            return lambda builder, *rest: convert(_Builder(builder), *rest)
+
+    return Told
+
+
+class _Builder:
+    """A block builder that emits operators for some kernels."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def emit_te(self, function: Any, *arguments: Any, **words: Any) -> Any:
+        """As the builder's, but as an operator where there is one."""
+        made = None if words else _operator(function, arguments)
+        return self._builder.emit_te(function, *arguments, **words) if made is None else self._builder.emit(made)
+
+
+def _operator(function: Any, arguments: tuple[Any, ...]) -> Any:
+    value = arguments[0]
+    match function:
+        case topi.maximum | topi.minimum:
+            bound = arguments[1]
+            if isinstance(bound, float):
+                if math.isinf(bound):
+                    return value
+                bound = relax.const(bound, str(value.ty.dtype))
+            return (relax.op.maximum if function is topi.maximum else relax.op.minimum)(value, bound)
+        case topi.nn.pad:
+            before, after, fill = arguments[1:]
+            widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+            return relax.op.nn.pad(value, widths, "constant", float(fill))
+    return None

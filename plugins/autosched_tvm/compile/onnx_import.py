@@ -1,0 +1,122 @@
+"""Makes a Relax module of an ONNX file, and names what cannot be imported. Runs in a child process."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile import onnx_converters
+from autosched_tvm.compile.frontend import preparation
+from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
+from autosched_tvm.worker_failures import gist
+
+_IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+"""Whose operators TVM's converters are written for. They look at names alone: another's Add is the standard's."""
+_TOLD = "Error converting operator "
+SAID_MAX = 400
+"""Characters of what TVM says: the advice stands behind it."""
+
+
+def unsupported(nodes: Iterable[Any]) -> list[Any]:
+    """The nodes that TVM's importer has no converter for."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    with onnx_converters.recognisable():
+        known = {name for name, converter in onnx_frontend._get_convert_map().items() if converter is not None}
+    known |= _IN_TVM_ONLY_BY_NAME
+    return [
+        node for node in nodes if node.op_type not in known or node.domain not in _DOMAINS or _is_ignored_part(node)
+    ]
+
+
+def _is_ignored_part(node: Any) -> bool:
+    """Whether TVM's converter would leave out a part of what the node computes."""
+    return node.op_type == "Resize" and any(a.name == "antialias" and a.i for a in node.attribute)
+
+
+def prepare(path: Path, shapes: Shapes) -> Prepared:
+    """The checked, simplified and rewritten ONNX model. Raises ModelRejected."""
+    return preparation.prepare(path, shapes, unsupported)
+
+
+def network(model: Any, target: Any) -> Any:
+    """The fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
+    return fused(cleaned(model), target)
+
+
+def cleaned(model: Any) -> Any:
+    """The module of an ONNX model before layouts are chosen. Raises ModelRejected."""
+    return clean(_from_onnx(model))
+
+
+def clean(module: Any) -> Any:
+    """An imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
+    passes = relax.transform
+    steps = (
+        passes.FoldBatchnormToConv2D(),
+        passes.DecomposeOpsForInference(),
+        passes.CanonicalizeBindings(),
+        passes.FoldConstant(),
+    )
+    return _passed(module, steps)
+
+
+def fused(module: Any, target: Any) -> Any:
+    """A cleaned module with kernels in place of operators. Raises ModelRejected."""
+    passes = relax.transform
+    steps = (
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        passes.LegalizeOps(),
+        passes.AnnotateTIROpPattern(),
+        passes.FoldConstant(),
+        passes.FuseOps(),
+        passes.FuseTIR(),
+    )
+    with target:
+        return _passed(module, steps)
+
+
+def _passed(module: Any, steps: Sequence[Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return tvm.transform.Sequential(list(steps))(module)
+    except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
+        raise ModelRejected(
+            f"TVM cannot lower the model: {gist(error)[:SAID_MAX]}. Try: autosched model check FILE"
+        ) from error
+
+
+def _from_onnx(model: Any) -> Any:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with onnx_converters.recognisable():
+                return from_onnx(model, keep_params_in_input=False)
+    except Exception as error:  # the converters raise whatever they like
+        told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
+        operator = told.removeprefix(_TOLD).partition(",")[0]
+        nodes = [node.name or node.output[0] for node in model.graph.node if node.op_type == operator]
+        where = (
+            f"operator {operator} (node {nodes[0]!r}" + (f" or another of {len(nodes)})" if nodes[1:] else ")")
+            if nodes
+            else "the model"
+        )
+        dynamic = "Var" in str(error) or "dynamic" in str(error).lower()
+        advice = (
+            "its shape depends on the input's values: fix all input shapes with --shape"
+            if dynamic
+            else "replace that layer, or cut the model before it"
+        )
+        raise ModelRejected(f"TVM cannot import {where}: {gist(error)[:SAID_MAX]}; {advice}") from error

@@ -1,0 +1,111 @@
+"""Cuts the index space of a stage into boxes in which its conditions are decided.
+
+A concatenation, a pad or a slice with a border is one expression with conditions on its indices, which keep a loop
+from becoming vectors. In each box the conditions are true or false throughout, and what is left is a plain copy.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import sym, tirx
+
+from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, nodes, substitute
+
+BOXES_MAX = 64
+"""Maximum boxes of a stage. One whose conditions need more is left whole."""
+COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a stage: its value and indices are those of the part, its loops begin at 0."""
+
+    stage: Stage
+    size: int
+    """Elements (for a reduction, terms) that are computed."""
+
+
+Spans = dict[Any, tuple[int, int]]
+
+
+def boxes(stage: Stage) -> list[Box]:
+    """The parts of a stage; together they cover each element once."""
+    spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
+    free = [loop.variable for loop in stage.loops]
+    waiting = [spans]
+    done: list[Spans] = []
+    while waiting:
+        if len(waiting) + len(done) > BOXES_MAX:
+            return [_box(stage, spans)]
+        part = waiting.pop()
+        value = simplified(stage.value, part)
+        if (cut := next(_cuts(value, part, free), None)) is None:
+            done.append(part)
+            continue
+        variable, place = cut
+        low, high = part[variable]
+        waiting += [{**part, variable: (place, high)}, {**part, variable: (low, place)}]
+    return [_box(stage, part) for part in done]
+
+
+def part(stage: Stage, loop: Loop, low: int, high: int) -> Stage:
+    """The part of a stage in which a loop goes from `low` up to `high`."""
+    spans = {one.variable: (0, one.extent) for one in stage.every_loop}
+    return _box(stage, {**spans, loop.variable: (low, high)}).stage
+
+
+def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
+    """An expression, simplified for variables within spans."""
+    analyzer = sym.Analyzer()
+    for variable, (low, high) in spans.items():
+        analyzer.bind(variable, tvm.ir.Range(low, high))
+    return analyzer.simplify(expression, steps=4)
+
+
+def _cuts(value: Any, spans: Spans, free: list[Any]) -> Iterator[tuple[Any, int]]:
+    """Where a condition of a value changes inside of the spans: variable, and the first place behind."""
+    for condition in _conditions(value):
+        for comparison in nodes(condition, COMPARISONS):
+            for variable, place in _borders(comparison, free):
+                low, high = spans[variable]
+                if low < place < high:
+                    yield variable, place
+
+
+def _conditions(value: Any) -> list[Any]:
+    selected = [choice.condition for choice in nodes(value, tirx.Select)]
+    called = [call.args[0] for call in nodes(value, tvm.ir.Call) if str(call.op.name).endswith("if_then_else")]
+    return [*called, *selected]
+
+
+def _borders(comparison: Any, free: list[Any]) -> list[tuple[Any, int]]:
+    """Places at which a comparison of one variable may change its value."""
+    left, right = comparison.a, comparison.b
+    used = set(nodes(left, tirx.Var)) | set(nodes(right, tirx.Var))
+    if len(used) != 1 or not used <= set(free) or nodes(left, tvm.ir.TensorLoad) or nodes(right, tvm.ir.TensorLoad):
+        return []
+    (variable,) = used
+    steps = sym.detect_linear_equation(left - right, [variable])
+    if len(steps) != 2 or not all(isinstance(step, tirx.IntImm) for step in steps):
+        return []
+    slope, offset = (int(step) for step in steps)
+    if slope == 0:
+        return []
+    # slope * v + offset compared with 0: every comparison is constant between floor(root), floor(root) + 1 and beyond.
+    below = -offset // slope
+    return [(variable, below), (variable, below + 1)]
+
+
+def _box(stage: Stage, spans: Spans) -> Box:
+    """The part of a stage within spans, with loops from 0."""
+    moved = {variable: variable + low for variable, (low, _high) in spans.items() if low}
+    lengths = {variable: (0, high - low) for variable, (low, high) in spans.items()}
+    size = 1
+    for _low, length in lengths.values():
+        size *= length
+    value = simplified(substitute(stage.value, moved), lengths)
+    indices = tuple(simplified(substitute(index, moved), lengths) for index in stage.indices)
+    loops = tuple(Loop(loop.variable, lengths[loop.variable][1]) for loop in stage.loops)
+    return Box(replace(stage, loops=loops, indices=indices, value=value), size)

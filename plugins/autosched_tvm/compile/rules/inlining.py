@@ -1,0 +1,84 @@
+"""Joins stages: what is cheap to compute again, or is read only once, is computed where it is read."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from autosched_tvm.compile.rules.index_set_splitting import boxes
+from autosched_tvm.compile.rules.kernel_ir import Program, Stage, nodes, substitute
+
+AGAIN_MAX = 4.0
+"""Maximum reads of an element whose arithmetic is repeated at each read."""
+NODES_MAX = 400
+"""Maximum memory accesses in a joined expression: beyond, compiling it takes too long."""
+CHEAP = ("if_then_else", "likely", "reinterpret", "ret")
+"""Calls that cost no more than an addition; all others are taken for functions."""
+
+
+def joined(program: Program) -> Program:
+    """A program whose stages are joined as far as that saves time."""
+    stages, buffers = list(program.stages), list(program.buffers)
+    for buffer in program.buffers:
+        written = [stage for stage in stages if stage.buffer.same_as(buffer)]
+        readers = [stage for stage in stages if _loads(stage, buffer)]
+        if len(written) == 1 and readers and _may_join(written[0], readers):
+            stages = [_inlined(stage, written[0]) for stage in stages if stage is not written[0]]
+            buffers.remove(buffer)
+    return replace(program, stages=tuple(stages), buffers=tuple(buffers))
+
+
+def _may_join(stage: Stage, readers: Sequence[Stage]) -> bool:
+    if stage.reduction or not stage.plain:
+        return False
+    size = len(nodes(stage.value, tvm.ir.TensorLoad))
+    if any(size * len(_loads(reader, stage.buffer)) > NODES_MAX for reader in readers):
+        return False
+    conditional = bool(boxes(stage)[1:]) or bool(nodes(stage.value, tirx.Select))
+    if conditional and any(reader.reduction for reader in readers):
+        return False
+    if moves(stage.value) and not conditional:
+        return True
+    elements = 1
+    for loop in stage.loops:
+        elements *= loop.extent
+    reads = sum(_reads(reader, stage.buffer) for reader in readers)
+    return reads <= elements or (not heavy(stage.value) and reads < AGAIN_MAX * elements)
+
+
+def _loads(reader: Stage, buffer: Any) -> list[Any]:
+    return [load for load in nodes(reader.value, tvm.ir.TensorLoad) if load.source.same_as(buffer)]
+
+
+def _reads(reader: Stage, buffer: Any) -> int:
+    """How many elements of a buffer a stage reads."""
+    return sum(box.size * len(_loads(box.stage, buffer)) for box in boxes(reader))
+
+
+def _inlined(reader: Stage, stage: Stage) -> Stage:
+    """The reader with the stage's expression in place of its loads."""
+
+    def load(node: Any) -> Any:
+        if not node.source.same_as(stage.buffer):
+            return node
+        pairs = zip(stage.indices, node.indices, strict=True)
+        return substitute(stage.value, {own: given for own, given in pairs if isinstance(own, tirx.Var)})
+
+    value = tvm_ffi.structural.structural_map(reader.value, (tvm.ir.TensorLoad, load))
+    return replace(reader, value=value)
+
+
+def moves(value: Any) -> bool:
+    """Whether an expression only reads an element and changes nothing of it but its type."""
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    return isinstance(value, tvm.ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
+
+
+def heavy(value: Any) -> bool:
+    """Whether an expression has a function or a division of floating-point numbers in it."""
+    calls = [str(call.op.name).rpartition(".")[2] for call in nodes(value, tvm.ir.Call)]
+    return any(name not in CHEAP for name in calls) or bool(nodes(value, tirx.Div))

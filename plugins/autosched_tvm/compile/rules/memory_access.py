@@ -1,0 +1,63 @@
+"""How a stage walks through memory: the step of each access along each loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import sym, tirx
+
+from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, flat, nodes
+
+GATHERED = 1.0
+"""Time for an element that is read or written alone; a whole vector at once takes as long."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or a write of a stage."""
+
+    buffer: Any
+    steps: tuple[int | None, ...]
+    """Elements from one value of each loop to the next; None where that is not always the same."""
+
+
+def store_of(stage: Stage) -> Access:
+    """The write of a stage."""
+    return _access(stage.buffer, stage.indices, stage.every_loop)
+
+
+def loads_of(stage: Stage) -> list[Access]:
+    """The reads of a stage."""
+    found = nodes(stage.value, tvm.ir.TensorLoad)
+    return [_access(load.source, load.indices, stage.every_loop) for load in found]
+
+
+def conditional(stage: Stage, loop: Loop) -> bool:
+    """Whether a condition on the loop's variable decides what is computed."""
+    conditions = [choice.condition for choice in nodes(stage.value, tirx.Select)]
+    conditions += [c.args[0] for c in nodes(stage.value, tvm.ir.Call) if str(c.op.name).endswith("if_then_else")]
+    return any(variable.same_as(loop.variable) for condition in conditions for variable in nodes(condition, tirx.Var))
+
+
+def cost(stage: Stage, number: int, lanes: int) -> float:
+    """Time for an element when the loop of a number becomes vectors, in that of an access to one vector."""
+    loop = stage.every_loop[number]
+    width = min(lanes, loop.extent)
+    accesses = [load.steps[number] for load in loads_of(stage)]
+    if number < len(stage.loops):
+        accesses.append(store_of(stage).steps[number])
+    alone = sum(step not in (0, 1) for step in accesses) + 4 * conditional(stage, loop)
+    return GATHERED * alone + (1 + len(accesses) - alone) / width
+
+
+def _access(buffer: Any, indices: Sequence[Any], loops: Sequence[Loop]) -> Access:
+    place = flat(buffer, indices)
+    steps: list[int | None] = []
+    for loop in loops:
+        if not any(variable.same_as(loop.variable) for variable in nodes(place, tirx.Var)):
+            steps.append(0)
+            continue
+        parts = sym.detect_linear_equation(place, [loop.variable])
+        steps.append(int(parts[0]) if len(parts) == 2 and isinstance(parts[0], tirx.IntImm) else None)
+    return Access(buffer, tuple(steps))

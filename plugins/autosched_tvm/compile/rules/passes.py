@@ -1,0 +1,132 @@
+"""The rules as passes over a whole network."""
+
+import logging
+from typing import Any
+
+import tvm
+from tvm import relax, sym, tirx
+
+from autosched_tvm.compile.rules import index_set_splitting, inlining
+from autosched_tvm.compile.rules.kernel_assembly import scheduled
+from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
+
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's attribute of a function that has its schedule from a database."""
+SCHEDULE = "autosched.schedule"
+"""Attribute of a function that says where its schedule comes from."""
+TUNED, BY_RULE, DEFAULT = "tuned", "by rule", "default"
+
+log = logging.getLogger(__name__)
+
+
+def with_rules(target: Any) -> Any:
+    """The pass that schedules each function which has no schedule yet."""
+
+    def run(module: Any, _context: Any) -> Any:
+        changed = module.clone()
+        for variable, function in module.functions_items():
+            if isinstance(function, tirx.PrimFunc) and schedule_of(function) == DEFAULT:
+                changed.update_func(variable, by_rule(function, target))
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name="autosched.rules")
+
+
+def schedule_of(function: Any) -> str:
+    """Where a function's schedule comes from."""
+    attributes = function.attrs or {}
+    return str(attributes.get(SCHEDULE, TUNED if attributes.get(SCHEDULED) else DEFAULT))
+
+
+def by_rule(function: Any, target: Any) -> Any:
+    """A function under the schedule of the rules; as it is where no rule fits."""
+    try:
+        return scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
+    except NoRule as reason:
+        log.info("no rule fits a kernel: %s", reason)
+        return function
+
+
+def with_views() -> Any:
+    """The pass that replaces calls of kernels which copy a tensor as it lies in memory: a reshape shares the memory."""
+    return tvm.transform.module_pass(lambda module, _context: _viewed(module), opt_level=0, name="autosched.views")
+
+
+def _viewed(module: Any) -> Any:
+    module = relax.transform.CanonicalizeBindings()(module)  # without it, other names may stand for a result
+    copies = {
+        variable
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and copies_in_order(function)
+    }
+    main = module["main"]
+    wanted = [
+        binding.value
+        for block in getattr(main.body, "blocks", ())
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding)
+        and isinstance(binding.var, relax.DataflowVar)  # a result of the network needs memory of its own
+        and _calls(binding.value, copies)
+    ]
+    if not wanted:
+        return module
+
+    @relax.expr_functor.mutator
+    class Views(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
+        """Puts a reshape in place of each call."""
+
+        def visit_call_(self, call: Any) -> Any:
+            if not any(call.same_as(one) for one in wanted):
+                return super().visit_call_(call)
+            return relax.op.reshape(self.visit_expr(call.args[1][0]), call.ty.shape)
+
+    views = Views(module)
+    views.builder_.update_func(module.get_global_var("main"), views.visit_expr(main))
+    return relax.transform.DeadCodeElimination()(views.builder_.get())
+
+
+def _calls(value: Any, functions: set[Any]) -> bool:
+    return (
+        isinstance(value, relax.Call)
+        and getattr(value.op, "name", "") == "relax.call_tir"
+        and value.args[0] in functions
+        and isinstance(value.args[1], relax.Tuple)
+        and len(value.args[1].fields) == 1
+        and len(value.args) == 2
+    )
+
+
+def copies_in_order(function: Any) -> bool:
+    """Whether a function of one tensor writes the tensor's elements in the order in which they lie in memory."""
+    try:
+        program = inlining.joined(read(function))
+        return len(program.function.params) == 2 and _is_copy(program)
+    except NoRule:
+        return False
+
+
+def _is_copy(program: Program) -> bool:
+    if len(program.stages) != 1 or program.stages[0].reduction or program.buffers:
+        return False
+    stage = program.stages[0]
+    if index_set_splitting.boxes(stage)[1:]:
+        return False
+    spans = {loop.variable: (0, loop.extent) for loop in stage.loops}
+    load = index_set_splitting.simplified(stage.value, spans)
+    source, sink = program.function.params
+    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(source) or not stage.buffer.same_as(sink):
+        return False
+    if str(source.ty.dtype) != str(sink.ty.dtype) or _count(source) != _count(sink):
+        return False
+    analyzer = sym.Analyzer()
+    for variable, (low, high) in spans.items():
+        analyzer.bind(variable, tvm.ir.Range(low, high))
+    distance = flat(load.source, load.indices) - flat(stage.buffer, stage.indices)
+    return not nodes(load.indices, tvm.ir.TensorLoad) and bool(analyzer.can_prove_equal(distance, 0))
+
+
+def _count(buffer: Any) -> int:
+    count = 1
+    for size in shape_of(buffer):
+        count *= size
+    return count

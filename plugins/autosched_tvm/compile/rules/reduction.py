@@ -1,0 +1,350 @@
+"""Schedules of reductions: several accumulators in vector registers, along elements or along terms.
+
+Along elements, where neighbouring elements read neighbouring terms:
+
+    for the other loops
+        for tiles of rows times vectors of elements
+            accumulators = start
+            for all terms: accumulators = combine(accumulators, terms)
+            result = what follows(accumulators)
+
+Along terms, where one element's terms are neighbours: the lanes of the accumulators are combined at the end.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from autosched_tvm.compile.rules import loop_nests, memory_access, parallelisation
+from autosched_tvm.compile.rules.elementwise import cut, lanes_of, undivided
+from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, nodes, substitute
+
+VECTORS_MAX = 4
+"""Vectors of one row in a tile."""
+JOINED = (2, 3)
+"""Values of another loop that join a tile, the first that divides the loop."""
+ROWS_MAX = 12
+"""Maximum rows of a tile."""
+ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
+"""Latency and throughput of a multiply-add, and throughput of loads, for the choice of a tile. Recent CPUs agree."""
+STEP_CYCLES = 1
+"""Cycles of each step of a sum besides its loads and multiply-adds."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Surroundings of a loop nest that a rule needs to know."""
+
+    vector_bytes: int
+    registers: int
+    cores: int
+
+
+def statement(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
+    """The loop nests of a reduction. `after`: the stage that computes each element's final value from it, in the same
+    order, if there is one. What the nests allocate is appended to `buffers`.
+    """
+    parts = [_nest(part, after, place, buffers) for part in undivided(stage)]
+    return loop_nests.sequence(parts)
+
+
+def _nest(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
+    lanes = lanes_of(stage, place.vector_bytes)
+    loops = stage.every_loop
+    costs = [memory_access.cost(stage, number, lanes) for number in range(len(loops))]
+    usable = [number for number, loop in enumerate(loops) if loop.extent > 1] or [0]
+    best = min(usable, key=lambda number: (round(costs[number], 6), number >= len(stage.loops), -number))
+    if best >= len(stage.loops):
+        return _Work(stage, after, place, buffers, lanes).along_terms(best - len(stage.loops))
+    vector, joint = stage.loops[best], None
+    if (found := _joint(stage, best, lanes)) is not None:
+        cut_at = next(number for number, loop in enumerate(stage.loops) if loop is found[0])
+        stage = cut(stage, *found)
+        joint = stage.loops[cut_at + 1]
+    number = next(n for n, loop in enumerate(stage.loops) if loop.variable.same_as(vector.variable))
+    return _Work(stage, after, place, buffers, lanes).along_elements(number, joint)
+
+
+def _joint(stage: Stage, number: int, lanes: int) -> tuple[Loop, int] | None:
+    """A loop of which several values join a tile, and how many, where the vectors' loop is too short for a tile: those
+    of blocks of output channels, above all. What is read along no vector is shared by them.
+    """
+    loads = memory_access.loads_of(stage)
+    alone = [load for load in loads if load.steps[number] == 0]
+    along = [load for load in loads if load.steps[number] == 1]
+    if stage.loops[number].extent > lanes or not alone or not along:
+        return None
+    for other, loop in enumerate(stage.loops):
+        shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
+        count = next((count for count in JOINED if loop.extent % count == 0), 0)
+        if other != number and shared and count:
+            return loop, count
+    return None
+
+
+class _Work:
+    def __init__(self, stage: Stage, after: Stage | None, place: Place, buffers: list[Any], lanes: int) -> None:
+        assert stage.reduction is not None
+        self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
+        self.reduction = stage.reduction
+        self.dtype = str(stage.buffer.ty.dtype)
+        self.joint: Loop | None = None
+        self.cores = place.cores if parallelisation.worthwhile(stage, place.cores) else 1
+
+    # Along elements ---------------------------------------------------------------------------------------------
+
+    def along_elements(self, number: int, joint: Loop | None) -> Any:
+        """Vectors of neighbouring elements; all values of the loop `joint` belong to each tile."""
+        vector = self.stage.loops[number]
+        self.joint = joint
+        rows = self._rows(number)
+        most = self._vectors(vector, rows)
+        wide = [most * self.lanes, self.lanes]
+        across = most * (joint.extent if joint is not None else 1)
+        high = [self._height(rows, across)] if rows is not None else [1]
+        others = [loop for loop in self.stage.loops if loop is not vector and loop is not rows and loop is not joint]
+
+        def tiles(values: dict[Any, Any]) -> Any:
+            return loop_nests.sequence([
+                self._tile_loops(values, rows, row, vector, column)
+                for row in loop_nests.pieces(rows.extent if rows is not None else 1, high)
+                for column in loop_nests.pieces(vector.extent, wide)
+            ])  # fmt: skip
+
+        return loop_nests.around(others, tiles, cores=self.cores)
+
+    def _tile_loops(
+        self, values: dict[Any, Any], rows: Loop | None, row: loop_nests.Piece, vector: Loop, column: loop_nests.Piece
+    ) -> Any:
+        def tile(y: Any, x: Any) -> Any:
+            first = {} if rows is None else {rows.variable: (y * row.length + row.start)}
+            return self._tile(values, rows, first, row.length, vector, x * column.length + column.start, column.length)
+
+        def across(y: Any) -> Any:
+            return loop_nests.loop(vector, "_o", column.count, loop_nests.SERIAL, lambda x: tile(y, x))
+
+        if rows is None:
+            return across(None)
+        return loop_nests.loop(rows, "_o", row.count, loop_nests.SERIAL, across)
+
+    def _tile(
+        self, values: dict[Any, Any], rows: Loop | None, first: dict[Any, Any], height: int, vector: Loop, start: Any,
+        width: int,
+    ) -> Any:  # fmt: skip
+        """Compute `height` times `width` elements in registers."""
+        lanes = self.lanes if width % self.lanes == 0 else width
+        joined = self.joint.extent if self.joint is not None else 1
+        vectors = [(y, z, x) for y in range(height) for z in range(joined) for x in range(0, width, lanes)]
+        sums = self._accumulators(len(vectors) * lanes)
+
+        def each(body: Any) -> Any:
+            """`body` for each vector of the tile, unrolled: values of the variables, place of the accumulator."""
+
+            def one(number: int, lane: Any) -> Any:
+                y, z, x = vectors[number]
+                own = {**values, vector.variable: start + x + lane}
+                if rows is not None:
+                    own[rows.variable] = first[rows.variable] + y
+                if self.joint is not None:
+                    own[self.joint.variable] = loop_nests.number(self.joint.variable, z)
+                return body(own, lane + number * lanes)
+
+            return loop_nests.sequence(
+                [loop_nests.vector(vector, lanes, partial(one, number)) for number in range(len(vectors))]
+            )
+
+        def begin(_own: dict[Any, Any], place: Any) -> Any:
+            return tirx.BufferStore(sums, self.reduction.start, [place])
+
+        def add(terms: dict[Any, Any]) -> Any:
+            def one(own: dict[Any, Any], place: Any) -> Any:
+                value = substitute(self.stage.value, {**own, **terms})
+                return tirx.BufferStore(sums, self.reduction.combine(sums[place], value), [place])
+
+            return each(one)
+
+        def end(own: dict[Any, Any], place: Any) -> Any:
+            return self._finish(own, sums[place])
+
+        return loop_nests.sequence([each(begin), loop_nests.around(self._terms(), add), each(end)])
+
+    def _rows(self, number: int) -> Loop | None:
+        """The loop whose values share what is read along the vectors, if there is one: it is tiled too."""
+        loads = memory_access.loads_of(self.stage)
+        best, found = 0, None
+        for other, loop in enumerate(self.stage.loops):
+            if other == number or loop.extent == 1:
+                continue
+            shared = sum(load.steps[other] == 0 and load.steps[number] == 1 for load in loads)
+            if shared > best or (shared == best and found is not None and loop.extent > found.extent and shared):
+                best, found = shared, loop
+        if found is None and not any(load.steps[number] == 0 for load in loads):
+            near = [loop for other, loop in enumerate(self.stage.loops) if other != number and loop.extent > 1]
+            return near[-1] if near and self.stage.loops[number].extent <= self.lanes else None
+        return found
+
+    def _vectors(self, vector: Loop, rows: Loop | None) -> int:
+        """Vectors of a row in a tile: two where rows share them, else as many as hide the latency of an addition."""
+        whole = max(1, vector.extent // self.lanes)
+        most = VECTORS_MAX if rows is None else 2 if self.place.registers <= 16 else VECTORS_MAX
+        return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
+
+    def _height(self, rows: Loop, across: int) -> int:
+        """Rows of a tile: those with which all rows take the least time, of those that the registers hold."""
+        most = max(1, min(ROWS_MAX, rows.extent, (self.place.registers - across - 1) // across))
+
+        def cycles(height: int) -> float:
+            return STEP_CYCLES + max(
+                height * across / ADDS_PER_CYCLE, (height + across) / LOADS_PER_CYCLE, float(ADD_CYCLES)
+            )
+
+        def time(height: int) -> tuple[float, bool]:
+            tiles, rest = divmod(rows.extent, height)
+            return tiles * cycles(height) + (cycles(rest) if rest else 0.0), bool(rest)
+
+        return min(range(most, 0, -1), key=time)
+
+    # Along terms ------------------------------------------------------------------------------------------------
+
+    def along_terms(self, number: int) -> Any:
+        """Vectors of neighbouring terms of one element."""
+        vector = self.reduction.loops[number]
+        lanes = min(self.lanes, vector.extent)
+        count = min(VECTORS_MAX, vector.extent // lanes)
+        width = count * lanes
+        terms = [loop for loop in self._terms() if loop is not vector]
+        others = list(self.stage.loops)
+
+        def element(values: dict[Any, Any]) -> Any:
+            sums, total = self._accumulators(width), self._accumulators(1)
+            zero = loop_nests.number(vector.variable, 0)
+
+            def combine(into: Any, place: Any, value: Any) -> Any:
+                return tirx.BufferStore(into, self.reduction.combine(into[place], value), [place])
+
+            def add(own: dict[Any, Any]) -> Any:
+                """Combine the terms of all values of the vector's loop."""
+
+                def term(value: Any) -> Any:
+                    return substitute(self.stage.value, {**values, **own, vector.variable: value})
+
+                def step(piece: loop_nests.Piece, outer: Any) -> Any:
+                    start = outer * piece.length + piece.start
+                    if piece.length < lanes:
+                        return loop_nests.loop(
+                            vector,
+                            "_t",
+                            piece.length,
+                            loop_nests.SERIAL,
+                            lambda t: combine(total, zero, term(start + t)),
+                        )
+                    return loop_nests.sequence([
+                        loop_nests.vector(vector, lanes, partial(lane_of, start, first))
+                        for first in range(0, piece.length, lanes)
+                    ])  # fmt: skip
+
+                def lane_of(start: Any, first: int, lane: Any) -> Any:
+                    return combine(sums, lane + first, term(start + first + lane))
+
+                return loop_nests.sequence([
+                    loop_nests.loop(vector, "_o", piece.count, loop_nests.SERIAL, partial(step, piece))
+                    for piece in loop_nests.pieces(vector.extent, [width, lanes])
+                ])  # fmt: skip
+
+            def begin(first: int, lane: Any) -> Any:
+                return tirx.BufferStore(sums, self.reduction.start, [lane + first])
+
+            halves, left = [], lanes
+            while left % 2 == 0:
+                left //= 2
+                halves.append(left)
+
+            def fold(first: int, lane: Any) -> Any:
+                return combine(sums, lane, sums[lane + first])
+
+            firsts = range(0, width, lanes)
+            return loop_nests.sequence([
+                *(loop_nests.vector(vector, lanes, partial(begin, first)) for first in firsts),
+                tirx.BufferStore(total, self.reduction.start, [zero]),
+                loop_nests.around(terms, add),
+                *(loop_nests.vector(vector, lanes, partial(fold, first)) for first in firsts[1:]),
+                *(loop_nests.vector(vector, half, partial(fold, half)) for half in halves),
+                *(combine(total, zero, sums[loop_nests.number(vector.variable, n)]) for n in range(left)),
+                self._finish(values, total[zero]),
+            ])  # fmt: skip
+
+        return loop_nests.around(others, element, cores=self.cores)
+
+    # Both -------------------------------------------------------------------------------------------------------
+
+    def _terms(self) -> Sequence[Loop]:
+        """The loops over terms, in the order of the kernel."""
+        return self.reduction.loops
+
+    def _accumulators(self, size: int) -> Any:
+        buffer = tirx.decl_buffer([size], self.dtype, f"{self.stage.buffer.name}_acc{len(self.buffers)}", scope="local")
+        self.buffers.append(buffer)
+        return buffer
+
+    def _finish(self, values: dict[Any, Any], result: Any) -> Any:
+        """Write an element's final value."""
+        indices = [substitute(index, values) for index in self.stage.indices]
+        if self.after is None:
+            return tirx.BufferStore(self.stage.buffer, result, indices)
+        pairs = zip(own_variables(self.after, self.stage), indices, strict=True)
+        names = {variable: index for variable, index in pairs if variable is not None}
+        after = self.after
+        for loop in after.loops:
+            names.setdefault(
+                loop.variable, loop_nests.number(loop.variable, 0)
+            )  # all others are mapped: its extent is 1
+
+        def load(node: Any) -> Any:
+            return result if node.source.same_as(self.stage.buffer) else substitute(node, names)
+
+        value = _mapped(after.value, load, names)
+        return tirx.BufferStore(after.buffer, value, [substitute(index, names) for index in after.indices])
+
+
+def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
+    """A value with its loads replaced, and its variables elsewhere too."""
+    hidden: dict[Any, Any] = {}
+
+    def hide(node: Any) -> Any:
+        stand_in = tirx.Var("load", str(node.ty))
+        hidden[stand_in] = load(node)
+        return stand_in
+
+    shown = tvm_ffi.structural.structural_map(value, (tvm.ir.TensorLoad, hide))
+    return substitute(substitute(shown, names), hidden)
+
+
+def own_variables(after: Stage, stage: Stage) -> list[Any | None]:
+    """The variables of `after`, by the dimension of `stage.buffer` that each one goes through; None: of size 1."""
+    load = next(one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer))
+    return [index if isinstance(index, tirx.Var) else None for index in load.indices]
+
+
+def follows(after: Stage, stage: Stage) -> bool:
+    """Whether a stage computes each of its elements from the one of `stage` at the same place, and from no other."""
+    loads = [one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer)]
+    if not loads or after.reduction or not stage.plain:
+        return False
+    sizes = {loop.variable: loop.extent for loop in after.loops}
+    wanted = math.prod(loop.extent for loop in stage.loops)
+    for load in loads:
+        used = [index for index in load.indices if isinstance(index, tirx.Var)]
+        if not all(isinstance(index, tirx.Var | tirx.IntImm) for index in load.indices):
+            return False
+        if len(set(used)) != len(used) or math.prod(sizes.get(v, 0) for v in used) != wanted:
+            return False
+        if not all(tvm_ffi.structural_equal(a, b) for a, b in zip(load.indices, loads[0].indices, strict=True)):
+            return False
+    covered = set(used)
+    return all(loop.extent == 1 or loop.variable in covered for loop in after.loops)

@@ -1,0 +1,172 @@
+"""Finds the rows of a kernel: parts that all of its stages compute from nothing but the same part of other stages.
+
+A softmax or a layer normalisation goes several times through each row. When all stages of a row are computed before
+the next row begins, the row stays in the nearest cache, and what stages hand on needs the memory of one row only.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from autosched_tvm.compile.rules.kernel_ir import Loop, Program, Stage, bytes_of, nodes, shape_of, substitute
+
+ROW_BYTES_MAX = 256 * 1024
+"""Maximum memory that stages hand on within a row. Beyond, a row does not stay in a cache."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A program of one row, and the loops over rows around it."""
+
+    loops: tuple[Loop, ...]
+    program: Program
+    """Its buffers hold one row; its stages use the variables of `loops`."""
+
+
+def rows_of(program: Program) -> Rows | None:
+    """The rows of a program; None for one whose rows share what they read, or that computes one element from a row."""
+    stages = program.stages
+    if len(stages) < 2 or not any(stage.reduction for stage in stages):
+        return None
+    if not all(any(stage.buffer.same_as(buffer) for stage in stages) for buffer in program.buffers):
+        return None
+    depth = _depth(program)
+    shape = shape_of(stages[-1].buffer)[:depth]
+    if math.prod(shape) < 2:
+        return None
+    found = _of_one_row(program, depth)
+    if not all(_reduces_its_row(stage, found.loops) for stage in found.program.stages if stage.reduction):
+        return None
+    if all(math.prod(loop.extent for loop in stage.loops) == 1 for stage in found.program.stages):
+        return None
+    handed_on = sum(math.prod(shape_of(buffer)) * bytes_of(buffer.ty.dtype) for buffer in found.program.buffers)
+    return found if handed_on <= ROW_BYTES_MAX else None
+
+
+def _reduces_its_row(stage: Stage, loops: tuple[Loop, ...]) -> bool:
+    """Whether a reduction of a row has one result, from elements that no other row reads, as in no product."""
+    rows = {loop.variable for loop in loops if loop.extent > 1}
+    loads = [load for load in nodes(stage.value, tvm.ir.TensorLoad) if _variables(load) & rows]
+    alone = all(_variables(load) >= rows for load in loads)
+    return alone and math.prod(loop.extent for loop in stage.loops) == 1
+
+
+def _variables(load: Any) -> set[Any]:
+    return {variable for index in load.indices for variable in nodes(index, tirx.Var)}
+
+
+def _depth(program: Program) -> int:
+    """Number of leading dimensions that all stages go through together."""
+    stages = program.stages
+    depth = min(len(stage.indices) for stage in stages)
+    if any(not stage.plain for stage in stages):
+        return 0
+    shapes = [shape_of(stage.buffer) for stage in stages]
+    while depth and any(shape[:depth] != shapes[0][:depth] for shape in shapes):
+        depth -= 1
+    for stage in stages:
+        for load in nodes(stage.value, tvm.ir.TensorLoad):
+            if any(load.source.same_as(other.buffer) for other in stages):
+                same = 0
+                pairs = zip(load.indices, stage.indices, shapes[0], strict=False)
+                for read, own, size in pairs:
+                    if size > 1 and not tvm_ffi.structural_equal(read, own):
+                        break
+                    same += 1
+                depth = min(depth, same)
+    return depth
+
+
+def _of_one_row(program: Program, depth: int) -> Rows:
+    shape = shape_of(program.stages[0].buffer)[:depth]
+    loops = tuple(
+        Loop(tirx.Var(f"row{number}", str(program.stages[0].loops[0].variable.ty)), size)
+        for number, size in enumerate(shape)
+    )
+    scratch = {
+        buffer: tirx.decl_buffer(list(shape_of(buffer)[depth:]) or [1], str(buffer.ty.dtype), buffer.name)
+        for buffer in program.buffers
+    }
+    stages = [_one_row(stage, loops, scratch) for stage in program.stages]
+    stages = _softmax(stages) or stages
+    return Rows(loops, replace(program, stages=tuple(stages), buffers=tuple(scratch.values())))
+
+
+def _one_row(stage: Stage, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> Stage:
+    """A stage for the row that the loops' variables name."""
+    depth = len(loops)
+    names = {own: loop.variable for own, loop in zip(stage.indices, loops, strict=False) if isinstance(own, tirx.Var)}
+
+    def inside(indices: Any) -> list[Any]:
+        return [substitute(index, names) for index in indices[depth:]] or [tirx.IntImm(str(indices[0].ty), 0)]
+
+    def load(node: Any) -> Any:
+        small = scratch.get(node.source)
+        return node if small is None else tirx.BufferLoad(small, inside(node.indices))
+
+    value = substitute(tvm_ffi.structural.structural_map(stage.value, (tvm.ir.TensorLoad, load)), names)
+    small = scratch.get(stage.buffer)
+    indices = [substitute(index, names) for index in stage.indices] if small is None else inside(stage.indices)
+    own = tuple(loop for loop in stage.loops if loop.variable not in names)
+    return replace(
+        stage, loops=own, buffer=stage.buffer if small is None else small, indices=tuple(indices), value=value
+    )
+
+
+def _softmax(stages: list[Stage]) -> list[Stage] | None:
+    """The stages of a softmax, of which the exponents are not positive and the sum is at least 1; None for others.
+
+    Knowing that, the exponential takes fewer steps, and a reciprocal of the sum cannot overflow: one division per row.
+    Quotients then differ by at most one unit in the last place.
+    """
+    greatest = [one for one in stages if one.reduction and one.reduction.combine is tirx.Max]
+    powers = [one for one in stages if any(_is_power(one, most) for most in greatest)]
+    sums = [one for one in stages if any(_is_sum(one, power) for power in powers)]
+    if not sums:
+        return None
+
+    def negative(stage: Stage) -> Stage:
+        exponent = stage.value.args[0]
+        return replace(stage, value=tirx.exp(tirx.min(exponent, tirx.const(0.0, str(exponent.ty)))))
+
+    return [negative(one) if one in powers else _multiplied(one, sums) for one in stages]
+
+
+def _is_power(stage: Stage, greatest: Stage) -> bool:
+    """Whether a stage is e**(x - m) of each x, where m is the greatest of them."""
+    call = stage.value
+    if not isinstance(call, tvm.ir.Call) or str(call.op.name) != "tirx.exp" or not isinstance(call.args[0], tirx.Sub):
+        return False
+    x, most = call.args[0].a, call.args[0].b
+    return (
+        isinstance(x, tvm.ir.TensorLoad)
+        and isinstance(most, tvm.ir.TensorLoad)
+        and most.source.same_as(greatest.buffer)
+        and isinstance(greatest.value, tvm.ir.TensorLoad)
+        and greatest.value.source.same_as(x.source)
+    )
+
+
+def _is_sum(stage: Stage, power: Stage) -> bool:
+    """Whether a stage adds up what another one computes."""
+    return (
+        stage.reduction is not None
+        and stage.reduction.combine is tirx.Add
+        and isinstance(stage.value, tvm.ir.TensorLoad)
+        and stage.value.source.same_as(power.buffer)
+    )
+
+
+def _multiplied(stage: Stage, sums: list[Stage]) -> Stage:
+    """A stage that multiplies by the reciprocal where it divides by one of these sums."""
+
+    def product(node: Any) -> Any:
+        if any(isinstance(node.b, tvm.ir.TensorLoad) and node.b.source.same_as(one.buffer) for one in sums):
+            return node.a * (tirx.const(1.0, str(node.b.ty)) / node.b)
+        return node
+
+    return replace(stage, value=tvm_ffi.structural.structural_map(stage.value, (tirx.Div, product)))

@@ -1,0 +1,195 @@
+"""Measures one candidate on the cores of the device. Runs in a worker."""
+
+import math
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+from autosched_tvm.compile.candidate_build import load_task
+from autosched_tvm.worker_messages import Plan
+
+HOPELESS_RATIO = 5.0
+"""A run this many times slower than the best known makes further samples a waste. A first run, which meets cold caches,
+counts only when it is long; the second one in any case."""
+NUMBER_MAX = 100_000
+COLD_WEIGHTS, COLD_RESULTS = 1 << 20, 2 << 20
+"""Bytes of a kernel's inputs but the first, mostly weights, and of its results, from which both are cold at each call:
+in a network all the others pass through the caches between two calls. What is fastest from warm ones need not be so
+there."""
+RELATIVE_TOLERANCE = 1e-4
+"""Allowed error as a share of the largest result. Of a sum of 4608 products one is about 4e-3; rounding is 1e-6."""
+HALF_TOLERANCE = 2e-2
+"""For float16, whose sums depend on their order in the third digit."""
+
+
+LARGE = 1e4
+"""Largest result of random inputs of both signs. Above it, or when a result is no number, the kernel divides or takes
+roots, and is run on positive inputs."""
+
+
+class WrongResult(Exception):
+    """The kernel computes something else than the workload does."""
+
+
+def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and type of each buffer of a task's kernel, outputs last."""
+    infos = ArgInfo.from_entry_func(load_task(task), remove_preproc=True)
+    return [(tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos]
+
+
+class Bench:
+    """One task's buffers, and what its kernel should leave in them."""
+
+    def __init__(self, task: str, reference: str) -> None:
+        right, wanted = kernel(reference), arguments(task)
+        for fill in (_signed, _positive):
+            generator = np.random.default_rng(0)
+            self.inputs = [fill(generator, shape, dtype) for shape, dtype in wanted]
+            self.buffers = [tvm.runtime.tensor(array) for array in self.inputs]
+            right(*self.buffers)
+            after = [buffer.numpy() for buffer in self.buffers]
+            if _is_tame(after[-1]):
+                break
+        weights = sum(array.nbytes for array in self.inputs[1:-1])
+        self.cold = weights >= COLD_WEIGHTS or self.inputs[-1].nbytes >= COLD_RESULTS
+        changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
+        self.outputs = sorted(changed | {len(after) - 1})  # the last one may hold by chance what it held before
+        self.expected = {i: after[i] for i in self.outputs}
+        self.poison = {i: tvm.runtime.tensor(_poison(after[i])) for i in self.outputs}
+
+    def clear(self) -> None:
+        """Forget earlier results, so that a kernel cannot pass with another's."""
+        for i, poison in self.poison.items():
+            self.buffers[i].copyfrom(poison)
+
+    def sample(self, module: Any, number: int) -> float:
+        """Mean latency of so many calls, in seconds."""
+        plan: dict[str, Any] = {"number": number}
+        if self.cold:
+            plan = {"number": 1, "repeat": number, "f_preproc": "cache_flush_cpu_non_first_arg"}
+        results = module.time_evaluator("main", tvm.cpu(), **plan)(*self.buffers).results
+        return max(float(sum(results)) / len(results), 1e-12)
+
+    def check(self) -> None:
+        """Raise WrongResult unless the outputs are what the reference computed."""
+        for i, expected in self.expected.items():
+            got = self.buffers[i].numpy()
+            if expected.dtype.kind in "biu":
+                wrong = float(np.any(got != expected))
+                bound = 0.0
+            else:
+                scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
+                relative = HALF_TOLERANCE if expected.dtype == np.float16 else RELATIVE_TOLERANCE
+                bound = relative * scale + 1e-7
+                difference = np.abs(got.astype("float64") - expected.astype("float64"))
+                same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+                wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))
+            if not wrong <= bound:
+                raise WrongResult(f"output {i} differs from the untuned kernel's by {wrong:.3g}, allowed {bound:.3g}")
+
+
+@lru_cache(maxsize=2)
+def bench(task: str, reference: str) -> Bench:
+    """A task's bench; the last two are kept."""
+    return Bench(task, reference)
+
+
+def ready(task: str, reference: str) -> None:
+    """Make the task's bench; on its own, since the reference may be slow and candidates have a short deadline."""
+    bench(task, reference)
+
+
+def kernel(artifact: str) -> Any:
+    """The compiled function of a candidate."""
+    return tvm.runtime.load_module(artifact)["main"]
+
+
+def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float, ...]:
+    """Latencies of one call, in seconds. Raises WrongResult."""
+    place = bench(task, reference)
+    module = tvm.runtime.load_module(artifact)
+    first_s = _checked(module, place)
+    if _hopeless(first_s, plan):
+        return (first_s,)
+    second_s = place.sample(module, 1)
+    if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
+        return (second_s,)
+    number = _number(second_s, plan)
+    return tuple(place.sample(module, number) for _ in range(plan.repeat))
+
+
+def compare(task: str, reference: str, artifacts: Sequence[str], plan: Plan) -> list[tuple[float, ...] | str]:
+    """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
+
+    One that is hopelessly slow, as the untuned kernel mostly is, is run once.
+    """
+    place = bench(task, reference)
+    found: list[list[float] | str] = []
+    turns = []
+    for artifact in artifacts:
+        module = tvm.runtime.load_module(artifact)
+        try:
+            first_s = _checked(module, place)
+        except WrongResult as error:
+            found.append(str(error))
+            continue
+        found.append(samples := [])
+        if _hopeless(first_s, plan):
+            samples.append(first_s)
+        else:
+            turns.append((samples, module, _number(place.sample(module, 1), plan)))
+    for _ in range(plan.repeat):
+        for samples, module, number in turns:
+            samples.append(place.sample(module, number))
+    return [one if isinstance(one, str) else tuple(one) for one in found]
+
+
+def _checked(module: Any, place: Bench) -> float:
+    """Latency of the first call, in seconds. Raises WrongResult."""
+    function = module["main"]
+    place.clear()
+    started = time.perf_counter()
+    function(*place.buffers)
+    first_s = time.perf_counter() - started
+    place.check()
+    return first_s
+
+
+def _hopeless(first_s: float, plan: Plan) -> bool:
+    return plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s)
+
+
+def _number(once_s: float, plan: Plan) -> int:
+    """How many calls a sample takes to be long enough."""
+    return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
+
+
+def _signed(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers of both signs, so that no error hides in a large sum; zeros for integers, which may be indices."""
+    if np.dtype(dtype).kind != "f":
+        return np.zeros(shape, dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+def _positive(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers by which one can divide, and of which one can take roots."""
+    if np.dtype(dtype).kind != "f":
+        return np.zeros(shape, dtype)
+    return generator.uniform(0.1, 1.0, shape).astype(dtype)
+
+
+def _is_tame(array: np.ndarray[Any, Any]) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(np.abs(array.astype("float64")) <= LARGE))
+
+
+def _poison(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    fill = np.nan if array.dtype.kind == "f" else ~np.zeros((), array.dtype) if array.dtype.kind in "biu" else 0
+    return np.full_like(array, fill)

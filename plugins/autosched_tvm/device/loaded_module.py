@@ -1,0 +1,187 @@
+"""A compiled network: NAME.so with NAME.json beside it. Loads, runs and times it with NumPy arrays."""
+
+import math
+import os
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from autosched.backend import Timing
+from autosched.errors import NotFound, RequestError
+from autosched.measured.statistics import summarize
+from autosched_tvm.device.thread_pool import default as default_threads
+from autosched_tvm.device.thread_pool import use as use_threads
+from autosched_tvm.generated_inputs import Array, Tensor, random_inputs
+
+_ELF_HEADER = struct.Struct("<40xQ10xHH2x")
+"""Fields of an ELF header: offset of the section table, size of an entry, number of entries."""
+
+
+class SideFile(Struct, frozen=True, kw_only=True):
+    """Facts about a library that it does not hold itself."""
+
+    format: int
+    name: str
+    build: str
+    """ "tuned" or "default"."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    target: dict[str, Any]
+    versions: dict[str, str]
+    model: str = ""
+    """Content hash of the file that it was compiled from."""
+    file: str = ""
+    """The name of that file."""
+    kernels: dict[str, str] = {}
+    """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that it was tuned for."""
+        found = self.target.get("num-cores", 1)
+        return found if isinstance(found, int) and found > 0 else 1
+
+
+class Module:
+    """A loaded network. May be called from several threads; each of them gets a pool of `threads` threads."""
+
+    def __init__(self, path: Path, *, threads: int | None = None) -> None:
+        """`threads` is the number of threads; None: as many as the cores that it was tuned for, if there are so many.
+
+        Raises NotFound or RequestError.
+        """
+        library, side = _files(path)
+        self.info = _read_side(side)
+        if threads is not None and threads < 1:
+            raise RequestError(f"threads is {threads}: at least 1 is needed, or None for what {library.name} asks for")
+        self.threads = threads or default_threads(self.info.cores)
+        import tvm
+        from tvm import relax
+
+        self._tvm = tvm
+        try:
+            self._library = tvm.runtime.load_module(str(library))
+            self._main = relax.VirtualMachine(self._library, tvm.cpu())["main"]
+        except Exception as error:  # the loader of a foreign file raises whatever it likes
+            raise RequestError(
+                f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
+                f" {_said(self.info.versions)}; compile it again with: autosched compile ID"
+            ) from error
+
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        """The outputs in order. Raises RequestError for inputs that do not fit."""
+        return self._arrays(self.call(self._tensors(inputs)))
+
+    def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
+        """Latency of one inference, repeated for about `budget_s` seconds."""
+        tensors = self._tensors(random_inputs(self.info.inputs) if inputs is None else inputs)
+        deadline = time.perf_counter() + budget_s
+        self.sample(tensors, 1)
+        once_s = self.sample(tensors, 1)
+        number = max(1, int(0.02 / max(once_s, 1e-9)))
+        samples = [once_s] if number == 1 else []
+        while len(samples) < 3 or (time.perf_counter() < deadline and len(samples) < 200):
+            samples.append(self.sample(tensors, number))
+        return summarize(self.info.build, samples)
+
+    def machine(self) -> Any:
+        """A virtual machine of its own for the network, which may be instrumented."""
+        from tvm import relax
+
+        return relax.VirtualMachine(self._library, self._tvm.cpu())
+
+    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+        """Inputs as `sample` wants them."""
+        return self._tensors(inputs)
+
+    def sample(self, tensors: list[Any], number: int) -> float:
+        """Mean latency of `number` calls in a row, in seconds."""
+        started = time.perf_counter()
+        for _ in range(number):
+            self.call(tensors)
+        return (time.perf_counter() - started) / number
+
+    def call(self, tensors: list[Any]) -> Any:
+        """One inference, with the inputs as `bind` gives them."""
+        use_threads(self.threads)
+        return self._main(*tensors)
+
+    def _arrays(self, result: Any) -> list[Array]:
+        return [r.numpy() for r in result] if not hasattr(result, "numpy") else [result.numpy()]
+
+    def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+        return [self._tvm.runtime.tensor(array) for array in fit(self.info.inputs, inputs)]
+
+
+def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    """The given arrays in the order of the inputs. Raises RequestError for a wrong name, number, shape or type."""
+    names = [tensor.name for tensor in wanted]
+    if isinstance(given, Mapping):
+        if unknown := [name for name in given if name not in names]:
+            raise RequestError(f"the module has no input {unknown[0]!r}; its inputs are: {', '.join(map(repr, names))}")
+        if lacking := [name for name in names if name not in given]:
+            raise RequestError(f"input {lacking[0]!r} is missing; the module wants: {', '.join(map(describe, wanted))}")
+        given = [given[name] for name in names]
+    if len(given) != len(wanted):
+        raise RequestError(f"{len(given)} inputs given, {len(wanted)} wanted: {', '.join(map(describe, wanted))}")
+    arrays = [np.asarray(array, order="C") for array in given]
+    for tensor, array in zip(wanted, arrays, strict=True):
+        if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
+            size = math.prod(tensor.shape)
+            way = f"convert it, for example: x.astype({tensor.dtype!r}).reshape({tensor.shape})"
+            raise RequestError(
+                f"input {describe(tensor)} was given as {array.dtype} {'x'.join(map(str, array.shape)) or 'scalar'};"
+                f" {way if array.size == size else f'it takes {size} numbers, and these are {array.size}'}"
+            )
+    return arrays
+
+
+def describe(tensor: Tensor) -> str:
+    """Name, type and shape, as error messages say it."""
+    return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"
+
+
+def _said(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items()) or "unknown versions"
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    """The library and its side file, from either's path or the name without a suffix."""
+    stem = path.with_suffix("") if path.suffix in (".so", ".json") else path
+    library, side = stem.with_name(f"{stem.name}.so"), stem.with_name(f"{stem.name}.json")
+    if not library.is_file():
+        raise NotFound(f"there is no compiled module {library}. Make one with: autosched tune MODEL.onnx --output DIR")
+    if not side.is_file():
+        raise NotFound(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
+    if _is_cut_off(library):
+        raise RequestError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
+    return library, side
+
+
+def _is_cut_off(library: Path) -> bool:
+    """Whether an ELF file ends before its table of sections, its last part: loading such a one kills the process."""
+    with library.open("rb") as file:
+        head = file.read(_ELF_HEADER.size)
+        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
+            return False
+        offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
+        end: int = offset + entry_bytes * entries
+        return file.seek(0, os.SEEK_END) < end
+
+
+def side_of(path: Path) -> SideFile:
+    """Read a module's side file without loading the module. Raises NotFound, RequestError."""
+    return _read_side(_files(path)[1])
+
+
+def _read_side(path: Path) -> SideFile:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SideFile)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{path} does not describe a compiled module: {error}. Compile the network again") from error

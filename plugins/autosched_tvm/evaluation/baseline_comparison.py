@@ -1,0 +1,66 @@
+"""Measures what the user would run otherwise, and builds of the network in the middle of the search against it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autosched.backend import RIVALS, Baseline, Evaluation, OperatorTimes
+from autosched.errors import StepFailed
+from autosched.measured.statistics import clearly_faster
+from autosched.process.forked_workers import Killed, WorkerError
+from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, race
+from autosched_tvm.generated_inputs import Array
+from autosched_tvm.worker_messages import Form
+
+log = logging.getLogger(__name__)
+
+BUDGET_S = 3.0
+"""Seconds of measuring an early build and its rival: the search waits for the device meanwhile."""
+OPERATORS_S = 0.5
+"""Seconds of measuring the operators of an early build."""
+
+
+def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
+    """The engine that runs the model's file, with the fastest form of it; or why it cannot be measured."""
+    rival = contest.rival(forms, inputs)
+    if isinstance(rival, str):
+        return rival
+    best = next(timing for timing in rival.forms if timing.name == rival.form)
+    return Baseline(RIVALS[rival.contestant.name], rival.version, rival.form, best.median_s, best.low_s, best.high_s)
+
+
+def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
+    """Time a build beside the engine that runs the model's file, and the build's operators; `published` is "tuned" if
+    the build is clearly faster. Outputs are not compared.
+
+    Raises StepFailed when either crashes, and WorkerError.
+    """
+    ours, _ = contest.module("tuned", build)
+    ours.bind(inputs)
+    rival = contest.rival(forms, inputs)
+    if isinstance(rival, str):
+        raise StepFailed(rival)
+    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4))
+    if found.lost:
+        name, why = next(iter(found.lost.items()))
+        raise StepFailed(f"{name} crashed while it was measured: {why}")
+    timings = {timing.name: timing for timing in found.timings}
+    name = RIVALS[rival.contestant.name]
+    faster = clearly_faster(timings["tuned"], timings[rival.contestant.name])
+    return Evaluation(
+        timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
+        max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if faster else "", form=rival.form,
+        operators=_operators(ours),
+        notes=() if faster else (f"the build is not clearly faster than {name}; its outputs were not compared",),
+    )  # fmt: skip
+
+
+def _operators(ours: Contestant) -> OperatorTimes | None:
+    """The time of each operator of a build; None where that cannot be measured: the search can do without."""
+    try:
+        return ours.operators(OPERATORS_S)
+    except Killed:
+        raise
+    except WorkerError as error:
+        log.warning("the operators of an early build cannot be measured", exc_info=error)
+        return None

@@ -1,0 +1,112 @@
+"""Times a compiled network's builds side by side with ONNX Runtime, and says which one is handed over.
+
+Runs in the process of the job. The engines run in processes of their own: see
+`autosched_tvm.evaluation.engine_benchmark`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
+from autosched.errors import RequestError, StepFailed
+from autosched.measured.statistics import clearly_faster
+from autosched.process.forked_workers import Killed, WorkerError
+from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, race
+from autosched_tvm.evaluation.verification_messages import Verdict
+from autosched_tvm.generated_inputs import Array
+from autosched_tvm.worker_messages import Form
+
+BUDGET_S = 9.0
+"""Seconds for all builds together, in equal shares: an untuned build may be thirty times slower than the others."""
+UNTUNED_ROUNDS_MAX = 7
+"""Samples of the untuned build, which is no more than a detail."""
+OPERATORS_BUDGET_S = 1.5
+"""Seconds for the times of the single operators."""
+
+
+def evaluate(
+    contest: Contest, builds: Path, forms: Sequence[Form], inputs: Mapping[str, Array], verdict: Verdict
+) -> Evaluation:
+    """Measure `builds`/default and `builds`/tuned against each other and ONNX Runtime; `verdict` says what is right.
+
+    Raises WorkerError when a build crashes, and StepFailed when it does so in the middle of the race.
+    """
+    notes = list(verdict.notes)
+    default, tuned = (contest.module(name, builds / name)[0] for name in ("default", "tuned"))
+    contestants = [default, tuned]
+    rival = contest.rival(forms, inputs)
+    for one in contestants:
+        one.bind(inputs)
+    if not isinstance(rival, str):
+        contestants.append(rival.contestant)
+    found = race(contestants, min(BUDGET_S, contest.left_s / 4), few={"default": UNTUNED_ROUNDS_MAX})
+    for name, why in found.lost.items():
+        if name not in RIVALS:
+            raise StepFailed(f"the {name} build crashed while it was measured: {why}")
+        notes.append(f"{RIVALS[name]} was not measured: {why}")
+    choice = published(found.timings, verdict, notes)
+    check = verdict.checks[choice or "tuned"]
+    operators = _operators(default if choice == "default" else tuned, notes)
+    return Evaluation(
+        timings=tuple(found.timings), reference=verdict.reference, outputs_equal=check.equal,
+        max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
+        notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
+        forms=() if isinstance(rival, str) else rival.forms, operators=operators, difference=check.difference,
+        samples=verdict.samples,
+    )  # fmt: skip
+
+
+def check(
+    contest: Contest, module: Path, forms: Sequence[Form], inputs: Mapping[str, Array], verdict: Verdict,
+    budget_s: float,
+) -> Evaluation:  # fmt: skip
+    """Time a module and its model in ONNX Runtime for `budget_s`; `verdict` says whether the module is right.
+
+    Raises RequestError where ONNX Runtime cannot run the model, and WorkerError.
+    """
+    ours, side = contest.module("tuned", module)
+    ours.name = side.build
+    ours.bind(inputs)
+    rival = contest.rival(forms, inputs)
+    if isinstance(rival, str):
+        raise RequestError(f"{rival}, so there is nothing to compare {side.name} with. Look for yourself: --output DIR")
+    found = verdict.checks["tuned"]
+    timings = race([ours, rival.contestant], budget_s).timings
+    return Evaluation(
+        timings=tuple(timings), reference=verdict.reference, outputs_equal=found.equal,
+        max_abs_error=found.max_abs_error, tolerance=found.tolerance, cores=contest.cores, published=side.build,
+        notes=verdict.notes, form=rival.form, forms=rival.forms, difference=found.difference, samples=verdict.samples,
+    )  # fmt: skip
+
+
+def _operators(build: Contestant, notes: list[str]) -> OperatorTimes | None:
+    """The times of a build's operators; None, and a note, where they cannot be had. Raises Killed."""
+    try:
+        return build.operators(OPERATORS_BUDGET_S)
+    except Killed:
+        raise
+    except WorkerError as error:
+        notes.append(f"the operators were not measured one by one: {error}")
+        return None
+
+
+def published(timings: Sequence[Timing], verdict: Verdict, notes: list[str]) -> str:
+    """Which build is handed to the user; `notes` says why it is not the tuned one. Empty: none, since none is right."""
+    by_name = {timing.name: timing for timing in timings}
+    default, tuned = by_name["default"], by_name["tuned"]
+    right = {name: check.equal for name, check in verdict.checks.items()}
+    if not right["tuned"] and not right["default"]:
+        notes.append(
+            "the network computes something else than the reference, with any build, so that none is handed over. Allow"
+            " more where that is right: autosched compile JOB --tolerance SHARE"
+        )
+        return ""
+    if not right["tuned"]:
+        notes.append("the tuned build computes something else than the reference; the untuned build is published")
+        return "default"
+    if tuned.median_s >= default.median_s and right["default"]:
+        notes.append("tuning did not make the network faster; the untuned build is published. Try more --trials")
+        return "default"
+    if not clearly_faster(tuned, default):
+        notes.append("the tuned build is faster, but the intervals of the two overlap")
+    return "tuned"

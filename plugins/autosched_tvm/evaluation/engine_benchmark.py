@@ -1,0 +1,277 @@
+"""Measures engines side by side, each in a pinned process of its own, in turns.
+
+While one engine has its turn the processes of all others are frozen: idle threads of ONNX Runtime spin for some 50 ms
+after an inference, those of TVM for a while too, and either would take the cores from whoever is measured. During its
+own turn an engine spins as it does for its users. The order of turns is drawn anew for each round, so that no engine
+always follows the same other one.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
+from autosched.measured.statistics import summarize
+from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
+from autosched_tvm import worker_messages
+from autosched_tvm.device.loaded_module import SideFile, side_of
+from autosched_tvm.generated_inputs import Array
+from autosched_tvm.worker_failures import gist
+from autosched_tvm.worker_messages import Form
+
+ROUNDS_MIN = 3
+ROUNDS_MAX = 60
+TURN_S = 0.05
+"""Seconds of calls that one sample is the mean of."""
+WARM_S = 0.2
+"""Maximum latency of a network whose first call of a turn is not counted, since it finds cold caches."""
+SLOW_S = 2.0
+"""A build this slow is measured ROUNDS_MIN times and no more."""
+FORMS_BUDGET_S = 2.0
+"""Seconds for choosing among the forms of a model."""
+FORMS_ROUNDS_MAX = 9
+ORDER_SEED = 0
+
+
+_LOADERS = {
+    "onnxruntime": worker_messages.LOAD_ONNXRUNTIME,
+    "litert": worker_messages.LOAD_LITERT,
+    "pytorch": worker_messages.LOAD_PYTORCH,
+}
+"""Functions that load the RIVALS."""
+
+
+class Racer(Protocol):
+    """A participant of a race."""
+
+    name: str
+
+    def sample(self, number: int, warm: int) -> float:
+        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
+
+
+class Contestant:
+    """One engine in a process of its own, frozen between two calls."""
+
+    def __init__(self, name: str, worker: Worker, left_s: Callable[[], float]) -> None:
+        """`left_s` gives the seconds until the deadline of all calls."""
+        self.name = name
+        self._worker, self._left_s = worker, left_s
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order. Raises WorkerError."""
+        outputs: list[Array] = self.ask(worker_messages.RUN, dict(inputs))
+        return outputs
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured. Raises WorkerError."""
+        self.ask(worker_messages.BIND, dict(inputs))
+
+    def sample(self, number: int, warm: int = 0) -> float:
+        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
+        latency_s: float = self.ask(worker_messages.SAMPLE, number, warm)
+        return latency_s
+
+    def operators(self, budget_s: float) -> OperatorTimes:
+        """The time of each operator of a compiled module with the bound inputs. Raises WorkerError."""
+        found: OperatorTimes = self.ask(worker_messages.OPERATORS, budget_s)
+        return found
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Call a function in the engine's process. Raises WorkerError."""
+        self._worker.thaw()
+        try:
+            return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+        finally:
+            self._worker.freeze()
+
+
+class Rival(Struct, frozen=True):
+    """The engine that runs the model's file, with the form of the model that suits it best."""
+
+    contestant: Contestant
+    form: str
+    version: str
+    expected: list[Array]
+    """Its outputs, of the first form that it runs: the model as it is, where it can."""
+    forms: tuple[Timing, ...]
+    """Latencies of all forms that it runs, by their names."""
+
+
+class Contest:
+    """Processes of engines on the cores of one device. A context manager, which ends all of them."""
+
+    def __init__(self, workers: Workers, lease: Lease) -> None:
+        """The lease's time is for everything together."""
+        self.cores = lease.cores
+        self._workers, self._lease = workers, lease
+        self._running: dict[Contestant, Worker] = {}
+        self._deadline = time.monotonic() + lease.timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self._deadline - time.monotonic()
+
+    def __enter__(self) -> "Contest":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for contestant in list(self._running):
+            self.leave(contestant)
+
+    def leave(self, contestant: Contestant) -> None:
+        """End a contestant's process."""
+        if (worker := self._running.pop(contestant, None)) is not None:
+            self._workers.end(worker)
+
+    def module(self, name: str, path: Path) -> tuple[Contestant, SideFile]:
+        """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
+        side = side_of(path)
+        return self.enter(name, worker_messages.LOAD_MODULE, str(path))[0], side
+
+    def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
+        """An ONNX file in ONNX Runtime, with one thread for each core, and the version of ONNX Runtime.
+
+        Raises WorkerError. `optimised=False` turns the graph optimisations off.
+        """
+        return self._rival_in("onnxruntime", name, model, optimised=optimised)
+
+    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
+        threads = max(1, len(self.cores))
+        contestant, version = self.enter(name, _LOADERS[engine], model, threads, optimised)
+        return contestant, str(version)
+
+    def enter(self, name: str, function: str, *arguments: Any) -> tuple[Contestant, Any]:
+        """An engine that "module:function" loads into a process of its own, and what the function returned.
+
+        Raises WorkerError.
+        """
+        worker = self._workers.start("engine", self._lease)
+        contestant = Contestant(name, worker, lambda: self.left_s)
+        self._running[contestant] = worker
+        try:
+            return contestant, contestant.ask(function, *arguments)
+        except WorkerError:
+            self.leave(contestant)
+            raise
+
+    def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
+        """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
+        running: dict[str, Contestant] = {}
+        expected: list[Array] = []
+        version = trouble = ""
+        for form in forms:
+            try:
+                contestant, version = self._rival_in(form.engine, form.name, form.path)
+                outputs = contestant.run(inputs)
+                contestant.bind(inputs)
+            except Killed:
+                raise
+            except WorkerError as error:
+                trouble = trouble or why_none(error, RIVALS[form.engine])
+                continue
+            running[form.name] = contestant
+            expected = expected or outputs
+        found = race(list(running.values()), FORMS_BUDGET_S, rounds_max=FORMS_ROUNDS_MAX)
+        if not found.timings:
+            return trouble or next(iter(found.lost.values()), "no engine takes the model in any form")
+        best = min(found.timings, key=lambda timing: timing.median_s)
+        for name, contestant in running.items():
+            if name != best.name:
+                self.leave(contestant)
+        winner = running[best.name]
+        winner.name = next(form.engine for form in forms if form.name == best.name)
+        return Rival(winner, best.name, version, expected, tuple(found.timings))
+
+
+def why_none(error: WorkerError, name: str = "ONNX Runtime") -> str:
+    """Why an engine of this name is no rival, for people."""
+    if isinstance(error, Raised) and error.kind in ("ImportError", "ModuleNotFoundError"):
+        return f"{name} is not installed"
+    if isinstance(error, Raised):
+        return f"{name} cannot run the model: {(gist(error) if str(error) else error.kind)[:200]}"
+    if isinstance(error, TimedOut):
+        return f"{name} gave {error}"
+    return f"{name} crashed on the model: {str(error)[:200]}"
+
+
+class Result(Struct, frozen=True):
+    """Result of a race."""
+
+    timings: list[Timing]
+    lost: dict[str, str]
+    """Contestants that crashed or gave no answer, and why."""
+
+
+@dataclass
+class _Turns:
+    """The samples of one contestant."""
+
+    racer: Racer
+    rounds_max: int
+    once_s: float = 0.0
+    samples_s: list[float] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        return max(1, int(TURN_S / max(self.once_s, 1e-9)))
+
+    @property
+    def warm(self) -> int:
+        return int(self.once_s < WARM_S)
+
+    @property
+    def spent_s(self) -> float:
+        return (self.number + self.warm) * sum(self.samples_s)
+
+    def begin(self) -> None:
+        self.once_s = self.racer.sample(1, 0)
+        if self.once_s < SLOW_S:
+            self.once_s = min(self.racer.sample(1, 0), self.racer.sample(1, 0))
+
+    def take(self) -> None:
+        self.samples_s.append(self.racer.sample(self.number, self.warm))
+
+    def wants(self, share_s: float) -> bool:
+        """Whether it is to have another turn."""
+        done = len(self.samples_s)
+        if done < min(ROUNDS_MIN, self.rounds_max):
+            return True
+        return done < self.rounds_max and self.once_s < SLOW_S and self.spent_s < share_s
+
+
+def race(
+    racers: Sequence[Racer], budget_s: float, *, rounds_max: int = ROUNDS_MAX, few: Mapping[str, int] | None = None
+) -> Result:
+    """Sample all in turns, round after round, in equal shares of the budget.
+
+    `few`: maximum numbers of rounds for contestants of which less need be known. Raises Killed.
+    """
+    draw, lost = Random(ORDER_SEED), {}
+    there = [_Turns(racer, min(rounds_max, (few or {}).get(racer.name, rounds_max))) for racer in racers]
+    share_s = budget_s / max(1, len(there))
+
+    def each(wanted: list[_Turns], act: Callable[[_Turns], None]) -> None:
+        draw.shuffle(wanted)
+        for turns in wanted:
+            try:
+                act(turns)
+            except Killed:
+                raise
+            except WorkerError as error:
+                lost[turns.racer.name] = str(error)
+                there.remove(turns)
+
+    each(list(there), _Turns.begin)
+    while wanted := [turns for turns in there if turns.wants(share_s)]:
+        each(wanted, _Turns.take)
+    return Result([summarize(turns.racer.name, turns.samples_s) for turns in there], lost)

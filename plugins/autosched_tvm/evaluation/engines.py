@@ -1,0 +1,159 @@
+"""Engines that run a whole network: a compiled module, ONNX Runtime, LiteRT, PyTorch.
+
+These functions run in an engine's own process.
+
+Each process holds one engine; `autosched_tvm.evaluation.engine_benchmark` is the other end of the pipe. In one process
+the engines would disturb each other: ONNX Runtime's idle threads spin for some 50 ms after each inference.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from autosched.backend import OperatorTimes
+from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.generated_inputs import Array
+
+
+class Engine(Protocol):
+    """One network, loaded."""
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order."""
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+
+
+class ModuleEngine:
+    """A module that TVM compiled."""
+
+    def __init__(self, path: Path) -> None:
+        self._module = Module(path)
+        self._tensors: list[Any] = []
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order. Raises RequestError for inputs that do not fit."""
+        return self._module.run(inputs)
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+        self._tensors = self._module.bind(inputs)
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+        return self._module.call(self._tensors)
+
+    def operators(self, budget_s: float) -> OperatorTimes:
+        """The time of each operator in an inference with the bound inputs."""
+        from autosched_tvm.device.operator_profiling import measured
+
+        return measured(self._module, self._tensors, budget_s)
+
+
+class OnnxRuntimeEngine:
+    """An ONNX file in ONNX Runtime, with its own defaults but for the number of threads."""
+
+    def __init__(self, model: Path, threads: int, *, optimised: bool = True) -> None:
+        """`optimised=False` turns the graph optimisations off, which gives a second opinion on the outputs."""
+        import onnxruntime
+
+        self.version = str(onnxruntime.__version__)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._binding: Any = None
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in order."""
+        return [np.asarray(value) for value in self._session.run(self._names, dict(inputs))]
+
+    def bind(self, inputs: Mapping[str, Array]) -> None:
+        """Use these inputs for the calls that are measured."""
+        self._binding = self._session.io_binding()
+        for name, array in inputs.items():
+            self._binding.bind_cpu_input(name, array)
+        for name in self._names:
+            self._binding.bind_output(name)
+
+    def call(self) -> object:
+        """One inference with the bound inputs."""
+        return self._session.run_with_iobinding(self._binding)
+
+
+_loaded: list[Engine] = []
+"""The engine of this process, once it is loaded."""
+
+
+def hold(engine: Engine) -> None:
+    """Make an engine the one of this process."""
+    _loaded[:] = [engine]
+
+
+def load_module(path: str) -> None:
+    """Load a compiled module. Raises RequestError."""
+    hold(ModuleEngine(Path(path)))
+
+
+def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
+    """Load an ONNX file; returns the version of ONNX Runtime. Raises what ONNX Runtime raises, and ImportError."""
+    engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
+    hold(engine)
+    return engine.version
+
+
+def load_litert(model: str, threads: int, optimised: bool) -> str:
+    """Load a TFLite file; returns the version of LiteRT. Raises what LiteRT raises, and ImportError."""
+    from autosched_tvm.evaluation.non_onnx_engines import LiteRtEngine
+
+    lite = LiteRtEngine(Path(model), threads, optimised=optimised)
+    _loaded[:] = [lite]
+    return lite.version
+
+
+def load_pytorch(model: str, threads: int, optimised: bool) -> str:
+    """Load a PyTorch program; returns the version of PyTorch. Raises what PyTorch raises, and ImportError."""
+    from autosched_tvm.evaluation.non_onnx_engines import TorchEngine
+
+    torch = TorchEngine(Path(model), threads, optimised=optimised)
+    _loaded[:] = [torch]
+    return torch.version
+
+
+def bind(inputs: Mapping[str, Array]) -> None:
+    """Use these inputs for the calls that are measured."""
+    _loaded[0].bind(inputs)
+
+
+def run(inputs: Mapping[str, Array]) -> list[Array]:
+    """The outputs in order."""
+    return _loaded[0].run(inputs)
+
+
+def operators(budget_s: float) -> OperatorTimes:
+    """The time of each operator of a compiled module, with the inputs for the calls that are measured."""
+    engine = _loaded[0]
+    assert isinstance(engine, ModuleEngine), "only a compiled module can tell the times of its operators"
+    return engine.operators(budget_s)
+
+
+def sample(number: int, warm: int) -> float:
+    """Mean latency of `number` calls in a row, in seconds, after `warm` calls that are not counted."""
+    call = _loaded[0].call
+    for _ in range(warm):
+        call()
+    started = time.perf_counter()
+    for _ in range(number):
+        call()
+    return (time.perf_counter() - started) / number

@@ -1,0 +1,85 @@
+"""The forms of a model that a user could give ONNX Runtime: as it is, with fixed shapes, simplified.
+
+Which of them is the fastest depends on the model: with fixed shapes ONNX Runtime may take half as long, and a
+simplified model may lose operators that it recognises. Runs in a child process, since the simplifier may crash.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autosched_tvm.compile.frontend import preparation
+from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
+from autosched_tvm.worker_messages import AS_IT_IS, FIXED, SIMPLIFIED, Form
+
+ENGINES = {FileKind.TFLITE: "litert", FileKind.TORCH: "pytorch"}
+"""Engines for files of other kinds, which have one form only."""
+
+
+def write_like(model: str, prepared: str, folder: str) -> list[Form]:
+    """As `write`, with the input shapes of a prepared model."""
+    if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
+        return [Form(AS_IT_IS, model, engine)]
+    inputs = preparation.inputs_of(onnx.load(prepared, load_external_data=False))
+    return write(
+        model, {value.name: tuple(dim or 1 for dim in preparation.dims_of(value) or ()) for value in inputs}, folder
+    )
+
+
+def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> list[Form]:
+    """Leave each form that differs from the model in a folder; the model itself comes first, where it lies."""
+    if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
+        return [Form(AS_IT_IS, model, engine)]
+    forms = [Form(AS_IT_IS, model)]
+    original = onnx.load(model)
+    fixed = with_shapes(original, shapes)
+    if fixed.SerializeToString() != original.SerializeToString():
+        forms.append(_saved(fixed, FIXED, folder))
+    if (simple := _simplified(fixed)) is not None:
+        forms.append(_saved(simple, SIMPLIFIED, folder))
+    return forms
+
+
+def with_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """A copy whose inputs have these shapes; equally named dimensions are replaced everywhere."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    known: dict[str, int] = {}
+    unfixed = False
+    for value in preparation.inputs_of(fixed):
+        shape, dims = shapes.get(value.name), value.type.tensor_type.shape.dim
+        if shape is None or len(shape) != len(dims):
+            continue
+        for dim, size in zip(dims, shape, strict=True):
+            if dim.dim_value != size:
+                unfixed = True
+                if dim.dim_param:
+                    known[dim.dim_param] = size
+                dim.dim_value = size
+    if not unfixed:
+        return fixed
+    for value in fixed.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in known:
+                dim.dim_value = known[dim.dim_param]
+    del fixed.graph.value_info[:]  # the file's own may contradict the fixed shapes; they are inferred when it is loaded
+    return fixed
+
+
+def _simplified(model: Any) -> Any | None:
+    import onnxsim
+
+    try:
+        simple, _ = onnxsim.simplify(model)
+    except Exception:  # there is one form less; the import has said that the simplifier fails
+        return None
+    return simple if list(simple.graph.node) != list(model.graph.node) else None
+
+
+def _saved(model: Any, name: str, folder: str) -> Form:
+    path = Path(folder) / f"{name.replace(' ', '-')}.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(path))
+    return Form(name, str(path))

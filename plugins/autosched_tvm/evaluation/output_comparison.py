@@ -1,0 +1,240 @@
+"""Compares the outputs of a build with those of a reference, within what the computation can resolve.
+
+The tolerance of an output has three parts: a share of its largest value, which depends on its type; an absolute floor,
+the resolution of the type near 1; and the measured spread of other correct results. See
+docs/decisions/001-verification.md.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from autosched.backend import Difference
+from autosched_tvm.evaluation.verification_messages import Check
+from autosched_tvm.generated_inputs import Array
+
+INFINITE = 1e308
+"""Stands for infinity, which JSON cannot express."""
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Distance from 1 to the next number of each type; the absolute floor of the tolerance."""
+RELATIVE = {"float64": 1e-11, "float32": 5e-5, "float16": 5e-3, "bfloat16": 4e-2}
+"""Least tolerance, as a share of the largest absolute value of an output. Right builds with Winograd's algorithm were
+seen to differ by 6e-6 in float32, and kernels that were broken on purpose by more than 1e-2."""
+SPREAD_FACTOR = 8.0
+"""Ratio of the tolerance to the spread of correct results. A few results only bound how far the next one may be off."""
+SPREAD_QUANTILE = 0.99
+"""Quantile of the spread that widens the tolerance of a whole output. The few elements above it, such as values beside
+a discontinuity, get a tolerance of their own."""
+LARGE_SHARE = 0.01
+"""Magnitude of large elements, as a share of the largest. Of a softmax few are large, and the others tell nothing of
+how far those may be off, so that large elements have a relative spread of their own."""
+UNSTABLE_SHARE = 0.01
+"""Tolerance, as a share of an output's largest value, above which the comparison says little."""
+
+UNKNOWN_SHARE = 0.5
+"""Share of an output's elements that are not finite above which the comparison says little."""
+
+
+class Scores(Struct, frozen=True):
+    """The values from which the indices of an output were chosen, by ArgMax, ArgMin or TopK."""
+
+    values: Array
+    others: tuple[Array, ...]
+    """The same values in other correct results."""
+    axis: int
+
+
+class Expected(Struct, frozen=True):
+    """Expected outputs for one sample of inputs."""
+
+    outputs: tuple[Array, ...]
+    others: tuple[tuple[Array, ...], ...] = ()
+    """Other correct results for the same sample: other builds, or inputs and weights perturbed by rounding."""
+    scores: Mapping[int, Scores] = {}
+    """By number of the output."""
+    levels: frozenset[int] = frozenset()
+    """Numbers of the outputs that are levels of a quantised tensor: where a value lies between two, either is right."""
+
+
+class Limits(Struct, frozen=True):
+    """Tolerance of every element of an output: the larger of both."""
+
+    absolute: float
+    relative: float
+    """As a share of the element."""
+
+
+class Tolerances:
+    """Tolerances of each output, from all samples together."""
+
+    def __init__(self, samples: Sequence[Expected], names: Sequence[str] = (), share: float | None = None) -> None:
+        """`share`: tolerance as a share of each output's largest value, by the user's word; None: as measured."""
+        self._samples = samples
+        self._share = share
+        count = len(samples[0].outputs)
+        self._names = [names[n] if n < len(names) else f"output {n}" for n in range(count)]
+        self.common = [
+            self._limits([one.outputs[n] for one in samples], [[o[n] for o in one.others] for one in samples])
+            for n in range(count)
+        ]
+        """Limits of each output."""
+        self._scores = {
+            n: self._limits([one.scores[n].values for one in samples], [list(one.scores[n].others) for one in samples])
+            for n in samples[0].scores
+        }
+
+    @property
+    def largest(self) -> float:
+        """The largest tolerance of any output."""
+        return max((limits.absolute for limits in self.common), default=0.0)
+
+    def notes(self) -> list[str]:
+        """Reasons why the comparison is weak."""
+        said = []
+        arrays = [[one.outputs[n] for one in self._samples] for n in range(len(self._names))]
+        if not any(_finite(array).size for own in arrays for array in own):
+            said.append("no output is a finite number for made-up inputs, so that their comparison proves little")
+        else:
+            for name, own in zip(self._names, arrays, strict=True):
+                share = 1 - sum(_finite(array).size for array in own) / max(1, sum(array.size for array in own))
+                if share > UNKNOWN_SHARE:
+                    said.append(
+                        f"{share:.0%} of output {name!r} are not finite numbers for made-up inputs, so that nothing is"
+                        " known about them; compare with samples of your own: --inputs FILE.npz"
+                    )
+        for name, own, bound in zip(self._names, arrays, self.common, strict=True):
+            scale = max(_scale(array) for array in own)
+            share = bound.absolute / scale + bound.relative if scale else 0.0
+            if self._share is None and _is_float(own[0]) and share > UNSTABLE_SHARE:
+                said.append(
+                    f"output {name!r} differs by {share / SPREAD_FACTOR:.1g} of its largest value between"
+                    " correct builds, so that its comparison says little; samples of your own may say more:"
+                    " --inputs FILE.npz"
+                )
+        return said
+
+    def check(self, got: Sequence[Sequence[Array]]) -> Check:
+        """Compare the outputs of a build, sample by sample; the worst element decides."""
+        checks = []
+        for number, (expected, outputs) in enumerate(zip(self._samples, got, strict=True)):
+            if len(expected.outputs) != len(outputs):
+                return Check(False, INFINITE, 0.0)
+            checks += [self._one(expected, n, number, array) for n, array in enumerate(outputs)]
+        return max(checks, key=lambda check: check.severity, default=Check(True, 0.0, 0.0))
+
+    def _limits(self, expected: Sequence[Array], others: Sequence[Sequence[Array]]) -> Limits:
+        if not _is_float(expected[0]):
+            return Limits(0.0, 0.0)
+        scale, name = max(_scale(array) for array in expected), expected[0].dtype.name
+        if self._share is not None:
+            return Limits(self._share * scale + EPSILON[name], 0.0)
+        spreads, relative = [np.zeros(1)], [np.zeros(1)]
+        for array, other in zip(expected, others, strict=True):
+            spread, size = _spread(array, other).ravel(), np.abs(array.astype("float64")).ravel()
+            large = np.isfinite(size) & (size >= LARGE_SHARE * scale) & (size > 0)
+            spreads.append(spread)
+            relative.append(spread[large] / size[large])
+        widest, widest_share = (float(np.quantile(np.concatenate(s), SPREAD_QUANTILE)) for s in (spreads, relative))
+        return Limits(EPSILON[name] + max(RELATIVE[name] * scale, SPREAD_FACTOR * widest), SPREAD_FACTOR * widest_share)
+
+    def _one(self, expected: Expected, n: int, sample: int, got: Array) -> Check:
+        right = expected.outputs[n]
+        if right.shape != got.shape:
+            said = Difference(self._names[n], sample, (), f"shape {right.shape}", f"shape {got.shape}", 0.0, "tuned")
+            return Check(False, INFINITE, 0.0, said)
+        others = [other[n] for other in expected.others]
+        same = _same(right, got)
+        error = _distance(right, got, same)
+        limits = self.common[n]
+        allowed = np.full(right.shape, limits.absolute)
+        if self._share is None:
+            if _is_float(right):
+                allowed = np.maximum(allowed, limits.relative * np.abs(np.nan_to_num(right.astype("float64"))))
+            for other in others:
+                same |= _same(other, got)
+            if _is_float(right) and others:
+                allowed = np.maximum(allowed, SPREAD_FACTOR * _spread(right, others))
+        fine = same | (error <= allowed) if _is_float(right) else same
+        if n in expected.levels:
+            fine |= error <= 1
+        if n in expected.scores:
+            fine |= _tied(expected.scores[n], right, got, 2 * self._scores[n].absolute).reshape(right.shape)
+        worst = float(np.max(error, initial=0.0))
+        if fine.all():
+            return Check(True, _number(worst), limits.absolute)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            excess = np.where(fine, -1.0, np.nan_to_num(error / np.maximum(allowed, 1e-300), nan=INFINITE))
+        at = np.unravel_index(int(np.argmax(excess)), right.shape)
+        said = Difference(
+            self._names[n],
+            sample,
+            tuple(int(i) for i in at),
+            _shown(right[at]),
+            _shown(got[at]),
+            float(allowed[at]),
+            "tuned",
+        )
+        return Check(False, _number(float(error[at])), float(allowed[at]), said)
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.name in EPSILON
+
+
+def _finite(array: Array) -> Array:
+    wide = array.astype("float64")
+    finite: Array = wide[np.isfinite(wide)]
+    return finite
+
+
+def _scale(array: Array) -> float:
+    """Largest absolute value that is finite."""
+    return float(np.max(np.abs(_finite(array)), initial=0.0))
+
+
+def _same(one: Array, other: Array) -> Array:
+    """Where two arrays hold the same, not-a-number included."""
+    if not _is_float(one):
+        return np.asarray(one == other)
+    a, b = one.astype("float64"), other.astype("float64")
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _distance(one: Array, other: Array, same: Array) -> Array:
+    """Absolute differences; infinite where only one is a finite number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(one.astype("float64") - other.astype("float64"))
+    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _spread(expected: Array, others: Sequence[Array]) -> Array:
+    """Per element, the largest finite difference of other correct results."""
+    spread = np.zeros(expected.shape)
+    for other in others:
+        apart = _distance(expected, other, _same(expected, other))
+        spread = np.maximum(spread, np.where(np.isfinite(apart), apart, 0.0))
+    return spread
+
+
+def _tied(scores: Scores, right: Array, got: Array, tolerance: float) -> Array:
+    """Where another index than the expected one names a value that ties with the expected one's."""
+    values = scores.values.astype("float64")
+    shape = list(values.shape)
+    shape[scores.axis] = right.size * shape[scores.axis] // values.size
+    indices = [np.asarray(array).reshape(shape).astype("int64") for array in (right, got)]
+    valid = (indices[1] >= 0) & (indices[1] < values.shape[scores.axis])
+    first, second = (np.take_along_axis(values, np.where(valid, i, 0), scores.axis) for i in indices)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(valid & (np.abs(first - second) <= tolerance))
+
+
+def _number(value: float) -> float:
+    return value if math.isfinite(value) else INFINITE
+
+
+def _shown(value: Any) -> str:
+    """A value for people and for JSON, which has no infinity."""
+    return f"{float(value):.9g}" if np.asarray(value).dtype.name in EPSILON else str(value)

@@ -1,0 +1,83 @@
+"""The float form of a quantised model as a reference, and how far it is from the quantised model's own results.
+
+See docs/decisions/008-quantised-networks.md.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from msgspec import Struct
+
+from autosched_tvm.compile.frontend import standard_operators
+from autosched_tvm.generated_inputs import Array
+
+ROUNDING_FACTOR = 4.0
+"""Largest distance of the float form from the quantised results that rounding explains, in multiples of the distance
+between the forms with and without rounding. All distances are root mean squares."""
+PLAUSIBLE_SHARE = 0.3
+"""Largest distance that is explained in any case, as a share of an output's standard deviation: kernels for 8-bit
+numbers saturate on some CPUs, and inputs that are made up may be no inputs that the model was quantised for."""
+
+Run = Callable[[Any], Sequence[Array]]
+"""The outputs of an ONNX model for one sample of inputs."""
+
+
+class Fidelity(Struct, frozen=True):
+    """How far the float form is from the quantised model."""
+
+    explained: bool
+    """Whether rounding explains the distance."""
+    note: str
+
+
+def float_form(model: Any) -> Any | None:
+    """The float form of a quantised model; None for a float model, and where not all of it can be rewritten."""
+    if not standard_operators.is_quantised(model):
+        return None
+    form = _rewritten(model, rounded=False)
+    return None if standard_operators.is_quantised(form) else form
+
+
+def fidelity(model: Any, form: Any, run: Run) -> Fidelity:
+    """Compare the float form with the quantised model, and with the form that rounds. Raises what `run` raises."""
+    quantised, real, rounded = run(model), run(form), run(_rewritten(model, rounded=True))
+    explained, largest, share = True, 0.0, 0.0
+    for q, f, r in zip(quantised, real, rounded, strict=True):
+        left, middle, right = (array.astype("float64") for array in (q, f, r))
+        if left.shape != middle.shape or not left.size:
+            continue  # the number of results, such as boxes found, depends on their values
+        off, rounding, spread = _rms(middle - left), _rms(middle - right), float(np.std(left))
+        explained &= off <= max(ROUNDING_FACTOR * rounding, PLAUSIBLE_SHARE * spread, 1e-6 * _largest(left))
+        error = _largest(middle - left)
+        if _largest(left) and error / _largest(left) >= share:
+            largest, share = error, error / _largest(left)
+    said = f"up to {largest:.2g}, {share:.1%} of the largest value"
+    if explained:
+        return Fidelity(
+            True,
+            "the model is quantised; builds compute in float32 and do not round activations, so that their outputs"
+            f" differ from those of ONNX Runtime on the quantised model: {said}",
+        )
+    return Fidelity(
+        False,
+        f"the float form of the quantised model differs from ONNX Runtime's result by more than rounding explains"
+        f" ({said}), so that builds are compared with the quantised model",
+    )
+
+
+def _rewritten(model: Any, *, rounded: bool) -> Any:
+    form = onnx.ModelProto()
+    form.CopyFrom(model)
+    standard_operators.rewrite(form, rounded=rounded)
+    return form
+
+
+def _rms(array: Array) -> float:
+    finite = array[np.isfinite(array)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+
+
+def _largest(array: Array) -> float:
+    return float(np.max(np.abs(array[np.isfinite(array)]), initial=0.0))

@@ -1,0 +1,130 @@
+"""Finds the schedules with which a network computes something wrong, by halves. Runs in a child process.
+
+A schedule whose kernel is right by itself may still be wrong in the network: with other values, or beside other
+kernels. The network is built with the schedules of one half of the tasks, and judged; then with those of a half of the
+half that made it wrong. See docs/decisions/001-verification.md.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm
+from msgspec import Struct
+from tvm.s_tir import meta_schedule as ms
+
+from autosched.backend import WrongSchedule
+from autosched_tvm.compile import model_sources, network_compiler
+from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.evaluation import input_samples
+from autosched_tvm.evaluation.verification import Judge
+from autosched_tvm.evaluation.verification_messages import Check, Request
+from autosched_tvm.worker_messages import Choice, Compilation
+
+WRONG_MAX = 4
+"""Maximum number of wrong schedules that one search names."""
+
+
+class Found(Struct, frozen=True):
+    """Result of a search for wrong schedules."""
+
+    wrong: tuple[WrongSchedule, ...]
+    notes: tuple[str, ...] = ()
+
+
+class OutOfTime(Exception):
+    """The time of a search is over."""
+
+
+def find(compilation: Compilation, choices: Sequence[Choice], request: Request, sample: int, timeout_s: float) -> Found:
+    """The wrong schedules among those that `compile_network` was given.
+
+    `sample`: number of the sample of inputs whose outputs differ. The search begins no further build when `timeout_s`
+    would not suffice for it.
+    """
+    hunt = _Hunt(compilation, choices, timeout_s)
+    default = Module(Path(compilation.folder) / "default")
+    given = input_samples.of(default.info.inputs, request.samples)
+    hunt.judge = Judge(request, given[sample : sample + 1] or given, default)
+    wrong: list[WrongSchedule] = []
+    try:
+        if not hunt.check(()).equal:
+            said = "the tuned build differs even without any schedule, so that no task is to blame for it"
+            return Found((), (said,))
+        left = hunt.keys
+        while len(wrong) < WRONG_MAX and not (check := hunt.check(left)).equal:
+            key = hunt.culprit(left)
+            wrong.append(hunt.blamed(key, check))
+            left = [one for one in left if one != key]
+    except OutOfTime:
+        return Found(tuple(wrong), ("the search for wrong schedules was ended, since its time was over",))
+    return Found(tuple(wrong))
+
+
+class _Hunt:
+    """Builds of one network with some of its schedules."""
+
+    judge: Judge
+
+    def __init__(self, compilation: Compilation, choices: Sequence[Choice], timeout_s: float) -> None:
+        self._until = time.monotonic() + timeout_s
+        self._source, self._target = model_sources.load(Path(compilation.model)), compilation.target
+        self._folder, self._who = Path(compilation.folder), network_compiler.SideName(compilation.name, "tuned")
+        tvm_target, layout = tvm.target.Target(json.loads(self._target)), Wanted(compilation.layout)
+        self._schedules, _ = network_compiler.applied(choices)
+        self._fused, _ = network_compiler.laid_out(
+            self._source.cleaned(), tvm_target, choices, layout, winograd=compilation.winograd
+        )
+        everything = {key: one.function for key, one in self._schedules.items()}
+        self.keys = [
+            key for key in everything if network_compiler.with_schedules(self._fused, {key: everything[key]})[1]
+        ]
+        self._longest_s = 0.0
+        self._known: dict[frozenset[str], Check] = {}
+
+    def check(self, keys: Sequence[str]) -> Check:
+        """Build the network with these schedules only, and judge it. Raises OutOfTime."""
+        wanted = frozenset(keys)
+        if wanted not in self._known:
+            self._known[wanted] = self._checked(wanted)
+        return self._known[wanted]
+
+    def _checked(self, keys: frozenset[str]) -> Check:
+        started = time.monotonic()
+        if started + self._longest_s > self._until:
+            raise OutOfTime
+        path = Path(tempfile.mkdtemp(prefix="attempt-", dir=self._folder)) / "build"
+        # In a folder of its own: a library that was loaded is not loaded again by the same name.
+        functions = {key: self._schedules[key].function for key in keys}
+        module, _ = network_compiler.with_schedules(self._fused, functions)
+        try:
+            database = ms.database.MemoryDatabase()
+            network_compiler.write_build(path, module, self._source, self._target, database, self._who, by_rule=True)
+            return self.judge.check_file(path)
+        finally:
+            shutil.rmtree(path.parent)
+            self._longest_s = max(self._longest_s, time.monotonic() - started)
+
+    def culprit(self, keys: Sequence[str]) -> str:
+        """One of these schedules that makes the network wrong; together they do. Raises OutOfTime."""
+        sound: list[str] = []
+        suspects = list(keys)
+        while len(suspects) > 1:
+            half, rest = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
+            if self.check([*sound, *half]).equal:
+                sound, suspects = [*sound, *half], rest
+            else:
+                suspects = half
+        return suspects[0]
+
+    def blamed(self, key: str, check: Check) -> WrongSchedule:
+        """A wrong schedule, and what it did."""
+        one, at = self._schedules[key], check.difference
+        if check.crash:
+            return WrongSchedule(one.task, one.candidate, f"crashes in the network: {check.crash}")
+        where = f": output {at.output!r}{list(at.index)} is {at.got}, not {at.expected}" if at is not None else ""
+        return WrongSchedule(one.task, one.candidate, f"wrong in the network{where}")

@@ -1,0 +1,162 @@
+"""Judges builds of a network by their outputs, over several samples of inputs. Runs in a child process."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from autosched.errors import RequestError
+from autosched_tvm.compile import model_sources
+from autosched_tvm.compile.frontend.model_file import kind_of_file
+from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.evaluation import input_samples, isolated_run
+from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
+from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
+from autosched_tvm.evaluation.output_comparison import INFINITE, Expected, Tolerances
+from autosched_tvm.evaluation.verification_messages import Check, Request, Verdict
+from autosched_tvm.generated_inputs import Array
+from autosched_tvm.worker_failures import gist
+
+SLOW_RUN_S = 5.0
+"""Duration of an untuned inference above which it is run for the first sample only."""
+PLAUSIBLE_SHARE = 1e-3
+"""Largest error of the untuned build, as a share of an output's largest value, with which it counts as correct: what it
+differs by then widens the tolerance of the tuned build, which is made of the same operators."""
+UNTUNED = "the untuned build"
+
+
+class Judge:
+    """Expected outputs of one network for several samples, and what they may differ by."""
+
+    def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: Module | None) -> None:
+        """`default`: the untuned build. Raises RequestError where neither it nor ONNX Runtime can be compared with."""
+        self.inputs = list(inputs)
+        self._apart = request.apart
+        self.notes: list[str] = []
+        self.default: Check | None = None
+        """How far the untuned build is off; None without one."""
+        reference = _reference(request)
+        if isinstance(reference, OtherReference) and not reference.exact:
+            reference = self._inexact(reference, default)
+        self.reference = UNTUNED if isinstance(reference, str) else reference.name
+        names = [output.name for output in default.info.outputs] if default is not None else []
+        if isinstance(reference, str):
+            if default is None:
+                raise RequestError(f"{reference}, so there is nothing to compare with")
+            self.notes.append(f"{reference}: outputs are compared with the untuned build")
+            expected = [_by_default(default, one, seed) for seed, one in enumerate(self.inputs)]
+            self.tolerances = Tolerances(expected, names, request.share)
+            self.default = Check(True, 0.0, self.tolerances.largest)
+        else:
+            names = names or reference.names
+            expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
+            self.notes += reference.notes
+            del reference  # its threads would disturb what is measured next
+            self.tolerances = Tolerances(expected, names, request.share)
+            if default is not None:
+                self._add_default(expected, default, names, request.share)
+        self.notes += self.tolerances.notes()
+
+    def _inexact(self, reference: OtherReference, default: Module | None) -> str:
+        """Say how far the float form is from the results of an engine that computes with quantised numbers."""
+        if default is not None:
+            shares = []
+            for want, found in zip(reference.run(self.inputs[0]), default.run(self.inputs[0]), strict=True):
+                left, right = want.astype("float64"), found.astype("float64")
+                shares.append(
+                    float(np.max(np.abs(left - right), initial=0.0) / (np.max(np.abs(left), initial=0.0) or 1))
+                )
+            self.notes.append(
+                "the model is quantised; builds compute in float32 and do not round activations, so that their outputs"
+                f" differ from those of {reference.name} by up to {max(shares):.1%} of the largest value"
+            )
+        return f"{reference.name} computes with quantised numbers"
+
+    def check(self, module: Module) -> Check:
+        """Run a build on all samples and compare."""
+        return self.tolerances.check([module.run(one) for one in self.inputs])
+
+    def check_file(self, build: Path) -> Check:
+        """The same for the file of a build. In a process of its own, as the request may say, it may crash."""
+        if not self._apart:
+            return self.check(Module(build))
+        try:
+            return self.tolerances.check(isolated_run.outputs(build, self.inputs))
+        except isolated_run.Crashed as error:
+            return Check(False, INFINITE, 0.0, crash=str(error))
+
+    def _add_default(
+        self, expected: Sequence[Expected], default: Module, names: Sequence[str], share: float | None
+    ) -> None:
+        """Count the untuned build's results among the correct ones, if they are."""
+        started = time.perf_counter()
+        outputs = [default.run(self.inputs[0])]
+        if time.perf_counter() - started <= SLOW_RUN_S:
+            outputs += [default.run(one) for one in self.inputs[1:]]
+        seen = expected[: len(outputs)]
+        self.default = Tolerances(seen, names, share or PLAUSIBLE_SHARE).check(outputs)
+        if share is None:
+            strict = Tolerances(seen, names).check(outputs)
+            self.default = strict if strict.equal or not self.default.equal else self.default
+        if self.default.equal and share is None:
+            widened = [
+                msgspec.structs.replace(one, others=(*one.others, tuple(got)))
+                for one, got in zip(seen, outputs, strict=True)
+            ]
+            self.tolerances = Tolerances([*widened, *expected[len(outputs) :]], names)
+
+
+def _reference(request: Request) -> Reference | OtherReference | str:
+    """The results of ONNX Runtime, or of what runs files of another kind; or why there are none."""
+    trouble = ""
+    if (kind := kind_of_file(Path(request.models[0]))) in OTHER_NAMES:
+        try:
+            return OtherReference(Path(request.models[0]), kind, request.threads)
+        except ImportError:
+            return f"{OTHER_NAMES[kind]} is not installed"
+        except Exception as error:  # as below
+            return f"{OTHER_NAMES[kind]} cannot run the model: {gist(error)[:200]}"
+    for model in request.models:
+        try:
+            return Reference(Path(model), request.threads)
+        except ImportError:
+            return "ONNX Runtime is not installed"
+        except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
+            said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            trouble = trouble or f"ONNX Runtime cannot run the model: {said}"
+    return trouble or "there is no form of the model for ONNX Runtime"
+
+
+def _by_default(default: Module, inputs: Mapping[str, Array], seed: int) -> Expected:
+    moved = default.run(perturbed_inputs(inputs, np.random.default_rng(seed)))
+    return Expected(tuple(default.run(inputs)), (tuple(moved),))
+
+
+def verify(builds: str, request: Request) -> Verdict:
+    """Judge `builds`/default and `builds`/tuned."""
+    default = Module(Path(builds) / "default")
+    judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default)
+    assert judge.default is not None
+    checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
+    return Verdict(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+
+
+def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> Verdict:
+    """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
+    judge = Judge(request, inputs, None)
+    return Verdict({"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs))
+
+
+def check_samples(model: str, file: str) -> int:
+    """How many samples of inputs for a prepared model a file holds. Raises RequestError for one that does not fit."""
+    return len(input_samples.read(Path(file), model_sources.load(Path(model)).inputs))
+
+
+def first_sample(model: str, file: str) -> dict[str, Array]:
+    """Inputs for a prepared model: the first sample in the user's file, or a made-up one without a file.
+
+    Raises RequestError for a file that does not fit.
+    """
+    return input_samples.of(model_sources.load(Path(model)).inputs, file)[0]

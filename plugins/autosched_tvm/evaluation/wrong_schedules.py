@@ -1,0 +1,115 @@
+"""Takes wrong schedules out of a compiled network until its outputs are right. Runs in the process of the job."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from autosched.backend import Difference, WrongSchedule
+from autosched.errors import StepFailed
+from autosched.process.forked_workers import Died, Killed
+from autosched_tvm import worker_messages
+from autosched_tvm.evaluation.verification_messages import Request, Verdict
+from autosched_tvm.worker_messages import Choice, Compilation
+
+log = logging.getLogger(__name__)
+
+ROUNDS_MAX = 3
+"""Maximum number of searches for wrong schedules. After the last one their tasks stay untuned."""
+REJECTED = "rejected"
+"""Name of the first build that was rejected, beside the others."""
+
+Ask = Callable[..., Any]
+"""Calls a function in a child: what it is for, its name, its arguments and `timeout_s`."""
+Wrong = Collection[tuple[int, bytes]]
+"""Tasks and candidates that are not to be used."""
+
+
+class Mended(Struct, frozen=True):
+    """The network as it is after wrong schedules were taken out."""
+
+    verdict: Verdict
+    wrong: tuple[WrongSchedule, ...] = ()
+    notes: tuple[str, ...] = ()
+    compile_notes: tuple[str, ...] | None = None
+    """Notes of the last compilation; None: there was no further one."""
+    difference: Difference | None = None
+    """Where the first build that was rejected differs."""
+
+
+def mended(
+    ask: Ask, compilation: Compilation, request: Request, choices: Callable[[Wrong], Sequence[Choice]],
+    timeouts: tuple[float, float],
+) -> Mended:  # fmt: skip
+    """Judge the builds; while the tuned one is wrong, find the schedules, use the next best and compile again.
+
+    `choices` gives the schedules to compile with, without the wrong ones. `timeouts`: seconds for one judgement or
+    compilation, and until no further search begins. A tuned build that crashes is a wrong one. Raises StepFailed when
+    the untuned one does.
+    """
+    each_s, all_s = timeouts
+    until = time.monotonic() + all_s
+    notes: list[str] = []
+    try:
+        verdict: Verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+    except StepFailed as error:
+        if not isinstance(error.__cause__, Died):
+            raise
+        notes.append(f"{error}; tuned builds then ran in processes of their own")
+        request = structs.replace(request, apart=True)
+        verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+    difference = verdict.checks["tuned"].difference
+    if verdict.checks["tuned"].equal:
+        return Mended(verdict, notes=tuple(notes))
+    _keep(Path(compilation.folder))
+    wrong: list[WrongSchedule] = []
+    compile_notes: tuple[str, ...] | None = None
+    started = time.monotonic()
+    for turn in range(ROUNDS_MAX):
+        if verdict.checks["tuned"].equal:
+            break
+        if (left_s := until - time.monotonic()) <= 0:
+            notes.append("no time was left to find the wrong schedule")
+            break
+        try:
+            used = choices({(one.task, one.candidate) for one in wrong})
+            at = verdict.checks["tuned"].difference
+            found = ask(
+                "the search for the wrong schedule", worker_messages.FIND_WRONG, compilation, used, request,
+                at.sample if at is not None else 0, left_s, timeout_s=left_s + each_s,
+            )  # fmt: skip
+            notes += found.notes
+            if not found.wrong:
+                break
+            wrong += found.wrong
+            tasks = {one.task for one in wrong}
+            used = choices({(one.task, one.candidate) for one in wrong})
+            if turn == ROUNDS_MAX - 1:
+                used = [one for one in used if one.task not in tasks]
+            compiled = ask("compile", worker_messages.COMPILE_AGAIN, compilation, used, timeout_s=each_s)
+            compile_notes = compiled.notes
+            verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+        except Killed:
+            raise
+        except StepFailed as error:
+            notes.append(f"the network was not mended: {error}")
+            break
+    notes += _said(wrong, verdict, time.monotonic() - started)
+    return Mended(verdict, tuple(wrong), tuple(notes), compile_notes, difference)
+
+
+def _keep(folder: Path) -> None:
+    """Keep the build that was rejected."""
+    for suffix in (".so", ".json"):
+        shutil.copyfile(folder / f"tuned{suffix}", folder / f"{REJECTED}{suffix}")
+
+
+def _said(wrong: Sequence[WrongSchedule], verdict: Verdict, took_s: float) -> list[str]:
+    said = [f"task {one.task}: its schedule was taken out: {one.detail}" for one in wrong]
+    if wrong and verdict.checks["tuned"].equal:
+        said.append(f"the network was compiled again without them in {took_s:.0f} s, and is right")
+    return said

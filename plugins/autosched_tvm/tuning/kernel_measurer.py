@@ -1,0 +1,117 @@
+"""The kernels of one job's tasks: built, measured and compared in its warm workers."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autosched.backend import Lease
+from autosched.errors import StepFailed
+from autosched.model import TaskIndex, TaskInfo
+from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
+from autosched_tvm import worker_messages
+from autosched_tvm.tuning.options import Options
+from autosched_tvm.worker_failures import gist
+
+REFERENCE_TIMEOUT_S = 120.0
+"""Running an operator without a schedule may take as long."""
+LOADED_RATIO = 6.0
+"""A build may take so much longer than its processor time where other load shares the core."""
+FINAL_REPEAT = 2
+"""Factor of the number of samples when the best candidates are compared: their median decides."""
+
+
+class Kernels:
+    """Builds and measures kernels for tuners; used from several threads."""
+
+    def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
+        """`tasks` is the folder in which the import leaves N.json for task N."""
+        self.artifacts = artifacts
+        self.options = options
+        self._workers = workers
+        self._tasks = tasks
+        self._target = target
+
+    def task_file(self, task: TaskInfo) -> str:
+        """Where the import left the task."""
+        return str(task_file(self._tasks, task.task))
+
+    def reference_file(self, task: TaskInfo) -> Path:
+        """Where `reference` leaves its kernel."""
+        return self._tasks / f"{task.task}.so"
+
+    def reference(self, task: TaskInfo, lease: Lease) -> None:
+        """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
+        path = self.reference_file(task)
+        if not path.exists():
+            part = path.with_suffix(f".{threading.get_ident()}.part")  # a linker that is killed leaves a broken file
+            try:
+                self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
+            except WorkerError as error:
+                if isinstance(error, Killed):
+                    raise
+                raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
+            part.rename(path)
+
+    def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> None:
+        """Leave the kernel under the schedule of the rules at `artifact`. Raises a WorkerError."""
+        arguments = (self.task_file(task), self._target, str(artifact))
+        self._call_build(worker_messages.BUILD_BY_RULE, arguments, lease, self.options.build_timeout_s)
+
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        """Leave a shared library at `artifact`. Raises a WorkerError."""
+        self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
+
+    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
+        self._call_build(
+            worker_messages.BUILD, (self.task_file(task), self._target, candidate, str(artifact)), lease, timeout_s
+        )
+
+    def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> None:
+        wall_s = LOADED_RATIO * timeout_s
+        self._workers.call(
+            "build", lease, function, *arguments, timeout_s=wall_s, processor_s=timeout_s, cores=lease.cores[:1]
+        )
+
+    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+        """Latencies of one call, in seconds. Raises a WorkerError."""
+        plan = worker_messages.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        latency_s = self._measure(task, worker_messages.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
+        return tuple(latency_s)
+
+    def compare(
+        self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
+    ) -> list[tuple[float, ...] | str]:
+        """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
+        plan = worker_messages.Plan(FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        names = [str(artifact) for artifact in artifacts]
+        timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
+        found: list[tuple[float, ...] | str] = self._measure(
+            task, worker_messages.COMPARE, names, plan, lease, timeout_s
+        )
+        return found
+
+    def _measure(
+        self,
+        task: TaskInfo,
+        function: str,
+        what: str | list[str],
+        plan: worker_messages.Plan,
+        lease: Lease,
+        timeout_s: float,
+    ) -> Any:
+        arguments = (self.task_file(task), str(self.reference_file(task)))
+        call = self._workers.call
+        try:
+            call("profile", lease, worker_messages.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+        except TimedOut as error:
+            raise StepFailed(
+                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
+                " checked against it. Tune the model with a smaller batch or input"
+            ) from error
+        return call("profile", lease, function, *arguments, what, plan, timeout_s=timeout_s)
+
+
+def task_file(folder: Path, task: TaskIndex) -> Path:
+    """Where an import into a folder leaves a task."""
+    return folder / f"{task}.json"

@@ -1,0 +1,406 @@
+"""One job on TVM: its model, its workers, and everything a backend does but the search."""
+
+import itertools
+import logging
+import math
+import re
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
+from autosched.errors import ModelRejected, RequestError, StepFailed
+from autosched.measured import standing
+from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
+from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
+from autosched_tvm import worker_messages
+from autosched_tvm.compile import intrinsics, targets, toolchain
+from autosched_tvm.evaluation.verification_messages import Request, Verdict
+from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
+from autosched_tvm.tuning.job_measurements import Experience
+from autosched_tvm.tuning.kernel_measurer import Kernels, task_file
+from autosched_tvm.tuning.options import Options
+from autosched_tvm.tuning.search_method import ChecksNetwork, Method, Search, Site, Unsupported
+from autosched_tvm.tuning.tuner import TvmTuner
+from autosched_tvm.tuning.tvm_backend import options_of
+from autosched_tvm.worker_failures import gist
+
+log = logging.getLogger(__name__)
+
+TAKEN = ("evaluation.json", "report.json")
+"""Files that lie beside the network's own in the user's folder."""
+FORMS_TIMEOUT_S = 300.0
+"""Seconds that making the forms of a model for ONNX Runtime may take; a large one is simplified for a minute."""
+MEND_TIMEOUT_S = 900.0
+"""Seconds after which no further build is made to find a wrong schedule."""
+CHOICES_MAX = 3
+"""Schedules per task that compile is given, in case the best does not apply."""
+
+
+class TvmSession:
+    """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
+
+    def __init__(
+        self,
+        job: JobSpec,
+        model: Path,
+        workdir: Path,
+        outdir: Path,
+        device_cores: int,
+        options: Options,
+        method: Callable[[int], Method],
+    ) -> None:
+        """`method` makes the job's method for a number of threads. Raises RequestError."""
+        self.options = options
+        toolchain.check_packages()
+        toolchain.linker()
+        prepare()
+        self.target = targets.resolve(job.target, max(1, device_cores))
+        self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
+        artifacts = workdir / "artifacts"
+        self._tasks_dir = workdir / "tasks"
+        self._builds = workdir / "builds"
+        for folder in (artifacts, self._tasks_dir, self._builds):
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
+            folder.mkdir(parents=True, exist_ok=True)
+        self.experience = Experience()
+        self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
+        self.kernels = Kernels(self._workers, self._tasks_dir, artifacts, self.target, self.options)
+        self._method_lock = threading.Lock()
+        self._make_method = method
+        self._method: Method | None = None
+        self._imported: tuple[str, ...] = ()
+        self._notes: tuple[str, ...] = ()
+        self._lessons: tuple[str, ...] = ()
+        self._records: tuple[Record, ...] = ()
+        """Those that the network was compiled with."""
+        self._opened_at = time.monotonic()
+        self._samples = str(workdir / INPUTS) if job.inputs is not None else ""
+        self._best_form: Sequence[worker_messages.Form] = ()
+        """The form that won when the baseline was measured; none before."""
+        self._forms: Sequence[worker_messages.Form] = (worker_messages.Form(worker_messages.AS_IT_IS, str(model)),)
+
+    # The network's stages -----------------------------------------------------------------------------------
+
+    def import_network(self, lease: Lease) -> Network:
+        """Read, simplify and split the model in a child. Raises ModelRejected."""
+        found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
+        self._imported = found.notes
+        self._check_samples(lease)
+        self._check_options(found.tasks, lease)
+        self._write_forms(lease)
+        first: dict[str, int] = {}
+        for info in found.tasks:
+            for group in info.groups:
+                first.setdefault(group, info.task)
+        wanted = [info for info in found.tasks if all(first[group] == info.task for group in info.groups)]
+        return Network(
+            tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
+            default_trials=self.options.trials_per_task * len(wanted),
+            identity=Identity(target=self.target, compiler=toolchain.versions()),
+        )  # fmt: skip
+
+    def _write_forms(self, lease: Lease) -> None:
+        """Leave the forms of the model that ONNX Runtime is given; only the model itself where that fails."""
+        arguments = (str(self._model), str(_prepared(self._tasks_dir)), str(self._workdir / "forms"))
+        try:
+            self._forms = self._workers.once(
+                lease, worker_messages.FORMS_LIKE, *arguments, timeout_s=min(FORMS_TIMEOUT_S, lease.timeout_s)
+            )
+        except Killed:
+            raise
+        except WorkerError as error:
+            log.warning("ONNX Runtime is given the model as it is: its other forms cannot be made", exc_info=error)
+
+    def _take_in(
+        self, job: JobSpec, model: Path, options: Options, folder: Path, lease: Lease
+    ) -> worker_messages.Extracted:
+        """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
+        shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
+        ways = (options.layout.value, options.winograd)
+        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), *ways)
+        try:
+            found: worker_messages.Extracted = self._workers.once(
+                lease, worker_messages.TAKE_IN, *arguments, timeout_s=lease.timeout_s
+            )
+        except Raised as error:
+            raise _rejection(error) from error
+        except Died as error:
+            raise ModelRejected(
+                f"TVM crashed on this model: {error}. Cut the model, or export it with another opset"
+            ) from error
+        except WorkerError as error:
+            raise StepFailed(f"import: {error}") from error
+        return found
+
+    def _check_samples(self, lease: Lease) -> None:
+        """Raise RequestError for samples of inputs that do not fit, before anything is tuned."""
+        if self._samples:
+            arguments = (str(_prepared(self._tasks_dir)), self._samples)
+            try:
+                self._workers.once(lease, worker_messages.READ_SAMPLES, *arguments, timeout_s=lease.timeout_s)
+            except Raised as error:
+                raise _rejection(error) from error
+            except WorkerError as error:
+                raise StepFailed(f"the samples of inputs: {error}") from error
+
+    def _check_options(self, tasks: Sequence[TaskInfo], lease: Lease) -> None:
+        """Raise RequestError for options of the search that no task can use, before anything is tuned."""
+        from autosched_tvm.compile import candidate_build
+
+        method = self._the_method(max(1, len(lease.cores)))
+        if isinstance(method, ChecksNetwork):
+            workloads = (candidate_build.load_task(self.kernels.task_file(task)) for task in tasks)
+            method.check_network(workloads, candidate_build.load_target(self.target))
+
+    def _the_method(self, threads: int) -> Method:
+        """The job's method, made when it is first needed."""
+        with self._method_lock:
+            if self._method is None:
+                self._method = self._make_method(threads)
+            return self._method
+
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """Tell a search of its own for each task of the earlier jobs what was measured of it, so that they teach
+        whatever tasks of one job teach each other. Of the very same workload, the best are tried first.
+
+        Raises RequestError for a job that was tuned without TVM.
+        """
+        for one in earlier:
+            options = options_of(one.job, one.spec)
+            folder = self._tasks_dir / "earlier" / str(one.job)
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                found = self._take_in(one.spec, one.model, options, folder, lease)
+            except ModelRejected as error:  # it was taken in by another version
+                self._lessons += (f"nothing was learned from job {one.job}: {error}",)
+                continue
+            measured = standing.by_task(one.records)
+            same = [info for info in found.tasks if one.workloads.get(info.task) == info.workload]
+            told = [self._told(one.job, info, folder, measured.get(info.task, []), lease) for info in same]
+            self._lessons += (f"learned from job {one.job}: {sum(told)} measurements of {len(same)} tasks",)
+
+    def _told(self, job: JobId, info: TaskInfo, folder: Path, records: Sequence[Record], lease: Lease) -> int:
+        """How much was measured of a task of an earlier job."""
+        found = [
+            (record.candidate, record.latency_s) for record in records if record.candidate != worker_messages.UNTUNED
+        ]
+        self.experience.tell_earlier(info.workload, found)
+        # Under names of its own: an equal task of this job is to learn from it, and not to be taken for it.
+        other = msgspec.structs.replace(
+            info, name=f"{info.name} of job {job}", workload=f"{info.workload} of job {job}"
+        )
+        try:
+            self._begun(other, str(task_file(folder, info.task)), 1, lease, tuned=False).update(found)
+        except Unsupported:
+            log.info("nothing is learned from %s, which this method does not search", other.name)
+        return len(found)
+
+    def compile(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules, and once without any."""
+        self._records = tuple(records)
+        arguments = (self._compilation, self._choices())
+        compiled = self._child("compile", lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
+        self._notes = compiled.notes
+
+    def evaluate(self, lease: Lease) -> Evaluation:
+        """Check and measure; leaves NAME.so and NAME.json in the output folder.
+
+        When the tuned build is wrong, the schedules that make it so are found and replaced by the next best.
+        """
+        from autosched_tvm.device.loaded_module import side_of
+        from autosched_tvm.evaluation import input_samples  # these load NumPy, which the search may not need
+        from autosched_tvm.evaluation.build_comparison import evaluate
+        from autosched_tvm.evaluation.engine_benchmark import Contest
+
+        request = self._request(lease)
+        limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
+        found = mended(partial(self._ask, lease), self._compilation, request, self._choices, limits)
+        if found.compile_notes is not None:
+            self._notes = found.compile_notes
+        inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
+        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease) as contest:
+            evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
+        methods = self._method.notes if self._method is not None else ()
+        said = [note for note in methods if isinstance(note, str)]
+        groups = tuple(note for note in methods if isinstance(note, NoteGroup))
+        difference = found.difference or evaluation.difference
+        notes = (*self._imported, *self._lessons, *self._notes, *said, *found.notes, *evaluation.notes)
+        evaluation = msgspec.structs.replace(
+            evaluation, notes=notes, note_groups=groups, wrong=found.wrong, difference=difference
+        )
+        if evaluation.published:
+            self._publish(self._builds / evaluation.published, self._stem)
+        if found.difference is not None:
+            self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
+        return evaluation
+
+    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+        """Compile the network with the best schedules so far."""
+        self._records = tuple(records)
+        arguments = (self._compilation, self._choices())
+        self._child("compile", lease, worker_messages.COMPILE_AGAIN, *arguments, timeout_s=lease.timeout_s)
+
+    def baseline(self, lease: Lease) -> Baseline | None:
+        """Measure the engine that runs the model's file, with its fastest form; None where that engine cannot."""
+        from autosched_tvm.evaluation.baseline_comparison import baseline
+        from autosched_tvm.evaluation.engine_benchmark import Contest
+
+        limit_s = lease.timeout_s
+        arguments = (str(_prepared(self._tasks_dir)), self._samples)
+        inputs = self._child("baseline", lease, worker_messages.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
+        with _told("baseline", limit_s), Contest(self._workers, lease) as contest:
+            found = baseline(contest, self._forms, inputs)
+        if isinstance(found, str):
+            log.info("there is nothing to compare with: %s", found)
+            return None
+        self._best_form = tuple(form for form in self._forms if form.name == found.form)
+        return found
+
+    def evaluate_early(self, lease: Lease) -> Evaluation:
+        """Measure what was compiled last side by side with the baseline; publish it if it is faster and right."""
+        from autosched_tvm.device.loaded_module import side_of
+        from autosched_tvm.evaluation import input_samples
+        from autosched_tvm.evaluation.baseline_comparison import measured
+        from autosched_tvm.evaluation.engine_benchmark import Contest
+
+        build, limit_s = self._builds / "tuned", lease.timeout_s
+        inputs = input_samples.of(side_of(build).inputs, self._samples)
+        with _told("evaluate", limit_s), Contest(self._workers, lease) as contest:
+            evaluation = measured(contest, build, self._best_form or self._forms, inputs[0])
+        if not evaluation.published:
+            return evaluation
+        arguments = (str(build), self._request(lease), inputs)
+        try:
+            with _told("verify", limit_s, but="RequestError"):
+                verdict: Verdict = self._workers.once(
+                    lease, worker_messages.VERIFY_MODULE, *arguments, timeout_s=limit_s
+                )
+        except Raised as error:  # nothing computes the same network in floating point; the measurement holds
+            return msgspec.structs.replace(evaluation, published="", notes=(*evaluation.notes, gist(error)))
+        check = verdict.checks["tuned"]
+        if check.equal:
+            self._publish(build, self._stem)
+        return msgspec.structs.replace(
+            evaluation, reference=verdict.reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
+            tolerance=check.tolerance, published="tuned" if check.equal else "", samples=verdict.samples,
+            difference=check.difference, notes=verdict.notes,
+        )  # fmt: skip
+
+    def _request(self, lease: Lease) -> Request:
+        models = tuple(form.path for form in self._forms)
+        return Request(models, max(1, len(lease.cores)), self._samples, self.options.tolerance)
+
+    def _left_s(self) -> float:
+        """Seconds until the job's deadline, as far as this session knows."""
+        deadline_s = self._job.deadline_s
+        return deadline_s - (time.monotonic() - self._opened_at) if deadline_s is not None else math.inf
+
+    @property
+    def _compilation(self) -> worker_messages.Compilation:
+        return worker_messages.Compilation(
+            str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
+            self.options.winograd,
+        )  # fmt: skip
+
+    def _publish(self, build: Path, stem: str) -> None:
+        """Copy a build into the output folder, and say there what it was compiled from."""
+        self._outdir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(f"{build}.so", self._outdir / f"{stem}.so")
+        side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
+        side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx"}
+        text = msgspec.json.format(msgspec.json.encode(side), indent=2)
+        (self._outdir / f"{stem}.json").write_bytes(text + b"\n")
+
+    def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
+        """The search for one task."""
+        return TvmTuner(task, self.kernels, self.experience, partial(self.search, task, seed))
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """Kill the workers of this lease, or all."""
+        self._workers.kill(lease)
+
+    def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
+        """A fresh search for a task."""
+        task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
+        try:
+            return self._begun(task, self.kernels.task_file(task), task_seed, lease)
+        except Unsupported as error:
+            raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
+
+    def _begun(self, task: TaskInfo, file: str, seed: int, lease: Lease, *, tuned: bool = True) -> Search:
+        """Raises Unsupported."""
+        from autosched_tvm.compile import candidate_build
+
+        intrinsics.install()
+        threads = max(1, len(lease.cores))
+        method = self._the_method(threads)
+        workload, target = candidate_build.load_task(file), candidate_build.load_target(self.target)
+        elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
+        return method.search(Site(task, workload, target, seed, threads, elsewhere, tuned))
+
+    # Files --------------------------------------------------------------------------------------------------
+
+    @property
+    def _stem(self) -> str:
+        stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
+        return f"{stem}_" if f"{stem}.json" in TAKEN else stem
+
+    def _choices(self, wrong: Wrong = ()) -> list[worker_messages.Choice]:
+        """The best schedules of each task, without the wrong ones."""
+        by_task: defaultdict[int, list[Record]] = defaultdict(list)
+        for record in self._records:
+            if record.best_s is not None and (record.task, record.candidate) not in wrong:
+                by_task[record.task].append(record)
+        choices = []
+        for task, measured in sorted(by_task.items()):
+            file = task_file(self._tasks_dir, task)
+            measured = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
+            # Without a schedule it beats what comes after it.
+            best = list(itertools.takewhile(lambda record: record.candidate != worker_messages.UNTUNED, measured))
+            if file.exists():
+                candidates = tuple(record.candidate for record in best)
+                choices.append(worker_messages.Choice(task, str(file), candidates, measured[0].best_s or 0.0))
+        return choices
+
+    def _ask(self, lease: Lease, what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
+        return self._child(what, lease, function, *arguments, timeout_s=timeout_s)
+
+    def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
+        with _told(what, timeout_s):
+            return self._workers.once(lease, function, *arguments, timeout_s=timeout_s)
+
+
+@contextmanager
+def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
+    """Raise what goes wrong with a worker as StepFailed, in words; exceptions of the kind `but` as they are."""
+    try:
+        yield
+    except TimedOut as error:
+        raise StepFailed(f"{what} took longer than {timeout_s:.0f} s and was ended") from error
+    except Raised as error:
+        if error.kind == but:
+            raise
+        raise StepFailed(f"{what} failed: {gist(error)}") from error
+    except Died as error:
+        raise StepFailed(f"{what} crashed: {error}") from error
+
+
+def _prepared(folder: Path) -> Path:
+    return folder / "prepared.onnx"  # not beside the model, which may have this name
+
+
+def _rejection(error: Raised) -> Exception:
+    """The child's exception again."""
+    kinds = {"ModelRejected": ModelRejected, "RequestError": RequestError}
+    if kind := kinds.get(error.kind):
+        return kind(str(error))
+    return ModelRejected(f"the model cannot be imported: {error.kind}: {gist(error)}")

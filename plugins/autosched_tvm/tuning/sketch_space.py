@@ -1,0 +1,101 @@
+"""The design space of a task: MetaSchedule's sketches and ours, and schedules grown from them, decision by decision."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+from autosched_tvm.compile import intrinsics
+from autosched_tvm.compile.task_extraction import hash_of
+from autosched_tvm.tuning import schedule_traces
+from autosched_tvm.tuning.blocked_sketch import blocked_sketch
+from autosched_tvm.tuning.schedule_traces import Decision, Sketch
+from autosched_tvm.tuning.search_method import Site
+
+LOG = logging.getLogger("autosched_tvm.search")
+LOG.addHandler(logging.NullHandler())
+LOG.propagate = False
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A schedule with all its decisions made."""
+
+    sketch: int
+    decisions: tuple[Decision, ...]
+    key: str
+    """The same for equal programs."""
+    schedule: Any = field(repr=False, compare=False)
+
+    def candidate(self, memo: dict[str, Any] | None = None) -> bytes:
+        """As it is built and stored."""
+        return schedule_traces.write(self.schedule.trace.as_json(), memo)
+
+
+class Space:
+    """The sketches of one task. Growing the same decisions gives the same program, in any process."""
+
+    def __init__(self, site: Site) -> None:
+        intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
+        quiet()
+        self.workload, self.target = site.workload, site.target
+        self._generator = ms.TuneContext(
+            mod=site.workload, target=site.target, space_generator="post-order-apply", task_name="space", logger=LOG,
+            rand_state=site.seed, num_threads=1,
+        )  # fmt: skip
+        rules = list(self._generator.generate_design_space())
+        own = [found] if (found := blocked_sketch(site.workload, site.seed)) is not None else []
+        self.designs = rules + own * max(1, len(rules))
+        """Schedules of the sketches, for TVM to draw from; ours as often as all others together."""
+        self.sketches = [_sketch(schedule.trace.simplified(True)) for schedule in (*rules, *own)]
+        self._numbers = {sketch.text: number for number, sketch in enumerate(self.sketches)}
+
+    def context(self, seed: int, strategy: Any = None) -> Any:
+        """A TuneContext for the task, whose random numbers begin at `seed`; one thread, so that they come in order."""
+        return ms.TuneContext(
+            mod=self.workload, target=self.target, space_generator="post-order-apply", search_strategy=strategy,
+            task_name="task", logger=LOG, rand_state=seed, num_threads=1,
+        )  # fmt: skip
+
+    def identify(self, trace: schedule_traces.Trace) -> int | None:
+        """Which sketch a trace is of; None for one from elsewhere."""
+        return self._numbers.get(trace.sketch.text)
+
+    def grow(self, sketch: int, decisions: Sequence[Decision | None], seed: int) -> Grown | None:
+        """The schedule with these decisions, the missing ones drawn; None when there is no such program."""
+        schedule = tvm.s_tir.Schedule(self.workload, seed=seed, debug_mask=0, enable_check=False)
+        try:
+            wanted = self.sketches[sketch].with_decisions(decisions)
+            tvm.s_tir.Trace.apply_json_to_schedule(wanted, schedule)
+            schedule.enter_postproc()
+            if not all(postproc.apply(schedule) for postproc in self._generator.space_generator.postprocs):
+                return None
+        except Exception:  # foreign code: TVM refuses the combination, with one of many kinds of errors
+            return None
+        return self.grown(schedule)
+
+    def grown(self, schedule: Any) -> Grown | None:
+        """The sketch that TVM's own search made; None for a schedule of no sketch."""
+        trace = schedule_traces.read(schedule_traces.write(schedule.trace.as_json()))
+        sketch = self.identify(trace) if trace is not None else None
+        if trace is None or sketch is None:
+            return None
+        return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
+
+
+def _sketch(simplified: Any) -> Sketch:
+    """The sketch of a trace, without unused instructions, since TVM's search leaves them out as well."""
+    trace = schedule_traces.read(schedule_traces.write(simplified.as_json()))
+    assert trace is not None, "TVM's design spaces have all decisions made"
+    return trace.sketch
+
+
+def quiet() -> None:
+    """Give pooling operators the custom schedule rule that TVM looks for and complains about: none."""
+    for name in ("pool_max", "pool_avg", "pool_sum"):
+        full = f"s_tir.meta_schedule.cpu.meta_schedule.{name}"
+        if tvm.get_global_func(full, allow_missing=True) is None:
+            tvm.register_global_func(full, lambda schedule, _block: [schedule])

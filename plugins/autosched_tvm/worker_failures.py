@@ -1,0 +1,47 @@
+"""Classifies errors of workers as failures of candidates."""
+
+from autosched.errors import StepFailed
+from autosched.model import Failure
+from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError
+
+DETAIL_MAX = 1_000
+
+
+def of_build(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
+    """Why a candidate has no kernel. Raises Killed, and StepFailed where the machine is to blame."""
+    match error:
+        case Killed():
+            raise error
+        case TimedOut():
+            return Failure.BUILD_TIMEOUT, f"not compiled within {timeout_s:g} s of processor time"
+        case Died():
+            return Failure.BUILD_CRASH, f"the compiler crashed: {error}"[:DETAIL_MAX]
+        case Raised():
+            if _disk_full(error):
+                raise StepFailed(f"nothing can be built: {gist(error)}. Free some space, then submit the job again")
+            return Failure.BUILD_ERROR, gist(error)
+    return Failure.BUILD_ERROR, gist(error)
+
+
+def of_run(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
+    """Why a kernel has no latency. Raises Killed."""
+    match error:
+        case Killed():
+            raise error
+        case TimedOut():
+            return Failure.RUN_TIMEOUT, f"not measured within {timeout_s:g} s"
+        case Died():
+            return Failure.RUN_CRASH, f"the kernel crashed: {error}"[:DETAIL_MAX]
+        case Raised(kind="WrongResult"):
+            return Failure.WRONG_RESULT, gist(error)
+    return Failure.RUN_ERROR, gist(error)
+
+
+def _disk_full(error: Raised) -> bool:
+    return "No space left on device" in str(error)
+
+
+def gist(error: Exception) -> str:
+    """The line of an error that says what happened."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:DETAIL_MAX]

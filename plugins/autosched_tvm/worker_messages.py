@@ -1,0 +1,104 @@
+"""Messages between a job's process and its workers. Loads without TVM."""
+
+from msgspec import Struct
+
+from autosched.backend import Skipped
+from autosched.model import TaskInfo
+
+UNTUNED = b""
+"""The candidate that no search has found: the workload under the schedule of the rules."""
+
+
+class Extracted(Struct, frozen=True):
+    """The tasks of a network."""
+
+    tasks: tuple[TaskInfo, ...]
+    skipped: tuple[Skipped, ...]
+    uses: int
+    """Calls of tasks in one inference."""
+    share: float
+    """Share of the network's arithmetic that the tasks do."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user about the import of the model."""
+
+
+class Choice(Struct, frozen=True):
+    """Schedules of one task that were measured, the best first."""
+
+    task: int
+    workload: str
+    """File with the task's workload."""
+    candidates: tuple[bytes, ...]
+    """None where the workload as it is was the fastest."""
+    best_s: float = 0.0
+    """The best latency of all, without a schedule too; 0: not known."""
+
+
+class Compilation(Struct, frozen=True):
+    """Input of a compilation, apart from the schedules."""
+
+    model: str
+    """File of the prepared model."""
+    target: str
+    folder: str
+    """Where the builds lie."""
+    name: str
+    layout: str
+    winograd: bool = False
+
+
+class Compiled(Struct, frozen=True):
+    """Result of a compilation."""
+
+    tasks: int
+    """Tasks whose best schedule is in it."""
+    notes: tuple[str, ...] = ()
+
+
+class Plan(Struct, frozen=True):
+    """How to measure a candidate."""
+
+    repeat: int = 3
+    """Samples."""
+    min_repeat_s: float = 0.020
+    """A sample runs at least this long."""
+    best_s: float | None = None
+    """The best latency known for the task."""
+
+
+AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
+
+
+class Form(Struct, frozen=True):
+    """A model as ONNX Runtime may be given it."""
+
+    name: str
+    path: str
+    engine: str = "onnxruntime"
+    """Engine that runs it: one of `autosched.backend.RIVALS`."""
+
+
+# The functions that workers run, by name: the job's process need not load them.
+TAKE_IN = "autosched_tvm.compile.network_import:take_in"
+BUILD = "autosched_tvm.compile.candidate_build:build"
+BUILD_BY_RULE = "autosched_tvm.compile.candidate_build:build_by_rule"
+READY = "autosched_tvm.device.kernel_profiling:ready"
+PROFILE = "autosched_tvm.device.kernel_profiling:profile"
+COMPARE = "autosched_tvm.device.kernel_profiling:compare"
+COMPILE = "autosched_tvm.compile.network_compiler:compile_network"
+COMPILE_AGAIN = "autosched_tvm.compile.network_compiler:compile_again"
+FORMS = "autosched_tvm.evaluation.model_forms:write"
+FORMS_LIKE = "autosched_tvm.evaluation.model_forms:write_like"
+LOAD_MODULE = "autosched_tvm.evaluation.engines:load_module"
+LOAD_LITERT = "autosched_tvm.evaluation.engines:load_litert"
+LOAD_PYTORCH = "autosched_tvm.evaluation.engines:load_pytorch"
+LOAD_ONNXRUNTIME = "autosched_tvm.evaluation.engines:load_onnxruntime"
+BIND = "autosched_tvm.evaluation.engines:bind"
+RUN = "autosched_tvm.evaluation.engines:run"
+SAMPLE = "autosched_tvm.evaluation.engines:sample"
+OPERATORS = "autosched_tvm.evaluation.engines:operators"
+VERIFY = "autosched_tvm.evaluation.verification:verify"
+FIND_WRONG = "autosched_tvm.evaluation.schedule_bisection:find"
+VERIFY_MODULE = "autosched_tvm.evaluation.verification:verify_module"
+FIRST_SAMPLE = "autosched_tvm.evaluation.verification:first_sample"
+READ_SAMPLES = "autosched_tvm.evaluation.verification:check_samples"

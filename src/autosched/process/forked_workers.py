@@ -1,0 +1,323 @@
+"""Child processes that do TVM's work: warm, pinned, and replaceable at any moment.
+
+A fork server imports TVM once; each worker is a fork of it. The fork server stays single-threaded (TVM starts its
+threads with its first parallel kernel, OpenBLAS is told to start none), so forking it is safe. Deadlines are held by
+the parent: a worker that is frozen, stuck in a kernel or dead is noticed, killed and replaced.
+"""
+
+import importlib
+import math
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from autosched.backend import Lease
+from autosched.errors import StepFailed
+from autosched.orphans import end_with_parent
+
+PRELOAD = "autosched_tvm.worker_preload"
+JOIN_S = 5.0
+LOG_TAIL_BYTES = 4_000
+MEANINGS: dict[int, str] = {
+    signal.SIGKILL: " (what the system sends when memory runs out)",
+    signal.SIGILL: " (this CPU lacks an instruction that the target has; try another, for example --target x86-64-v2)",
+}
+
+
+class WorkerError(Exception):
+    """A call to a worker has no result."""
+
+
+class Raised(WorkerError):
+    """The function raised; the worker lives."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Died(WorkerError):
+    """The process ended during the call; the message says by which signal and with what last words."""
+
+
+class TimedOut(WorkerError):
+    """The deadline passed; the process was killed."""
+
+
+class Killed(WorkerError, StepFailed):
+    """Somebody ended the process on purpose, because its step must end."""
+
+
+class Worker:
+    """One child process, pinned to some cores. One call at a time; `kill` from any thread."""
+
+    def __init__(self, cores: tuple[int, ...], log: Path) -> None:
+        self.cores = cores
+        self.calls = 0
+        self._log = log
+        self._killed = False
+        context = multiprocessing.get_context("forkserver")
+        self._line, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, cores, str(log)), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._dying = threading.Lock()
+        self._watched = _watch(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """False once it has died or was killed. Between two calls: a line that has something to say then is cut."""
+        return not self._killed and not self._line.poll() and self._process.is_alive()
+
+    def call(self, function: str, *args: Any, timeout_s: float, processor_s: float | None = None) -> Any:
+        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError.
+
+        `processor_s` limits the processor time it may use, which other load on the machine does not shorten.
+        """
+        self.calls += 1
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._line.send((function, args, processor_s))
+            if not self._line.poll(max(0.0, deadline - time.monotonic())):
+                self._end()
+                raise TimedOut(f"no answer within {timeout_s:.0f} s")
+            fine, answer = self._line.recv()
+        except (EOFError, OSError) as error:
+            by_us = self._killed
+            self._kill_group()
+            self._end()
+            if by_us:
+                raise Killed("killed, because its step had to end") from error
+            if self._process.exitcode == -signal.SIGXCPU:
+                raise TimedOut(f"more than {processor_s:g} s of processor time") from error
+            raise Died(self._last_words()) from error
+        if not fine:
+            raise Raised(*answer)
+        return answer
+
+    def freeze(self) -> None:
+        """Stop all threads of the process until it is thawed, so that it uses no processor time between two calls."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with self._dying, suppress(ProcessLookupError):
+            if self._watched >= 0:
+                signal.pidfd_send_signal(self._watched, number)
+
+    def kill(self) -> None:
+        """End the process and what it started, at once. One that has ended long ago is left alone: it is not our child,
+        and its number may be another's."""
+        self._killed = True
+        with self._dying, suppress(ProcessLookupError):
+            if self._watched >= 0:
+                signal.pidfd_send_signal(self._watched, signal.SIGKILL)
+                self._kill_group()
+
+    def _kill_group(self) -> None:
+        """Kill the processes that it has started, while its process group is still its own."""
+        with suppress(ProcessLookupError):  # it may not have become the leader of its group yet
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Retire a worker that is idle."""
+        self._end()
+
+    def _end(self) -> None:
+        self.kill()
+        self._process.join(JOIN_S)
+        self._line.close()
+        with self._dying:
+            if self._watched >= 0:
+                os.close(self._watched)
+            self._watched = -1
+
+    def _last_words(self) -> str:
+        code = self._process.exitcode
+        how = f"exit code {code}"
+        if code is not None and code < 0:
+            how = signal.Signals(-code).name
+            how += MEANINGS.get(-code, "")
+        return f"the process ended with {how}{self._complaint()}"
+
+    def _complaint(self) -> str:
+        """The line of its log that says most."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        telling = [line.strip() for line in lines if "error" in line.lower()]
+        return f": {telling[-1][:500]}" if telling else ""
+
+
+def _watch(pid: int) -> int:
+    """A file descriptor that stands for the process and never for another one; -1 when it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+
+
+class Workers:
+    """All workers of one job, by what they do and where they are pinned; those that work, by lease."""
+
+    def __init__(self, logdir: Path, *, recycle_after: int) -> None:
+        self._logdir = logdir
+        self._recycle_after = recycle_after
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, tuple[int, ...]], Worker] = {}
+        self._busy: dict[Worker, Lease] = {}
+        self._killed: set[int] = set()
+        """Steps whose leases were killed."""
+        self._started = 0
+
+    def call(
+        self,
+        role: str,
+        lease: Lease,
+        function: str,
+        *args: Any,
+        timeout_s: float,
+        processor_s: float | None = None,
+        cores: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Call a function for a lease in the warm worker of that role on its cores, or on some of them (`cores`).
+
+        Raises a WorkerError.
+        """
+        worker = self._take(role, lease, lease.cores if cores is None else cores)
+        try:
+            return worker.call(function, *args, timeout_s=timeout_s, processor_s=processor_s)
+        finally:
+            self._put_back(role, worker)
+
+    def once(self, lease: Lease, function: str, *args: Any, timeout_s: float) -> Any:
+        """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
+        worker = self.start("once", lease)
+        try:
+            return worker.call(function, *args, timeout_s=timeout_s)
+        finally:
+            self.end(worker)
+
+    def start(self, role: str, lease: Lease) -> Worker:
+        """A worker of the caller's own on the cores of a lease, until it is given back to `end`. Raises Killed."""
+        return self._register(Worker(lease.cores, self._log_path(role)), lease)
+
+    def end(self, worker: Worker) -> None:
+        """End a worker that `start` gave."""
+        with self._lock:
+            self._busy.pop(worker, None)
+        worker.close()
+
+    def kill(self, lease: Lease | None = None) -> None:
+        """End the workers of a lease, also those that are about to start for it; without a lease, all workers."""
+        with self._lock:
+            self._killed.update(one.step for one in ([lease] if lease is not None else self._busy.values()))
+            doomed = [worker for worker, holder in self._busy.items() if lease is None or holder.step == lease.step]
+            for worker in [*doomed, *(self._idle.values() if lease is None else ())]:
+                worker.kill()
+
+    def _take(self, role: str, lease: Lease, cores: tuple[int, ...]) -> Worker:
+        with self._lock:
+            worker = self._idle.pop((role, cores), None)
+            usable = worker is not None and worker.usable and worker.calls < self._recycle_after
+            if worker is not None and usable and lease.step not in self._killed:
+                self._busy[worker] = lease
+                return worker
+        if worker is not None:
+            worker.close()
+        return self._register(Worker(cores, self._log_path(role)), lease)
+
+    def _register(self, worker: Worker, lease: Lease) -> Worker:
+        with self._lock:
+            if lease.step not in self._killed:
+                self._busy[worker] = lease
+                return worker
+        worker.close()
+        raise Killed("killed, because its step had to end")
+
+    def _put_back(self, role: str, worker: Worker) -> None:
+        with self._lock:
+            self._busy.pop(worker, None)
+            rival = self._idle.get((role, worker.cores))
+            if worker.usable and rival is None:
+                self._idle[role, worker.cores] = worker
+                return
+        worker.close()
+
+    def _log_path(self, role: str) -> Path:
+        self._logdir.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._started += 1
+            return self._logdir / f"{role}-{self._started}.log"
+
+
+def prepare() -> None:
+    """Choose what the fork server imports; call before the first worker."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads: no helper threads in the fork server
+    multiprocessing.get_context("forkserver").set_forkserver_preload([PRELOAD])
+
+
+# In the child ---------------------------------------------------------------------------------------------------------
+
+
+def _serve(line: Connection, cores: tuple[int, ...], log: str) -> None:
+    """Answer calls until the line closes."""
+    _settle(cores, log)
+    while True:
+        try:
+            function, args, processor_s = line.recv()
+        except EOFError:
+            return
+        os.ftruncate(2, 0)
+        _limit(processor_s)
+        try:
+            answer = (True, _find(function)(*args))
+        except Exception as error:  # the process border: the parent decides what it means
+            answer = (False, (type(error).__name__, str(error)[:20_000]))
+        line.send(answer)
+
+
+def _limit(processor_s: float | None) -> None:
+    """End this process by SIGXCPU when it has used so much more processor time."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = hard if processor_s is None else math.ceil(time.process_time() + processor_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _find(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _settle(cores: tuple[int, ...], log: str) -> None:
+    """Die with the parent, leave its terminal alone, stay on the cores."""
+    end_with_parent()
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # candidates crash; each core file would be half a gigabyte
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    os.environ["TVM_NUM_THREADS"] = str(max(1, len(cores)))
+    os.environ["TVM_BIND_THREADS"] = "0"  # else TVM's threads leave the cores that they were given

@@ -1,9 +1,0 @@
-"""Imports of the fork server, made once, so that each worker is a fork and not a start of TVM."""
-
-import sys
-
-sys.modules.setdefault("torch", None)  # type: ignore[arg-type] # TVM would load it, which takes a second, for nothing
-
-from autosched.tvm import building, intrinsics, profiling  # noqa: E402, F401 # once PyTorch is hidden; they are only loaded
-
-intrinsics.install()

@@ -1,0 +1,126 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import helper, version_converter
+
+from autosched.errors import ModelRejected, RequestError
+from autosched_tvm.compile.frontend import preparation
+from nets import model, small_net
+
+
+def nothing(_nodes: Iterable[Any]) -> list[Any]:
+    return []
+
+
+def write(net: Any, folder: Path) -> Path:
+    path = folder / "net.onnx"
+    onnx.save(net, path)
+    return path
+
+
+def test_a_good_model_is_prepared(tmp_path: Path) -> None:
+    ready = preparation.prepare(write(small_net(), tmp_path), {}, nothing)
+    assert ready.opset == 13
+    assert ready.nodes_before == 9
+    assert any("Sum made Add" in fix for fix in ready.fixes)
+    assert [value.name for value in preparation.inputs_of(ready.model)] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty"),
+        (b"hello, world " * 20, "not an ONNX file"),
+        (small_net().SerializeToString()[:-50], "truncated"),
+        (onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString(), "no operators"),
+    ],
+)
+def test_bad_files_are_told_apart(data: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelRejected, match=words):
+        preparation.read(path)
+
+
+def test_a_value_that_nothing_makes_is_named_with_who_reads_it(tmp_path: Path) -> None:
+    net = small_net()
+    net.graph.node[2].input[1] = "nowhere"
+    with pytest.raises(ModelRejected, match=r"nothing makes 'nowhere', which node 'joined' \(Concat\) reads"):
+        preparation.read(write(net, tmp_path))
+
+
+def test_an_optional_input_may_be_left_out(tmp_path: Path) -> None:
+    clip = helper.make_node("Clip", ["x", "", "most"], ["y"])
+    net = model([clip], {"x": [1, 4]}, ["y"], {"most": 1.0})
+    assert preparation.read(write(net, tmp_path)).graph.node[0].input[1] == ""
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelRejected, match="cannot be read"):
+        preparation.read(tmp_path / "none.onnx")
+
+
+def test_weights_in_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save_model(small_net(), path, save_as_external_data=True, location="weights", size_threshold=0)
+    with pytest.raises(ModelRejected, match="other files"):
+        preparation.read(path)
+
+
+def test_an_unknown_batch_becomes_one_and_is_told(tmp_path: Path) -> None:
+    path = write(small_net(batch="N"), tmp_path)
+    ready = preparation.prepare(path, {}, nothing)
+    assert preparation.dims_of(ready.model.graph.input[0]) == [1, 3, 12, 12]
+    assert ready.notes == ["batch dimension of input 'x' set to 1 (for another: --shape x=8,3,12,12)"]
+    assert set(ready.notes) <= set(ready.fixes)
+    ready = preparation.prepare(path, {"x": (2, 3, 12, 12)}, nothing)
+    assert preparation.dims_of(ready.model.graph.input[0]) == [2, 3, 12, 12]
+    assert not ready.notes
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"y": (1,)}, "no input 'y'; its inputs are: 'x'"),
+        ({"x": (1, 3, 12)}, "does not fit"),
+        ({"x": (1, 4, 12, 12)}, "does not fit"),
+        ({"x": (0, 3, 12, 12)}, "at least 1"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], words: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=words):
+        preparation.prepare(write(small_net(batch="N"), tmp_path), shapes, nothing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "words"),
+    [
+        ("Scan", "", r"operator Scan \(node 'odd'\).*unrolled"),
+        ("ConvInteger", "", "without quantization"),
+        ("FusedGelu", "com.acme", r"com\.acme\.FusedGelu.*no standard"),
+        ("Det", "", "replace that layer"),
+    ],
+)
+def test_unsupported_operators_are_named(kind: str, domain: str, words: str, tmp_path: Path) -> None:
+    node = helper.make_node(kind, ["x"], ["y"], name="odd", domain=domain)
+    net = model([helper.make_node("Relu", ["x"], ["z"])], {"x": [2, 2]}, ["z"], {})
+    net.graph.node.append(node)
+    net.graph.output.append(helper.make_tensor_value_info("y", 1, None))
+    if domain:
+        net.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(ModelRejected, match=words):
+        preparation.prepare(write(net, tmp_path), {}, lambda nodes: [n for n in nodes if n.op_type == kind])
+
+
+def test_an_old_model_that_cannot_be_converted_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise version_converter.ConvertError("no adapter")
+
+    monkeypatch.setattr(version_converter, "convert_version", refuse)
+    net = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 2]}, ["y"], {}, opset=6)
+    assert preparation.prepare(write(net, tmp_path), {}, nothing).opset == 6

@@ -1,0 +1,62 @@
+"""The rules in a whole network: which kernels they schedule, and which calls become views."""
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+
+import tvm_ffi  # noqa: E402
+from tvm import relax, topi  # noqa: E402
+from tvm.s_tir import meta_schedule as ms  # noqa: E402
+
+from autosched_tvm.compile import network_compiler, rules  # noqa: E402
+
+pytestmark = pytest.mark.tvm
+TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+SHAPE = (1, 6, 1, 8)
+
+
+def network(*, moved_last: bool = False):
+    """An operator, a transposition that moves nothing, and one more operator."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = builder.emit_te(topi.negative, x)
+            value = builder.emit_te(topi.transpose, value, [0, 2, 1, 3])
+            if not moved_last:
+                value = builder.emit_te(topi.abs, value)
+            found = builder.emit_output(value)
+        builder.emit_func_output(found)
+    return builder.get()
+
+
+def kernels(module) -> set[str]:
+    return {v.name_hint for v, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
+
+
+def test_a_move_that_changes_no_place_becomes_a_view() -> None:
+    assert kernels(network()) == {"negative", "transpose", "abs"}
+    assert kernels(rules.with_views()(network())) == {"negative", "abs"}
+
+
+def test_a_result_of_the_network_has_memory_of_its_own() -> None:
+    assert kernels(rules.with_views()(network(moved_last=True))) == {"negative", "transpose"}
+
+
+def test_a_network_by_rule_computes_the_same() -> None:
+    data = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype("float32")
+    with TARGET, ms.database.MemoryDatabase():
+        built = relax.build(network(), target=TARGET, relax_pipeline=network_compiler._pipeline(TARGET))
+    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+    np.testing.assert_array_equal(found, np.abs(data).transpose(0, 2, 1, 3))
+
+
+def test_scheduled_kernels_are_left_as_they_are() -> None:
+    module = network()
+    variable = module.get_global_var("abs")
+    module.update_func(variable, module[variable].with_attr(rules.SCHEDULE, rules.TUNED))
+    changed = rules.with_rules(TARGET)(module)
+    assert tvm_ffi.structural_equal(changed[variable], module[variable])
+    assert "vectorized" in changed["negative"].script()
+    assert "vectorized" not in changed["abs"].script()

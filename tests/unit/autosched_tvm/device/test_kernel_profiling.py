@@ -1,0 +1,94 @@
+"""What counts as an output of a kernel, and how far it may be off."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched_tvm.device import kernel_profiling  # noqa: E402
+from autosched_tvm.device.kernel_profiling import Bench, WrongResult  # noqa: E402
+
+FLAT = [((4,), "int32"), ((4,), "int32")]
+
+
+def made(monkeypatch: pytest.MonkeyPatch, buffers: list[tuple[tuple[int, ...], str]], value: float) -> Bench:
+    """A bench whose reference fills the last buffer with `value`."""
+
+    def kernel(_: str) -> Any:
+        return lambda *tensors: tensors[-1].copyfrom(np.full(buffers[-1][0], value, buffers[-1][1]))
+
+    monkeypatch.setattr(kernel_profiling, "arguments", lambda _: buffers)
+    monkeypatch.setattr(kernel_profiling, "kernel", kernel)
+    return Bench("task", str(Path("reference")))
+
+
+def test_an_output_of_zeros_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = made(monkeypatch, FLAT, 0)
+    bench.check()
+    bench.clear()
+    with pytest.raises(WrongResult, match="output 1"):
+        bench.check()
+
+
+@pytest.mark.parametrize(("dtype", "right"), [("float32", False), ("float16", True)])
+def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = made(monkeypatch, [((4,), dtype)], 100.0)
+    bench.buffers[0].copyfrom(np.full(4, 100.5, dtype))
+    if right:
+        bench.check()
+    else:
+        with pytest.raises(WrongResult):
+            bench.check()
+
+
+@pytest.mark.parametrize(
+    ("first_s", "warm_s", "best_s", "samples"),
+    [
+        (0.009, 0.001, None, 3),
+        (0.009, 0.004, 0.001, 3),
+        (0.009, 0.006, 0.001, 1),
+        (0.030, 0.001, 0.001, 1),
+        (0.009, 0.001, 0.001, 3),
+    ],
+    ids=["nothing known", "not good", "hopeless when warm", "hopeless at once", "slow only when cold"],
+)
+def test_what_is_hopelessly_slow_is_not_measured_on(
+    first_s: float, warm_s: float, best_s: float | None, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = object()
+    monkeypatch.setattr(kernel_profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
+    monkeypatch.setattr(kernel_profiling, "_checked", lambda *_: first_s)
+    monkeypatch.setattr(Bench, "sample", lambda *_: warm_s)
+    monkeypatch.setattr(kernel_profiling.tvm.runtime, "load_module", lambda _: module)
+    found = kernel_profiling.profile("task", "reference", "artifact", kernel_profiling.Plan(best_s=best_s))
+    assert len(found) == samples
+    assert found[0] == (first_s if first_s > 0.02 else warm_s)
+
+
+class Timed:
+    """Stands for a compiled kernel, and keeps how it was to be timed."""
+
+    def time_evaluator(self, _name: str, _device: Any, **plan: Any) -> Any:
+        self.plan = plan
+        return lambda *_: SimpleNamespace(results=(1.0, 2.0, 6.0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "result", "cold"),
+    [((512, 511), (1024, 511), False), ((512, 512), (4,), True), ((4,), (1024, 512), True)],
+)
+def test_what_has_large_weights_or_results_is_timed_with_cold_ones(
+    weights: tuple[int, ...], result: tuple[int, ...], cold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, large = Timed(), ((1024, 1024), "float32")
+    bench = made(monkeypatch, [large, (weights, "float32"), (result, "float32")], 1)
+    assert bench.sample(kernel, 3) == 3.0, "the mean"
+    assert ("f_preproc" in kernel.plan) is cold
+    if cold:
+        assert (kernel.plan["number"], kernel.plan["repeat"]) == (1, 3), "before each call"
+        assert kernel_profiling.tvm.get_global_func(kernel.plan["f_preproc"], allow_missing=True) is not None

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import _core
+
+from autosched.errors import NotFound, RequestError
+from autosched_tvm.device.loaded_module import Module, fit
+from autosched_tvm.generated_inputs import Tensor, random_inputs
+
+WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
+X = np.zeros((1, 4), "float32")
+IDS = np.zeros(3, "int64")
+
+
+def test_by_name_or_in_order() -> None:
+    for given in ({"ids": IDS, "x": X}, [X, IDS]):
+        assert [array.shape for array in fit(WANTED, given)] == [(1, 4), (3,)]
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    assert fit((Tensor("rate", (), "int64"),), [np.array(16000)])[0].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"x": X}, "'ids' is missing"),
+        ({"x": X, "ids": IDS, "z": X}, "no input 'z'"),
+        ([X], "1 inputs given, 2 wanted"),
+        ([X.reshape(4, 1), IDS], r"given as float32 4x1.*reshape\(\(1, 4\)\)"),
+        ([X.astype("float64"), IDS], "astype"),
+        ([np.zeros((2, 3), "float32"), IDS], "it takes 4 numbers, and these are 6"),
+    ],
+)
+def test_what_does_not_fit_is_named(given: object, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        fit(WANTED, given)  # type: ignore[arg-type]
+
+
+def test_made_up_inputs_are_the_same_for_a_seed_and_in_range() -> None:
+    made = random_inputs(WANTED, 5)
+    assert np.array_equal(made["x"], random_inputs(WANTED, 5)["x"])
+    assert not np.array_equal(made["x"], random_inputs(WANTED, 6)["x"])
+    assert 0 <= made["ids"].min() <= made["ids"].max() < 10
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no compiled module"):
+        Module(tmp_path / "net.so")
+    (tmp_path / "net.so").write_bytes(b"x")
+    with pytest.raises(NotFound, match=r"no net\.json beside it"):
+        Module(tmp_path / "net")
+    (tmp_path / "net.json").write_text("{}")
+    with pytest.raises(RequestError, match="does not describe a compiled module"):
+        Module(tmp_path / "net.json")
+
+
+def test_a_library_that_is_cut_off_is_told_and_not_loaded(tmp_path: Path) -> None:
+    whole = Path(_core.__file__).read_bytes()
+    (tmp_path / "net.json").write_text("{}")
+    (tmp_path / "net.so").write_bytes(whole)
+    with pytest.raises(RequestError, match="does not describe a compiled module"):
+        Module(tmp_path / "net.so")
+    (tmp_path / "net.so").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RequestError, match="its end is missing"):
+        Module(tmp_path / "net.so")

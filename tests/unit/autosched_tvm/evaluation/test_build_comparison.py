@@ -1,0 +1,29 @@
+import pytest
+
+from autosched.backend import Timing
+from autosched_tvm.evaluation.build_comparison import published
+from autosched_tvm.evaluation.verification_messages import Check, Verdict
+
+
+def timing(name: str, median_s: float) -> Timing:
+    return Timing(name, (median_s,) * 3, median_s, median_s, median_s)
+
+
+@pytest.mark.parametrize(
+    ("tuned_s", "right", "choice", "words"),
+    [
+        (1.0, (True, True), "tuned", ""),
+        (3.0, (True, True), "default", "not make the network faster"),
+        (1.0, (True, False), "default", "something else"),
+        (3.0, (False, True), "tuned", ""),
+        (1.0, (False, False), "", "none is handed over"),
+    ],
+)
+def test_only_what_is_faster_and_right_is_published(
+    tuned_s: float, right: tuple[bool, bool], choice: str, words: str
+) -> None:
+    notes: list[str] = []
+    default, tuned = (Check(one, 0.0, 0.0) for one in right)
+    verdict = Verdict({"default": default, "tuned": tuned}, "ONNX Runtime")
+    assert published([timing("default", 2.0), timing("tuned", tuned_s)], verdict, notes) == choice
+    assert words in " ".join(notes)

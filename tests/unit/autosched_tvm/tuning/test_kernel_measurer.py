@@ -1,0 +1,48 @@
+"""Kernels without schedules: what candidates are compared with. Needs no TVM: the workers are made up."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from autosched.backend import Lease
+from autosched.errors import StepFailed
+from autosched.model import TaskInfo
+from autosched.process.forked_workers import Killed, TimedOut, Workers
+from autosched_tvm import worker_messages
+from autosched_tvm.tuning.kernel_measurer import Kernels
+from autosched_tvm.tuning.options import Options
+
+LEASE = Lease("any", ("host/0",), (0,), 60.0)
+TASK = TaskInfo(task=1, name="op", workload="0")
+
+
+class FakeWorkers:
+    """Writes half of what it is to build, or takes too long to run it."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def call(self, role: str, lease: object, function: str, *arguments: Any, **_: object) -> None:
+        if function == worker_messages.BUILD:
+            Path(arguments[3]).touch()
+        if self._error is not None:
+            raise self._error
+
+
+def kernels_of(folder: Path, error: Exception | None) -> Kernels:
+    return Kernels(cast(Workers, FakeWorkers(error)), folder, folder, "{}", Options())
+
+
+def test_half_a_reference_is_none(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        kernels_of(tmp_path, Killed("killed")).reference(TASK, LEASE)
+    kernels = kernels_of(tmp_path, None)
+    assert not kernels.reference_file(TASK).exists()
+    kernels.reference(TASK, LEASE)
+    assert [path.name for path in tmp_path.iterdir()] == ["1.so"]
+
+
+def test_a_reference_that_is_too_slow_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StepFailed, match="op runs longer than 120 s without a schedule"):
+        kernels_of(tmp_path, TimedOut("late")).profile(TASK, tmp_path / "a.so", None, LEASE)

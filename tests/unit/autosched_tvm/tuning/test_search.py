@@ -1,0 +1,109 @@
+"""Ansor's search on a tiny matrix product: which candidates it hands out, and that it is a fold."""
+
+import json
+
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched_backend_ansor.options import Options  # noqa: E402
+from autosched_backend_ansor.search import AnsorMethod, AnsorSearch  # noqa: E402
+from autosched_tvm.compile import candidate_build  # noqa: E402
+from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
+from small import matmul, rounds  # noqa: E402
+
+OPTIONS = Options(population_size=12, init_min_unmeasured=4, genetic_num_iters=1, num_warmup_samples=8)
+
+
+def search(seed: int = 1, options: Options = OPTIONS) -> AnsorSearch:
+    return AnsorMethod(options, 1).search(matmul(seed))
+
+
+def test_a_killed_client_proposes_what_one_that_lived_would_have() -> None:
+    live, again = search(), search()
+    history = rounds(live, 4)
+    assert len({candidate for candidate, _ in history}) == 16
+    again.update(history)
+    assert live.select(4) == again.select(4)
+
+
+def test_other_seeds_propose_others() -> None:
+    assert search(1).select(4) != search(2).select(4)
+
+
+def test_nothing_measured_elsewhere_is_measured_again() -> None:
+    """TVM forgets what is in its database."""
+    first = search()
+    history = rounds(first, 1)
+    warm = search()
+    warm.update(history)
+    assert not set(warm.select(8)) & {candidate for candidate, _ in history}
+
+
+def test_the_best_known_are_parents() -> None:
+    live = search()
+    history = rounds(live, 2)
+    best = sorted(history, key=lambda one: one[1])[: live._parents]
+    warm = search(5)
+    warm.update(history)
+    assert [latency_s for latency_s, _, _ in warm._best] == [s[0] for _, s in best]
+
+
+def test_what_fails_is_no_parent() -> None:
+    live = search()
+    live.update([(candidate, []) for candidate in live.select(4)])
+    assert live._best == []
+    assert len(live.select(4)) == 4
+
+
+def test_candidates_of_another_backend_teach_and_are_not_selected() -> None:
+    live = search()
+    schedule = tvm.s_tir.Schedule(live._space.workload)
+    loops = schedule.get_loops(schedule.get_sblock("matmul"))
+    schedule.split(loops[0], factors=[None, 8])
+    template = json.dumps([*schedule.trace.as_json(), {"config": 3}], default=lambda number: number.value).encode()
+    live.update([(template, [1e-6]), (b"", [2e-6]), (b"garbage", [1e-6]), (b"[[],[]]", [])])
+    assert live._best == [], "its schedule has no decisions to mutate"
+    assert live._model._order == ["00000000000000ff"] * len(live._model._order) != []
+    assert len(live.select(4)) == 4
+
+
+def test_measured_again_it_is_the_same_candidate() -> None:
+    live = search()
+    history = rounds(live, 1)
+    samples = len(live._model._order)
+    best = min(history, key=lambda one: one[1])[0]
+    live.update([(best, [9.0])])
+    assert len(live._model._order) == samples
+    assert live._best[0][0] < 9.0
+
+
+def test_asked_twice_it_says_the_same() -> None:
+    live = search()
+    rounds(live, 1)
+    assert live.select(4) == live.select(4)
+
+
+def test_candidates_build_as_they_are_proposed() -> None:
+    live = search()
+    for candidate in live.select(4):
+        grown = live._pending[candidate]
+        assert hash_of(candidate_build.replay(live._space.workload, candidate).mod) == grown.key
+
+
+def test_early_stopping_ends_it() -> None:
+    live = search(options=Options(early_stopping=3, population_size=12, genetic_num_iters=0))
+    candidates = live.select(4)
+    live.update([(candidate, [1.0]) for candidate in candidates])
+    assert live.select(4) == []
+
+
+def test_a_tiny_space_is_exhausted() -> None:
+    live = AnsorMethod(OPTIONS, 1).search(matmul(1, size=1))
+    found: list[bytes] = []
+    while new := live.select(8):
+        live.update([(candidate, [1.0]) for candidate in new])
+        found += new
+        assert len(found) < 200
+    assert len(found) == len(set(found)) > 0

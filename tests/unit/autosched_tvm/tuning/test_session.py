@@ -1,0 +1,44 @@
+"""What a job on TVM says when its search cannot begin."""
+
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched.backend import Lease  # noqa: E402
+from autosched.errors import StepFailed  # noqa: E402
+from autosched.model import JobSpec  # noqa: E402
+from autosched.process.forked_workers import Workers  # noqa: E402
+from autosched_tvm.compile import task_extraction  # noqa: E402
+from autosched_tvm.tuning.job_measurements import Experience  # noqa: E402
+from autosched_tvm.tuning.kernel_measurer import Kernels  # noqa: E402
+from autosched_tvm.tuning.options import Options  # noqa: E402
+from autosched_tvm.tuning.session import TvmSession  # noqa: E402
+from small import matmul  # noqa: E402
+from unit.autosched_tvm.methods import FakeMethod, FakeSearch  # noqa: E402
+
+LEASE = Lease("select", ("host/0",), (0,), 60.0)
+
+
+def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) -> None:
+    """The job's other tasks go on; see the course of a job for where it ends when there are none."""
+    site = matmul(1)
+    session: Any = TvmSession.__new__(TvmSession)
+    session.target, session._job = '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
+    session.kernels = Kernels(cast(Workers, None), tmp_path, tmp_path, session.target, Options())
+    session._method_lock, session._method, session.experience = threading.Lock(), None, Experience()
+    session._make_method = lambda threads: FakeMethod(FakeSearch("a"), ["conv", "softmax"])
+    task_extraction.save(site.workload, tmp_path / "1.json")
+    with pytest.raises(StepFailed, match="backend autotvm cannot tune matmul: no template for matmul"):
+        session.search(site.info, 1, LEASE)
+
+
+@pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
+def test_the_networks_side_file_has_a_name_of_its_own(name: str, stem: str) -> None:
+    session: Any = TvmSession.__new__(TvmSession)
+    session._job = JobSpec(name=name, model="0" * 64)
+    assert session._stem == stem

@@ -1,0 +1,92 @@
+"""The design space of a task: sketches, and what grows from them."""
+
+from typing import Any
+
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from tvm import te, topi  # noqa: E402
+
+from autosched.model import TaskInfo  # noqa: E402
+from autosched_tvm.compile import candidate_build  # noqa: E402
+from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
+from autosched_tvm.tuning import schedule_traces  # noqa: E402
+from autosched_tvm.tuning.blocked_sketch import blocked_sketch  # noqa: E402
+from autosched_tvm.tuning.search_method import Site  # noqa: E402
+from autosched_tvm.tuning.sketch_space import Space  # noqa: E402
+from small import matmul  # noqa: E402
+
+TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
+
+
+def convolution(*, epilogue: bool = True, kernel: int = 3, stride: int = 1, inner: int = 8) -> Site:
+    """A small one in blocks of eight channels."""
+    target = tvm.target.Target(TARGET)
+    data, weight = te.placeholder((1, 2, 8, 8, inner)), te.placeholder((4, 2, kernel, kernel, inner, 8))
+    bias = te.placeholder((1, 4, 1, 1, 8))
+    with target:
+        found = topi.nn.conv2d_NCHWc(data, weight, stride, kernel // 2, 1, f"NCHW{inner}c", "NCHW8c")
+        tensors = [data, weight, bias, topi.nn.relu(topi.add(found, bias))] if epilogue else [data, weight, found]
+        function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
+    info = TaskInfo(task=1, name="conv", workload="00", weight=1, flops=1.0, shape="")
+    return Site(info, tvm.IRModule({"main": function}), target, 1, 1)
+
+
+def drawn(space: Space, sketch: int, seed: int) -> Any:
+    return space.grow(sketch, [None] * len(space.sketches[sketch].places), seed)
+
+
+def test_the_same_decisions_grow_into_the_same_program() -> None:
+    space, other = Space(matmul(1)), Space(matmul(2))
+    for sketch in range(len(space.sketches)):
+        grown = drawn(space, sketch, 12345)
+        again = other.grow(sketch, grown.decisions, 99)
+        assert again == grown
+        assert hash_of(candidate_build.replay(other.workload, grown.candidate()).mod) == grown.key
+
+
+def test_what_is_missing_is_drawn() -> None:
+    space = Space(matmul(1))
+    grown = drawn(space, 0, 12345)
+    kept = [None, *grown.decisions[1:]]
+    found = [space.grow(0, kept, seed) for seed in range(10_000, 200_000, 10_000)]
+    assert {one.decisions[1:] for one in found} == {grown.decisions[1:]}
+    assert len({one.decisions[0] for one in found}) > 2
+
+
+def test_a_record_is_identified() -> None:
+    space = Space(matmul(1))
+    for sketch in range(len(space.sketches)):
+        trace = schedule_traces.read(drawn(space, sketch, 777).candidate({"generation": 1}))
+        assert trace is not None
+        assert space.identify(trace) == sketch
+        assert trace.memo == {"generation": 1}
+    other = schedule_traces.read(drawn(Space(convolution()), 0, 777).candidate())
+    assert other is not None
+    assert space.identify(other) is None
+
+
+def test_decisions_that_no_program_has_are_none() -> None:
+    space = Space(matmul(1))
+    places = len(space.sketches[0].places)
+    assert space.grow(0, [7] * places, 1) is None
+
+
+@pytest.mark.parametrize(
+    "site", [{}, {"epilogue": False}, {"kernel": 1}, {"stride": 2}, {"inner": 3}], ids=lambda site: str(site)
+)
+def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any]) -> None:
+    place = convolution(**site)
+    assert blocked_sketch(place.workload, 1) is not None
+    space = Space(place)
+    grown = drawn(space, len(space.sketches) - 1, 4711)
+    text = grown.schedule.mod.script()
+    assert text.count("T.vectorized(8)") >= 3, "update, initialisation and write-back"
+    assert "T.unroll" in text
+    assert "T.parallel" in text
+
+
+def test_other_tasks_have_none() -> None:
+    assert blocked_sketch(matmul(1).workload, 1) is None

@@ -1,0 +1,186 @@
+"""What a round of the ansor backend leaves on disk when it breaks off, and what it takes over from earlier jobs. Needs
+no TVM: the kernels are made up.
+"""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from autosched.backend import Built, Lease, Measured
+from autosched.errors import StepFailed
+from autosched.model import Failure, Record, TaskInfo
+from autosched.process.forked_workers import Killed, Raised, TimedOut
+from autosched_tvm.tuning.job_measurements import Experience
+from autosched_tvm.tuning.kernel_measurer import Kernels
+from autosched_tvm.tuning.search_method import Search
+from autosched_tvm.tuning.tuner import TvmTuner
+from autosched_tvm.worker_messages import UNTUNED
+from unit.autosched_tvm.methods import FakeSearch
+
+LEASE = Lease("any", ("host/0",), (0,), 60.0)
+TASK = TaskInfo(task=1, name="op", workload="0")
+
+
+class FakeKernels:
+    """Builds by writing a file; what candidates hold, it raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self.artifacts = folder
+        self.options = SimpleNamespace(build_timeout_s=1.0, run_timeout_s=1.0)
+        self.errors: dict[bytes, Exception] = {}
+
+    def reference(self, task: TaskInfo, lease: Lease) -> None:
+        pass
+
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        artifact.with_name(f"{artifact.name}.o").touch()
+        if error := self.errors.get(candidate):
+            raise error
+        artifact.with_name(f"{artifact.name}.o").rename(artifact)
+
+    def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+        raise Killed("killed")
+
+
+def tuner_of(kernels: FakeKernels, experience: Experience | None = None) -> TvmTuner:
+    def begin(lease: Lease) -> Search:
+        raise AssertionError("these tests search for nothing")
+
+    return TvmTuner(TASK, cast(Kernels, kernels), experience or Experience(), begin)
+
+
+def made(folder: Path, **errors: Exception) -> TvmTuner:
+    kernels = FakeKernels(folder)
+    kernels.errors = {name.encode(): error for name, error in errors.items()}
+    return tuner_of(kernels)
+
+
+def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
+    built = made(tmp_path, b=TimedOut("late")).build([b"a", b"b"], LEASE)
+    assert [one.failure for one in built] == [None, Failure.BUILD_TIMEOUT]
+    assert list(tmp_path.iterdir()) == [built[0].artifact]
+
+
+def test_lane_of_several_cores_builds_on_all_of_them_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(3, timeout=60.0)
+    cores: list[tuple[int, ...]] = []
+
+    class Meets(FakeKernels):
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+            together.wait()
+            cores.append(lease.cores)
+            artifact.touch()
+
+    names = [b"a", b"b", b"c", b"d", b"e", b"f"]
+    built = tuner_of(Meets(tmp_path)).build(names, Lease("any", ("cpu0",), (4, 5, 6), 60.0))
+    assert [one.candidate for one in built] == names
+    assert sorted(cores) == [(4,), (4,), (5,), (5,), (6,), (6,)]
+
+
+@pytest.mark.parametrize("error", [Killed("killed"), Raised("OSError", "No space left on device")])
+def test_a_build_that_breaks_off_leaves_nothing(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(StepFailed):
+        made(tmp_path, b=error).build([b"a", b"b"], LEASE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.so", "b.so")]
+    for file in files:
+        file.touch()
+    with pytest.raises(StepFailed):
+        list(made(tmp_path).profile([Built(file.name.encode(), file) for file in files], LEASE))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_again(tmp_path: Path) -> None:
+    """The candidate that was the slowest comes first and is the fastest now, as noise or a disturbance may have it."""
+    latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
+
+    class Measures(FakeKernels):
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+            artifact.write_bytes(candidate)
+
+        def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+            return (latency_s[artifact.read_bytes()],)
+
+    tuner = tuner_of(Measures(tmp_path))
+    for changing_s in (4.0, 0.5):
+        latency_s[b"d"] = changing_s
+        measured = list(tuner.profile(tuner.build(list(latency_s), LEASE), LEASE))
+        assert [one.latency_s for one in measured] == [(s,) for s in latency_s.values()]
+        left = {path.read_bytes() for path in tmp_path.iterdir()}
+        assert left == set(sorted(latency_s, key=lambda candidate: latency_s[candidate])[:3])
+
+
+def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search_begins(tmp_path: Path) -> None:
+    experience = Experience()
+    records = [
+        Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
+        Record(task=1, trial=1, candidate=b"b"),
+    ]
+    tuner_of(FakeKernels(tmp_path), experience).restore(records)
+    assert experience.elsewhere(2) == [{b"a": 2.0}]
+    assert experience.elsewhere(1) == []
+    experience.tell(1, [(b"a", (4.0,))])
+    assert experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"
+
+
+def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> None:
+    experience = Experience()
+    for numbers in ((5, 3, 8, 1), (2, 9)):
+        experience.tell_earlier(TASK.workload, [(f"e{number}".encode(), (float(number),)) for number in numbers])
+    experience.tell_earlier(TASK.workload, [(b"failed", ())])
+    experience.tell_earlier("another", [(b"e0", (0.5,))])
+    assert experience.heard(TASK.workload) == [b"e1", b"e2", b"e3", b"e5"]
+    assert {b"e0": 0.5} in experience.elsewhere(TASK.task), "the others teach as tasks of one job do"
+
+    def begun(records: Sequence[Record]) -> TvmTuner:
+        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: FakeSearch("own"))
+        made.restore(records)
+        return made
+
+    tuner = begun([])
+    first = tuner.select(4, LEASE)
+    assert first == tuner.select(4, LEASE) == [UNTUNED, b"e1", b"e2", b"e3"]
+    tuner.update([Measured(one, (1.0,)) for one in first[:3]] + [Measured(first[3])], LEASE)
+    second = tuner.select(3, LEASE)
+    assert second[0] == b"e5"
+    assert len(set(second)) == 3
+    assert second[1].startswith(b'[["own'), "then the search says"
+    again = begun([Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)])
+    assert again.select(3, LEASE)[0] == b"e5", "a client that takes over goes on behind what was measured"
+
+
+def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> None:
+    experience, search = Experience(), FakeSearch("own")
+
+    def begun(records: Sequence[Record]) -> TvmTuner:
+        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+        made.restore(records)
+        return made
+
+    tuner = begun([])
+    assert tuner.select(1, LEASE) == [UNTUNED]
+    first = tuner.select(3, LEASE)
+    assert (len(first), first[0]) == (3, UNTUNED)
+    tuner.update([Measured(one, (1.0,)) for one in first], LEASE)
+    assert UNTUNED not in tuner.select(3, LEASE)
+    records = [Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)]
+    assert UNTUNED not in begun(records).select(3, LEASE), "a client that takes over does not measure it again"
+    assert UNTUNED not in {candidate for candidate, _ in search.told}
+    assert all(UNTUNED not in known for known in experience.elsewhere(2))
+
+
+def test_what_a_search_proposes_as_well_is_in_a_round_once() -> None:
+    experience, search = Experience(), FakeSearch("own")
+    same = search.select(1)[0]
+    search.number, search.left = 0, 1_000
+    experience.tell_earlier(TASK.workload, [(same, (1.0,))])
+    tuner = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+    chosen = tuner.select(4, LEASE)
+    assert chosen.count(same) == 1
