@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched_tvm.tuning import early_stopping
-from autosched_tvm.tuning.early_stopping import Plateau
+from autosched_tvm.tuning.early_stopping import EarlyStopping
 
 TABLE = Path(__file__).parent / "results" / "search_stopping.json"
 """Of `search_quality.py --methods "autotvm xgb" "autotvm stopping"`."""
@@ -114,7 +114,7 @@ def outcome(rule: Rule, runs: Sequence[Sequence[float | None]]) -> Outcome:
 
 def stopped(rule: Rule, latencies_s: Sequence[float | None]) -> int:
     """After how many trials: a search is asked before each round."""
-    judge = Plateau(*rule)
+    judge = EarlyStopping(*rule)
     for begin in range(0, len(latencies_s), ROUND):
         if judge.over:
             return begin

@@ -100,7 +100,7 @@ def times(network: Any) -> tuple[float, float]:
     """Mean seconds of a depthwise and of a pointwise convolution in this network; 0 where it has none."""
     from autosched_tvm.compile import network_compiler
     from autosched_tvm.compile.targets import resolve
-    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.device.operator_profiling import measured
     from autosched_tvm.generated_inputs import random_inputs
     from autosched_tvm.worker_messages import Compilation
@@ -110,7 +110,7 @@ def times(network: Any) -> tuple[float, float]:
         network_compiler.compile_network(
             Compilation(f"{folder}/net.onnx", resolve("auto", 1), folder, "net", "nchwc"), []
         )
-        module = Module(Path(folder) / "tuned")
+        module = LoadedModule(Path(folder) / "tuned")
         rows = measured(module, module.bind(random_inputs(module.info.inputs)), SECONDS).rows
     found = {"depthwise": 0.0, "conv2d": 0.0}
     for row in rows:

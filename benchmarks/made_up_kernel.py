@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autosched_backend_autotvm.config_space import Config, Knob, Space
+from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob
 
 SHAPES = (
     (56, 64, 64, 3), (28, 128, 128, 3), (14, 256, 256, 3), (7, 512, 512, 3), (56, 64, 64, 1), (112, 32, 64, 1),
@@ -30,7 +30,7 @@ class MadeUpKernel:
     noise: float = 0.01
 
     @cached_property
-    def space(self) -> Space:
+    def space(self) -> ConfigSpace:
         """Some million configurations."""
         inner, outer, across = divisors(self.inputs), divisors(self.outputs), divisors(self.image)
         pairs = tuple((a, b) for a in outer for b in divisors(self.outputs // a))
@@ -40,7 +40,7 @@ class MadeUpKernel:
             Knob("tile_ow", across), Knob("tile_oh", across), Knob("unroll_kw", (0, 1)), Knob("order", ("a", "b", "c")),
             Knob("unroll", (0, 16, 64, 512)), Knob("pad", ("root", "tile", "inline")), Knob("tile_oc", pairs),
         )  # fmt: skip
-        return Space("made_up", knobs)
+        return ConfigSpace("made_up", knobs)
 
     @cached_property
     def machine(self) -> dict[str, float]:

@@ -30,11 +30,11 @@ def main() -> None:
 
 def summed(path: Path, seconds: float) -> dict[str, Any]:
     """The figures of one network."""
-    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.device.operator_profiling import measured
     from autosched_tvm.generated_inputs import random_inputs
 
-    module = Module(path)
+    module = LoadedModule(path)
     times = measured(module, module.bind(random_inputs(module.info.inputs)), seconds)
     shares: defaultdict[str, float] = defaultdict(float)
     for row in times.rows:

@@ -51,7 +51,7 @@ def compared(module: Path, model: Path) -> list[dict[str, Any]]:
     """A row for each kind of operator, those first by which we lose most."""
     import msgspec
 
-    from autosched_tvm.device.loaded_module import SideFile
+    from autosched_tvm.compile.side_file import SideFile
     from autosched_tvm.generated_inputs import random_inputs
 
     side = msgspec.json.decode(module.with_suffix(".json").read_bytes(), type=SideFile)

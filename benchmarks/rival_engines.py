@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autosched_tvm.evaluation import engines
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 CONVERT_TIMEOUT_S = 300.0
 """Seconds for converting one model."""

@@ -19,7 +19,7 @@ from autosched.backend import Lease
 from autosched.process.forked_workers import WorkerError, Workers, prepare
 from autosched_tvm import worker_messages
 from autosched_tvm.compile import candidate_build, targets, task_extraction
-from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.tuning.search_method import SearchContext
 
 BUILD_TIMEOUT_S = 10.0
 REFERENCE_TIMEOUT_S = 300.0
@@ -29,8 +29,8 @@ DISTURBED_RATIO, DISTURBED_MAX = 1.15, 5
 """A group whose anchor was so much slower than usual is measured again, so often."""
 GROUP = 6
 """So many candidates take turns with the anchor."""
-ONCE = worker_messages.Plan(repeat=5, min_repeat_s=0.008)
-AGAIN = worker_messages.Plan(repeat=9, min_repeat_s=0.04)
+ONCE = worker_messages.MeasurementPlan(repeat=5, min_repeat_s=0.008)
+AGAIN = worker_messages.MeasurementPlan(repeat=9, min_repeat_s=0.04)
 AUTOGROUP = Path("/proc/self/autogroup")
 URGENT = "-15"
 """Where Linux shares a core between sessions rather than processes, what measures comes before what does not."""
@@ -65,7 +65,7 @@ def _serving(line: Connection, logs: Path, core: int, urgent: bool) -> None:
     with contextlib.suppress(OSError):  # not our own machine, or another system
         AUTOGROUP.write_text(URGENT if urgent else "0")
     os.sched_setaffinity(0, {core})
-    prepare()
+    prepare(worker_messages.PRELOAD)
     workers = Workers(logs, recycle_after=1_000)
     with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
         while True:
@@ -116,9 +116,9 @@ class Stand:
         self._usual_s = 0.0
         self._prepared = False
 
-    def site(self, seed: int) -> Site:
+    def site(self, seed: int) -> SearchContext:
         """As a search sees it."""
-        return Site(self.info, self.workload, self.target, seed, 1)
+        return SearchContext(self.info, self.workload, self.target, seed, 1)
 
     def fill(self, candidates: Sequence[bytes]) -> None:
         """Build and measure those that the table does not have."""
@@ -227,9 +227,11 @@ class Stand:
                 if artifact != self._anchor:
                     os.unlink(artifact)
 
-    def _compared(self, artifacts: Sequence[str], plan: worker_messages.Plan) -> list[tuple[float, ...] | None]:
+    def _compared(
+        self, artifacts: Sequence[str], plan: worker_messages.MeasurementPlan
+    ) -> list[tuple[float, ...] | None]:
         """Samples in turns; None where the result is wrong. Raises a WorkerError."""
-        plan = worker_messages.Plan(plan.repeat, plan.min_repeat_s, self.table.best_s)
+        plan = worker_messages.MeasurementPlan(plan.repeat, plan.min_repeat_s, self.table.best_s)
         gauge, what = self._place.gauge, (self._task, self._reference, list(artifacts), plan)
         gauge.call(worker_messages.READY, self._task, self._reference, timeout_s=REFERENCE_TIMEOUT_S)
         found = gauge.call(worker_messages.COMPARE, *what, timeout_s=20.0 + 2.0 * len(artifacts))

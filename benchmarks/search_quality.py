@@ -33,9 +33,10 @@ from autosched.process.forked_workers import prepare
 from autosched_backend_autotvm import template_matching
 from autosched_backend_autotvm.config_space import Config, Rule
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
+from autosched_tvm import worker_messages
 from autosched_tvm.compile import intrinsics
 from autosched_tvm.tuning import options as option_table
-from autosched_tvm.tuning.search_method import Search, Site, Unsupported
+from autosched_tvm.tuning.search_method import Search, SearchContext, Unsupported
 from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 METHODS = {
@@ -48,7 +49,7 @@ TAUGHT = ("autotvm taught",)
 """Runs that know what the tasks of `--teach` taught them, as if those were of the same job and ended; but not each
 other.
 """
-Lessons = dict[tuple[str, int], list[tuple[Site, list[tuple[bytes, tuple[float, ...]]]]]]
+Lessons = dict[tuple[str, int], list[tuple[SearchContext, list[tuple[bytes, tuple[float, ...]]]]]]
 """By method and seed, what was measured of each task that teaches."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 CHECKPOINT, EARLY = 64, 32
@@ -88,7 +89,7 @@ def main() -> None:
     if not args.page_only:
         with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
             intrinsics.install()
-            prepare()
+            prepare(worker_messages.PRELOAD)
             place = Place(Path(folder), args.keep or Path(folder), args.build_core)
             try:
                 kept: Lessons = {}
@@ -135,7 +136,7 @@ def chosen(names: Sequence[str]) -> list[Layer]:
     return found
 
 
-def search_for(method: str, args: argparse.Namespace, site: Site, kept: Lessons) -> Search:
+def search_for(method: str, args: argparse.Namespace, site: SearchContext, kept: Lessons) -> Search:
     """The search that a method's name stands for. Raises Unsupported."""
     text = method.partition("=")[2] if method not in METHODS else METHODS[method]
     name, _, pairs = text.partition(":")
@@ -158,7 +159,7 @@ def search_for(method: str, args: argparse.Namespace, site: Site, kept: Lessons)
     return made.search(site)
 
 
-def widened(site: Site) -> dict[str, str]:
+def widened(site: SearchContext) -> dict[str, str]:
     """What a user asks for who wants all legal values, and no rule of what would be slow.
 
     But the values of a tile's extents stay: a tile of a thousand vectors cannot be compiled. Raises Unsupported.
@@ -240,7 +241,7 @@ class Remembering:
 class Run:
     """One search, one round after the other."""
 
-    def __init__(self, stand: Stand, search: Search, site: Site, method: str, trials: int, batch: int) -> None:
+    def __init__(self, stand: Stand, search: Search, site: SearchContext, method: str, trials: int, batch: int) -> None:
         self._stand, self._search, self.site, self._batch = stand, search, site, batch
         self.measured: list[tuple[bytes, tuple[float, ...]]] = []
         self.told: dict[str, Any] = {

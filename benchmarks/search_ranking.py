@@ -23,17 +23,17 @@ from search_table import Table
 from search_tasks import Layer
 
 from autosched_backend_autotvm import template_matching
-from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.cost_model import CostModel
 from autosched_backend_autotvm.knob_features import KnobFeatures
 from autosched_backend_autotvm.options import Options
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput
 from autosched_backend_autotvm.store_features import StoreFeatures
-from autosched_backend_autotvm.tuners.config_sampler import Points
-from autosched_backend_autotvm.tuners.model_based import LearningTuner
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
+from autosched_backend_autotvm.tuners.model_based import ModelBasedTuner
 from autosched_backend_autotvm.tuners.tuner_factory import learning, tuner_of
 from autosched_tvm.compile import candidate_build, intrinsics, targets
-from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.tuning.search_method import SearchContext
 
 RESULTS = Path(__file__).parent / "results" / "search_ranking.json"
 SIZES = (16, 32, 48)
@@ -68,9 +68,9 @@ class Task:
         info = layer.info(workload)
         found = template_matching.find(workload, target).template
         assert found is not None, f"{layer.name} has no template"
-        self.site = Site(info, workload, target, 1, 1)
-        self.space: Space = found.space()
-        self.points = Points(self.space)
+        self.site = SearchContext(info, workload, target, 1, 1)
+        self.space: ConfigSpace = found.space()
+        self.points = ConfigSampler(self.space)
         self.table = Table(keep, f"{layer.name} {info.workload} {described}")
         self.stores = StoreFeatures(self.site, found, self.space)
         self._template = found
@@ -121,7 +121,7 @@ def predicted(task: Task, model: str, learned: Mapping[int, float], unseen: Sequ
         return np.asarray(Random(1).sample(range(len(unseen)), len(unseen)) if promise is None else promise, float)
     known = np.array(list(learned.values()), np.float32) / np.float32(max(learned.values()))
     if model == "as it is":
-        tuner = LearningTuner(task.points, 1, learning(Options(), 1))
+        tuner = ModelBasedTuner(task.points, 1, learning(Options(), 1))
         tuner.learn(list(learned), list(learned.values()))
         predictor = tuner.predictor()
         assert predictor is not None

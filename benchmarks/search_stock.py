@@ -8,7 +8,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from autosched_backend_ansor.options import Options
 from autosched_tvm.tuning import schedule_traces
-from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.tuning.search_method import SearchContext
 from autosched_tvm.tuning.sketch_space import quiet
 
 DEFAULTS = Options()
@@ -19,7 +19,7 @@ SETTINGS = ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_
 class StockSearch:
     """What `tune_tasks` does with one task, between its builds and measurements."""
 
-    def __init__(self, site: Site, batch: int) -> None:
+    def __init__(self, site: SearchContext, batch: int) -> None:
         quiet()
         strategy = ms.SearchStrategy.create("evolutionary", **{name: getattr(DEFAULTS, name) for name in SETTINGS})
         logger = logging.getLogger("autosched_tvm.search")

@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
 from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix
 from autosched_backend_autotvm.template_transfer import Knowledge, Prior
-from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
-from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler, Digits
+from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
 
 RECORDS = (16, 64, 256, 1_000)
 REPEATS = 5
@@ -33,19 +33,19 @@ def main() -> None:
     print(json.dumps({"configurations": float(space.size), "by_records": told}, indent=1))
 
 
-def large_space() -> Space:
+def large_space() -> ConfigSpace:
     """Twelve knobs, of numbers, tilings and words."""
     sizes = tuple(2**k for k in range(10))
     tilings = tuple((a, b) for a in sizes for b in sizes)
     numbers = tuple(Knob(f"number{k}", sizes) for k in range(5))
     tiles = tuple(Knob(f"tiles{k}", tilings) for k in range(3))
     words = tuple(Knob(f"word{k}", ("a", "b", "c")) for k in range(4))
-    return Space("large", (*numbers, *tiles, *words))
+    return ConfigSpace("large", (*numbers, *tiles, *words))
 
 
-def costs_s(space: Space, records: int) -> dict[str, float]:
+def costs_s(space: ConfigSpace, records: int) -> dict[str, float]:
     """Medians."""
-    points, rng = Points(space), np.random.default_rng(records)
+    points, rng = ConfigSampler(space), np.random.default_rng(records)
     digits = points.draw(rng, records)
     near = np.abs(digits / points.radices - 0.5).sum(axis=1)
     scores = np.exp(-near + 0.05 * rng.normal(size=records)).astype(np.float32)
@@ -53,21 +53,21 @@ def costs_s(space: Space, records: int) -> dict[str, float]:
     found = {f"fit_{loss}_s": took_s(partial(fitted, loss, features, scores)) for loss in LOSSES}
     indices = points.indices(digits)
     for loss in LOSSES:
-        tuner = LearningTuner(points, 1, Learning(loss=loss))
+        tuner = ModelBasedTuner(points, 1, Learning(loss=loss))
         tuner.learn(indices, scores.tolist())
         found[f"propose_64_{loss}_s"] = took_s(partial(tuner.propose, 64, ()))
     found["propose_64_taught_s"] = took_s(lambda: taught(space, digits, scores).propose(64, ()))
     return found
 
 
-def taught(space: Space, digits: Digits, scores: Vector) -> LearningTuner:
+def taught(space: ConfigSpace, digits: Digits, scores: Vector) -> ModelBasedTuner:
     """A tuner that learns for the first time what two other tasks know, whose records are 1,000 each."""
-    knowledge, points = Knowledge(), Points(space)
+    knowledge, points = Knowledge(), ConfigSampler(space)
     rng = np.random.default_rng(1)
     for other in ("one", "two"):
         rows = points.draw(rng, 1_000)
         Prior(knowledge, other, space, (56, 64), "rank").tell(rows, rng.random(1_000, np.float32))
-    tuner = LearningTuner(points, 1, Learning(), Prior(knowledge, "own", space, (28, 64), "rank"))
+    tuner = ModelBasedTuner(points, 1, Learning(), Prior(knowledge, "own", space, (28, 64), "rank"))
     tuner.learn(points.indices(digits), scores.tolist())
     return tuner
 

@@ -30,7 +30,7 @@ from autosched_backend_ansor import AnsorBackend
 from autosched_tvm.tuning import options
 from autosched_tvm.tuning.session import TvmSession
 from autosched_tvm.tuning.tuner import TvmTuner
-from autosched_tvm.worker_messages import Plan
+from autosched_tvm.worker_messages import MeasurementPlan
 
 NAME = "ansor-probed"
 OPTION = "probe"
@@ -131,7 +131,7 @@ def measure(folder: str, turn: int, daemon: int) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             kernel_profiling.profile(
-                one.task, one.reference, one.artifact, Plan()
+                one.task, one.reference, one.artifact, MeasurementPlan()
             )  # go on as the load that the other one meets
         else:
             return
@@ -139,7 +139,7 @@ def measure(folder: str, turn: int, daemon: int) -> None:
         for alone, names in itertools.groupby(order, key=lambda name: name != "within"):
             with halted(daemon) if alone else going_on():
                 for name in names:
-                    samples = kernel_profiling.profile(one.task, one.reference, one.artifact, Plan())
+                    samples = kernel_profiling.profile(one.task, one.reference, one.artifact, MeasurementPlan())
                     found[name] = sorted(samples)[len(samples) // 2]
         with (where / PROBES).open("ab", buffering=0) as file:
             file.write(msgspec.json.encode(Probe(chosen, **found)) + b"\n")
@@ -207,11 +207,11 @@ class Loaded:
     """A module that takes turns in this process: no engine with threads of its own is beside it."""
 
     def __init__(self, path: Path) -> None:
-        from autosched_tvm.device.loaded_module import Module
+        from autosched_tvm.device.loaded_module import LoadedModule
         from autosched_tvm.generated_inputs import random_inputs
 
         self.name = str(path)
-        self._module = Module(path)
+        self._module = LoadedModule(path)
         self._tensors = self._module.bind(random_inputs(self._module.info.inputs))
 
     def sample(self, number: int, warm: int) -> float:

@@ -37,9 +37,11 @@ from autosched.errors import AutoschedError
 from autosched.process.forked_workers import WorkerError, Workers, prepare
 from autosched.protocol import Done, Shutdown
 from autosched.results import read_evaluation
+from autosched_tvm import worker_messages
 from autosched_tvm.evaluation import model_forms
-from autosched_tvm.evaluation.engine_benchmark import Contest, race
-from autosched_tvm.generated_inputs import Array, random_inputs
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, race
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Array
 
 RESULTS = Path(__file__).parent / "results" / "trained_networks.json"
 RACE_S = 15.0
@@ -120,13 +122,13 @@ async def _tune(
 
 def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], folder: Path) -> dict[str, Any]:
     """Latencies of all engines in one race, and the largest differences of their outputs from ONNX Runtime's."""
-    prepare()
+    prepare(worker_messages.PRELOAD)
     written = model_forms.write(str(model), network.shapes, str(folder / "forms"))
     left_out: dict[str, str] = {}
     errors: dict[str, float] = {}
     versions: dict[str, str] = {}
     lease = Lease("evaluate", (), device, RACE_TIMEOUT_S)
-    with Contest(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), lease) as contest:
+    with EngineBenchmark(Workers(folder / "logs", recycle_after=WORKER_CALLS_MAX), lease) as contest:
         ours, side = contest.module("autosched", module)
         inputs = random_inputs(side.inputs, INPUT_SEED)
         for name, value in network.values.items():

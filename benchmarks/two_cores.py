@@ -23,9 +23,10 @@ from typing import Any
 from autosched.backend import Lease
 from autosched.config import usable_cores
 from autosched.process.forked_workers import Workers, prepare
-from autosched_tvm.device.loaded_module import side_of
+from autosched_tvm import worker_messages
+from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.evaluation import model_forms
-from autosched_tvm.evaluation.engine_benchmark import Contest, race
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, race
 from autosched_tvm.generated_inputs import random_inputs
 
 RACE_S = 12.0
@@ -48,7 +49,7 @@ def main() -> int:
     cores = tuple(usable_cores()[-2:])
     if len(cores) < 2:
         parser.error("this process may use one core only")
-    prepare()
+    prepare(worker_messages.PRELOAD)
     rows = []
     for pair in args.pairs:
         modules, _, model = pair.partition("=")
@@ -75,7 +76,7 @@ def _race(
     )
     racers, chosen = [], {}
     one_core, two_cores = (Lease("evaluate", (), own, TIMEOUT_S) for own in (cores[:1], cores))
-    with Contest(workers, one_core) as alone, Contest(workers, two_cores) as both:
+    with EngineBenchmark(workers, one_core) as alone, EngineBenchmark(workers, two_cores) as both:
         for contest, module in ((alone, one), (both, two)):
             count = len(contest.cores)
             ours, _ = contest.module(f"autosched {count}", module)

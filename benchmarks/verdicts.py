@@ -86,7 +86,7 @@ def _in_child(network: Network, args: argparse.Namespace) -> dict[str, Any]:
 
 def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
     """The verdicts on one network."""
-    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.evaluation import input_samples
     from autosched_tvm.evaluation.verification import Judge
     from autosched_tvm.evaluation.verification_messages import Request
@@ -97,7 +97,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
         model = args.models / f"{network.name}.onnx" if args.models is not None else network.fetch(folder)
         session = _compiled(network, model, folder, core)
         os.sched_setaffinity(0, {core})
-        default, tuned = (Module(Path(session._compilation.folder) / name) for name in ("default", "tuned"))
+        default, tuned = (LoadedModule(Path(session._compilation.folder) / name) for name in ("default", "tuned"))
         request = Request(tuple(form.path for form in session._forms), 1)
         row: dict[str, Any] = {"verdicts": 0, "rejected": 0, "largest": 0.0, "broken": [], "masked": []}
         judge: Any = None
@@ -117,7 +117,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
             if found is None:
                 continue
             what, path = found
-            check = judge.check(Module(path))
+            check = judge.check(LoadedModule(path))
             if check.equal and check.max_abs_error <= right.max_abs_error:
                 row["masked"].append(what)
                 continue
@@ -160,14 +160,14 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     from tvm.s_tir import meta_schedule as ms
 
     from autosched_tvm.compile import candidate_build, model_sources, network_compiler, onnx_import
-    from autosched_tvm.compile.layouts.layout_option import Wanted
+    from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
     compilation = session._compilation
     target = candidate_build.load_target(compilation.target)
     choices = session._choices()
     schedules, _ = network_compiler.applied(choices)
     model = onnx.load(compilation.model)
-    layout = Wanted(compilation.layout)
+    layout = LayoutOption(compilation.layout)
     fused, _ = network_compiler.laid_out(
         onnx_import.cleaned(model), target, choices, layout, winograd=compilation.winograd
     )

@@ -218,10 +218,10 @@ def _search(tuner: str, workload: Any, target: Any, template: Any, layer: Layer,
     from autosched.model import TaskInfo
     from autosched_backend_autotvm.options import read
     from autosched_backend_autotvm.search_method import AutoTvmMethod
-    from autosched_tvm.tuning.search_method import Site
+    from autosched_tvm.tuning.search_method import SearchContext
 
     info = TaskInfo(task=1, name=layer.name, workload="0", weight=1, flops=layer.flops, shape=layer.name)
-    site = Site(info=info, workload=workload, target=target, seed=seed, threads=1)
+    site = SearchContext(info=info, workload=workload, target=target, seed=seed, threads=1)
     return AutoTvmMethod(read({"tuner": tuner})).search(site)
 
 

@@ -5,12 +5,12 @@ import zlib
 from typing import Any
 
 from autosched.model import TaskInfo
-from autosched_tvm.tuning.search_method import Search, Site
+from autosched_tvm.tuning.search_method import Search, SearchContext
 
 Measured = tuple[bytes, list[float]]
 
 
-def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> Site:
+def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> SearchContext:
     """A square matrix product."""
     import tvm
     from tvm import te
@@ -22,7 +22,7 @@ def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> S
     function = te.create_prim_func([a, b, product]).with_attr("global_symbol", "main")
     info = TaskInfo(task=1, name="matmul", workload=f"{255:016x}", weight=1, flops=2.0 * size**3, shape="")
     where = tvm.target.Target(target or {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
-    return Site(info, tvm.IRModule({"main": function}), where, seed, 1)
+    return SearchContext(info, tvm.IRModule({"main": function}), where, seed, 1)
 
 
 def timed(candidate: bytes) -> list[float]:

@@ -1,8 +1,7 @@
 """TVM's MetaSchedule (Ansor's search) taken apart into select, build, profile and update."""
 
 from autosched_backend_ansor.options import Options
-from autosched_tvm.tuning.search_method import Method
-from autosched_tvm.tuning.tvm_backend import TvmBackend
+from autosched_tvm.api import SearchMethod, TvmBackend
 
 
 class AnsorBackend(TvmBackend[Options]):
@@ -11,7 +10,7 @@ class AnsorBackend(TvmBackend[Options]):
     name = "ansor"
     options = Options
 
-    def method(self, given: Options, threads: int) -> Method:
+    def method(self, given: Options, threads: int) -> SearchMethod:
         """One cost model for all tasks of the job."""
         from autosched_backend_ansor.search import AnsorMethod  # needs TVM; to read this package's name does not
 

@@ -26,12 +26,16 @@ from tvm.s_tir import meta_schedule as ms
 
 from autosched_backend_ansor.model import Rows, SharedModel
 from autosched_backend_ansor.options import Options
-from autosched_tvm.compile import candidate_build
-from autosched_tvm.compile.task_extraction import hash_of
-from autosched_tvm.tuning import schedule_traces
-from autosched_tvm.tuning.early_stopping import Plateau
-from autosched_tvm.tuning.search_method import Site, Unsupported
-from autosched_tvm.tuning.sketch_space import Grown, Space
+from autosched_tvm.api import (
+    EarlyStopping,
+    Grown,
+    SearchContext,
+    SketchSpace,
+    Unsupported,
+    candidate_build,
+    hash_of,
+    schedule_traces,
+)
 
 SELECT_ATTEMPTS = 3
 """Generations that may bring less than was asked for."""
@@ -48,7 +52,7 @@ class AnsorMethod:
         self._options = options
         self._model = SharedModel(options.num_warmup_samples, threads)
 
-    def search(self, site: Site) -> "AnsorSearch":
+    def search(self, site: SearchContext) -> "AnsorSearch":
         """Begin the search for a task. Raises Unsupported."""
         return AnsorSearch(site, self._options, self._model)
 
@@ -84,15 +88,15 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
 class AnsorSearch:
     """A task's search state; everything in it comes from the workload, the seed and the measurements."""
 
-    def __init__(self, site: Site, options: Options, model: SharedModel) -> None:
-        self._space = Space(site)
+    def __init__(self, site: SearchContext, options: Options, model: SharedModel) -> None:
+        self._space = SketchSpace(site)
         if not self._space.designs:
             raise Unsupported("MetaSchedule has no design space for it")
         self._options, self._model, self._seed = options, model, site.seed
         self._task = site.info.workload
         self._extractor = ms.feature_extractor.PerStoreFeature()
         self._context = self._space.context(site.seed)
-        self._plateau = Plateau(options.early_stopping)
+        self._plateau = EarlyStopping(options.early_stopping)
         self._known: set[str] = set()
         self._pending: dict[bytes, Grown] = {}
         self._learned: set[bytes] = set()

@@ -8,9 +8,8 @@ from autosched.errors import RequestError
 from autosched.model import JobSpec
 from autosched_backend_auto.options import Options, names
 from autosched_backend_auto.portfolio import Portfolio
-from autosched_tvm.tuning import options as option_table
-from autosched_tvm.tuning.search_method import Method
-from autosched_tvm.tuning.tvm_backend import TvmBackend, method_of
+from autosched_tvm.api import SearchMethod, TvmBackend, method_of
+from autosched_tvm.api import options as option_table
 
 
 class AutoBackend(TvmBackend[Options]):
@@ -27,6 +26,6 @@ class AutoBackend(TvmBackend[Options]):
             backend.check_name(name)
         return super().open(job, model, workdir, outdir, device_cores)
 
-    def method(self, given: Options, threads: int) -> Method:
+    def method(self, given: Options, threads: int) -> SearchMethod:
         """All of them, each with the options that all have in common and its own defaults."""
         return Portfolio({name: method_of(name, given, threads) for name in names(given)}, given.batch)

@@ -1,13 +1,12 @@
 """Options of a job, with defaults."""
 
-from autosched_tvm.compile.layouts.layout_option import Wanted
-from autosched_tvm.tuning import options
+from autosched_tvm.api import LayoutOption, options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The methods that take part."""
 
-    layout: Wanted = Wanted.NCHWC
+    layout: LayoutOption = LayoutOption.NCHWC
     """Memory layout of convolutions; blocked ones are as fast as the core can multiply."""
     backends: str = "autotvm,ansor,tc"
     """Names with commas between; of equals the first is preferred."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from autosched.backend import NoteGroup
-from autosched_tvm.tuning.search_method import Method, Search, Site, Unsupported
+from autosched_tvm.api import Search, SearchContext, SearchMethod, Unsupported
 
 FORWARD = 0.8
 """Weight of the forward term, as in Ansor."""
@@ -39,7 +39,7 @@ class Arm:
 class Portfolio:
     """The searches of one job."""
 
-    def __init__(self, methods: Mapping[str, Method], batch: int) -> None:
+    def __init__(self, methods: Mapping[str, SearchMethod], batch: int) -> None:
         self._methods, self._batch = methods, batch
         self._lock = threading.Lock()
         self._behind: dict[str, dict[str, float]] = {name: {} for name in methods}
@@ -54,7 +54,7 @@ class Portfolio:
         said = (f"best schedules found by: {best}",) if won else ()
         return (*said, *(note for method in self._methods.values() for note in method.notes))
 
-    def search(self, site: Site) -> "PortfolioSearch":
+    def search(self, site: SearchContext) -> "PortfolioSearch":
         """Begin the search for a task with every method that can do it. Raises Unsupported."""
         arms, reasons = [], []
         for name, method in self._methods.items():

@@ -6,8 +6,7 @@ from autosched.backend import Session
 from autosched.model import JobSpec
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
-from autosched_tvm.tuning.search_method import Method
-from autosched_tvm.tuning.tvm_backend import TvmBackend
+from autosched_tvm.api import SearchMethod, TvmBackend
 
 
 class AutoTvmBackend(TvmBackend[Options]):
@@ -21,7 +20,7 @@ class AutoTvmBackend(TvmBackend[Options]):
         options.read(job.options)
         return super().open(job, model, workdir, outdir, device_cores)
 
-    def method(self, given: Options, threads: int) -> Method:
+    def method(self, given: Options, threads: int) -> SearchMethod:
         """One for all tasks of the job, which teach each other."""
         from autosched_backend_autotvm.search_method import (
             AutoTvmMethod,  # needs TVM; to read this package's name does not

@@ -9,9 +9,7 @@ from pathlib import Path
 from autosched.errors import AutoschedError
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
-from autosched_tvm.commands.model_check import quiet, read_shapes
-from autosched_tvm.compile.layouts.layout_option import Wanted
-from autosched_tvm.tuning.search_method import Unsupported
+from autosched_tvm.api import LayoutOption, Unsupported, quiet, read_shapes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
     parser.add_argument("--target", default="auto")
-    parser.add_argument("--layout", default=Options().layout.value, choices=[one.value for one in Wanted])
+    parser.add_argument("--layout", default=Options().layout.value, choices=[one.value for one in LayoutOption])
     parser.add_argument("--knobs", default="", help='the option of that name: {"tile_w": [7, 14]}')
     parser.add_argument("--enlarge", default="", help="likewise")
     args = parser.parse_args(argv)
@@ -39,7 +37,7 @@ def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: 
     """A paragraph for each task, the heaviest first. Raises ModelRejected or RequestError."""
     from autosched_backend_autotvm import template_matching
     from autosched_backend_autotvm.search_method import AutoTvmMethod
-    from autosched_tvm.compile import candidate_build, network_import, targets
+    from autosched_tvm.api import candidate_build, network_import, targets
 
     aim = targets.resolve(target, 1)
     method = AutoTvmMethod(given)

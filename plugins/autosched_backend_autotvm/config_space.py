@@ -54,7 +54,7 @@ class Knob:
 
 
 @dataclass(frozen=True)
-class Space:
+class ConfigSpace:
     """The product of all knobs; the first knob's digit is the least significant one of an index."""
 
     template: str
@@ -135,7 +135,7 @@ class Space:
         """Why a configuration would surely fail or be slow; None if nothing is known against it."""
         return next((reason for ask in (self.admit, self.doubt) if ask is not None and (reason := ask(config))), None)
 
-    def restrict(self, wanted: Mapping[str, Sequence[object]]) -> "Space":
+    def restrict(self, wanted: Mapping[str, Sequence[object]]) -> "ConfigSpace":
         """Keep only these values. One mapping serves tasks of many sizes, so what fits only others is left out.
 
         Raises RequestError for an unknown knob, a value of another kind, and when nothing of a knob is left.
@@ -143,7 +143,7 @@ class Space:
         changed = self._changed(wanted, lambda _, fitting: fitting)
         return replace(changed, doubt=None) if wanted else changed
 
-    def enlarge(self, wanted: Mapping[str, Sequence[object]]) -> "Space":
+    def enlarge(self, wanted: Mapping[str, Sequence[object]]) -> "ConfigSpace":
         """Add these values, also to a knob that has a single one and so was no choice. Raises RequestError."""
         return self._changed(wanted, lambda knob, fitting: tuple(dict.fromkeys((*knob.values, *fitting))))
 
@@ -161,7 +161,7 @@ class Space:
 
     def _changed(
         self, wanted: Mapping[str, Sequence[object]], merge: Callable[[Knob, tuple[Value, ...]], tuple[Value, ...]]
-    ) -> "Space":
+    ) -> "ConfigSpace":
         known = {knob.name: knob for knob in self.knobs}
         fitting = {}
         for name, values in wanted.items():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.config_space import PROMISE, Knob, Space
+from autosched_backend_autotvm.config_space import PROMISE, ConfigSpace, Knob
 from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 Matrix = NDArray[np.float32]
@@ -19,7 +19,7 @@ class KnobFeatures:
     A column has the same name and meaning in every task of a template, whatever values the task's space has.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: ConfigSpace) -> None:
         self.names: tuple[str, ...] = ()
         self._tables: list[tuple[int, Matrix]] = []
         for at, knob in enumerate(space.knobs):
@@ -50,7 +50,7 @@ class KnobFeatures:
 class _Told:
     """A template's insights from a space's numeric knobs, as a table where they have few combinations."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: ConfigSpace) -> None:
         assert space.insight is not None
         self._insight = space.insight
         numeric = [(at, knob) for at, knob in enumerate(space.knobs) if isinstance(knob.values[0], int)]

@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from autosched.errors import RequestError
-from autosched_tvm.compile.layouts.layout_option import Wanted
-from autosched_tvm.tuning import options
+from autosched_tvm.api import LayoutOption, options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,7 +17,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     `run_timeout_s`.
     """
 
-    layout: Wanted = Wanted.NCHWC
+    layout: LayoutOption = LayoutOption.NCHWC
     """Memory layout of convolutions; blocked ones are as fast as the core can multiply."""
     winograd: bool = True
     fallback: str = "ansor"

@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from autosched_backend_autotvm.templates.kernel_analysis import Nest
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 
 BEST_OF_EACH = 3
 """Number of the best of each sibling that are tried: the very best of short measurements is in part luck."""
 DIGITS = 12
 
 
-def kernel_of(nest: Nest) -> str:
+def kernel_of(nest: KernelAnalysis) -> str:
     """The same for siblings, in any process: all that is known of a kernel but the names of its parts."""
     return hashlib.sha256(repr(replace(nest, block="", right="")).encode()).hexdigest()[:DIGITS]
 
@@ -26,7 +26,7 @@ def kernel_of(nest: Nest) -> str:
 class Siblings:
     """Those of one task."""
 
-    def __init__(self, points: Points, elsewhere: Callable[[], Sequence[Mapping[bytes, float]]]) -> None:
+    def __init__(self, points: ConfigSampler, elsewhere: Callable[[], Sequence[Mapping[bytes, float]]]) -> None:
         """`elsewhere`: for each other task of the job, candidates and their latencies in seconds."""
         self._points, self._elsewhere = points, elsewhere
         # As it stands in a candidate, so that those of other tasks need not be parsed, thousands of bytes each.

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 import tvm
 
-from autosched_backend_autotvm.config_space import Config, Space
+from autosched_backend_autotvm.config_space import Config, ConfigSpace
 from autosched_backend_autotvm.same_kernel_transfer import Siblings
 from autosched_backend_autotvm.tuners import Tuner
-from autosched_tvm.compile.task_extraction import hash_of
-from autosched_tvm.tuning.early_stopping import Plateau
+from autosched_tvm.api import EarlyStopping, hash_of
 
 TRIED_PER_WANTED = 16
 """Configurations that are looked at for each wanted candidate before the space counts as exhausted."""
@@ -42,7 +41,7 @@ class Making(Protocol):
 class Maker:
     """Applies configurations to a workload."""
 
-    def __init__(self, workload: Any, template: Template, space: Space) -> None:
+    def __init__(self, workload: Any, template: Template, space: ConfigSpace) -> None:
         self._workload, self._template, self._space = workload, template, space
 
     def make(self, config: Config) -> Made | None:
@@ -68,12 +67,12 @@ class AutoTvmSearch:
     """
 
     def __init__(
-        self, workload: Any, template: Template, space: Space, tuner: Tuner, early_stopping: int,
+        self, workload: Any, template: Template, space: ConfigSpace, tuner: Tuner, early_stopping: int,
         siblings: Siblings | None = None,
     ) -> None:  # fmt: skip
         self._space, self._tuner, self._siblings = space, tuner, siblings
         self.maker: Making = Maker(workload, template, space)
-        self._plateau = Plateau(early_stopping)
+        self._plateau = EarlyStopping(early_stopping)
         self._measured: set[int] = set()
         self._spoilt: set[int] = set()
         """Configurations that cannot be applied, or lead to the same schedule as another."""

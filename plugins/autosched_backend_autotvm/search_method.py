@@ -10,15 +10,15 @@ from typing import Any
 from autosched.backend import NoteGroup
 from autosched.errors import RequestError
 from autosched_backend_autotvm import template_matching
-from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.same_kernel_transfer import Siblings, kernel_of
 from autosched_backend_autotvm.search import AutoTvmSearch
 from autosched_backend_autotvm.store_features import StoreFeatures, shape_of
 from autosched_backend_autotvm.template_transfer import Knowledge, Prior
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
-from autosched_tvm.tuning.search_method import Site, Unsupported
+from autosched_tvm.api import SearchContext, Unsupported
 
 
 class AutoTvmMethod:
@@ -54,7 +54,7 @@ class AutoTvmMethod:
                     f"backend autotvm, option {option}: no task of the network has a knob named {name!r}.{hint} {there}"
                 )
 
-    def search(self, site: Site) -> AutoTvmSearch:
+    def search(self, site: SearchContext) -> AutoTvmSearch:
         """Begin the search for a task. Raises Unsupported."""
         found = template_matching.find(site.workload, site.target)
         if (template := found.template) is None:
@@ -70,14 +70,14 @@ class AutoTvmMethod:
             prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type)
         if options.feature_type == "store":
             stores = StoreFeatures(site, template, space)
-        points = Points(space, options.index_from, options.index_to)
+        points = ConfigSampler(space, options.index_from, options.index_to)
         if not points.fresh(Random(0), 1, ()):
             raise Unsupported(_why_empty(points))
         tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
         siblings = Siblings(points, site.elsewhere) if options.transfer and options.tuner == "xgb" else None
         return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
 
-    def space(self, space: Space) -> Space:
+    def space(self, space: ConfigSpace) -> ConfigSpace:
         """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
         names = {knob.name for knob in space.knobs}
         try:
@@ -91,7 +91,7 @@ def _of(names: set[str], asked: Mapping[str, list[object]]) -> dict[str, list[ob
     return {name: values for name, values in asked.items() if name in names}
 
 
-def _why_empty(points: Points) -> str:
+def _why_empty(points: ConfigSampler) -> str:
     """Why nothing of a space can be searched."""
     space = points.space
     if not points.size:

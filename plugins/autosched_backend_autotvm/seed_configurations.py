@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from autosched_backend_autotvm.config_space import Config, Knob, Space, Value
+from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob, Value
 from autosched_backend_autotvm.knob_features import logarithm
 
 LIKE, OF_EACH = 2, 4
@@ -26,7 +26,7 @@ class Examples:
     """The first is the very best."""
 
 
-def of(shape: Sequence[int], space: Space, known: Sequence[Examples]) -> list[int]:
+def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> list[int]:
     """Configurations of a new task's space, the most promising first; equal for equal examples in any order."""
     like = sorted(known, key=lambda one: (_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
     in_turns = (config for rank in zip_longest(*(one.best for one in like)) for config in rank if config is not None)
@@ -39,7 +39,7 @@ def _distance(one: Sequence[int], other: Sequence[int]) -> float:
     return sum(factors) + abs(len(one) - len(other))
 
 
-def _adapted(config: Config, space: Space) -> Iterator[int]:
+def _adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
     """The configuration of this space that is nearest, if it has the same knobs and words."""
     if config.keys() == {knob.name for knob in space.knobs}:
         digits = [_nearest(knob, config[knob.name]) for knob in space.knobs]

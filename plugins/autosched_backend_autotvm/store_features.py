@@ -12,11 +12,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm.s_tir import meta_schedule as ms
 
-from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.search import Template
-from autosched_tvm.compile import intrinsics
-from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.api import SearchContext, intrinsics
 
 PER_STORE = 164
 KEPT_MAX = 10_000
@@ -26,7 +25,7 @@ KEPT_MAX = 10_000
 class StoreFeatures:
     """Features of one task."""
 
-    def __init__(self, site: Site, template: Template, space: Space) -> None:
+    def __init__(self, site: SearchContext, template: Template, space: ConfigSpace) -> None:
         self._workload, self._template, self._space = site.workload, template, space
         intrinsics.install()
         self._context = ms.TuneContext(mod=site.workload, target=site.target, num_threads=site.threads)

@@ -13,11 +13,9 @@ from autosched_backend_autotvm.templates import (
     winograd,
 )
 from autosched_backend_autotvm.templates.fused_kernel import prepare, understand
-from autosched_backend_autotvm.templates.kernel_analysis import Nest, NotUnderstood
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, NotUnderstood
 from autosched_backend_autotvm.templates.template import Machine, Template
-from autosched_tvm.compile import targets
-from autosched_tvm.compile.winograd.kernel import NotExpandable
-from autosched_tvm.compile.winograd.workload import marked
+from autosched_tvm.api import targets, winograd_kernel, winograd_workload
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ def find(workload: Any, target: Any) -> Found:
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
-    if marked(workload) is not None:
+    if winograd_workload.marked(workload) is not None:
         return _winograd(workload, target)
     try:
         found = understand(workload)
@@ -49,7 +47,7 @@ def _winograd(workload: Any, target: Any) -> Found:
         return Found(None, "Winograd's algorithm has a template for CPUs only")
     try:
         return Found(winograd.template(workload, machine(target)))
-    except NotExpandable as error:
+    except winograd_kernel.NotExpandable as error:
         return Found(None, str(error))
 
 
@@ -62,7 +60,7 @@ def machine(target: Any) -> Machine:
     )
 
 
-def _on_cpu(found: Nest, cpu: Machine) -> Template:
+def _on_cpu(found: KernelAnalysis, cpu: Machine) -> Template:
     if found.kind in (kernel_analysis.MATMUL, kernel_analysis.BATCH_MATMUL):
         return matmul.template(found, cpu)
     if found.layout == "nchw":
@@ -72,7 +70,7 @@ def _on_cpu(found: Nest, cpu: Machine) -> Template:
     return convolution.template(found, cpu)
 
 
-def _try(workload: Any, found: Nest) -> None:
+def _try(workload: Any, found: KernelAnalysis) -> None:
     """Raise NotUnderstood for what surrounds the main computation and cannot be fused with it."""
     from tvm import s_tir
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autosched_backend_autotvm import seed_configurations
-from autosched_backend_autotvm.config_space import Space
+from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
 from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix, logarithm
 from autosched_backend_autotvm.seed_configurations import Examples
@@ -75,7 +75,7 @@ class Knowledge:
 class Prior:
     """Prior of one task from the others of its template."""
 
-    def __init__(self, knowledge: Knowledge, task: str, space: Space, shape: Sequence[int], loss: Loss) -> None:
+    def __init__(self, knowledge: Knowledge, task: str, space: ConfigSpace, shape: Sequence[int], loss: Loss) -> None:
         """`shape`: numbers that say what the task works on, in the same order for all tasks of the template."""
         self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
         self._template, self._extents = space.template, tuple(shape)

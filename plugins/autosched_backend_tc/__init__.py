@@ -1,8 +1,7 @@
 """The genetic search of Tensor Comprehensions, on the sampling decisions of TVM's schedules."""
 
 from autosched_backend_tc.options import Options
-from autosched_tvm.tuning.search_method import Method
-from autosched_tvm.tuning.tvm_backend import TvmBackend
+from autosched_tvm.api import SearchMethod, TvmBackend
 
 
 class TcBackend(TvmBackend[Options]):
@@ -11,7 +10,7 @@ class TcBackend(TvmBackend[Options]):
     name = "tc"
     options = Options
 
-    def method(self, given: Options, threads: int) -> Method:
+    def method(self, given: Options, threads: int) -> SearchMethod:
         """Every task has a population of its own."""
         from autosched_backend_tc.search import TcMethod  # needs TVM; to read this package's name does not
 

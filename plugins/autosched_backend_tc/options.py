@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from autosched_tvm.tuning import options
+from autosched_tvm.api import options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

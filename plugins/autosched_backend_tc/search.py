@@ -12,11 +12,7 @@ import msgspec
 from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
 from autosched_backend_tc.options import Options
 from autosched_backend_tc.steps import beside
-from autosched_tvm.tuning import schedule_traces
-from autosched_tvm.tuning.early_stopping import Plateau
-from autosched_tvm.tuning.schedule_traces import Decision
-from autosched_tvm.tuning.search_method import Site, Unsupported
-from autosched_tvm.tuning.sketch_space import Grown, Space
+from autosched_tvm.api import EarlyStopping, Grown, SearchContext, SketchSpace, Unsupported, schedule_traces
 
 PUBLISHED = {"pop_size": 100, "number_elites": 10, "mutation_rate": 7}
 OWN = {"pop_size": 12, "number_elites": 4, "mutation_rate": 20}
@@ -30,7 +26,7 @@ class TcMethod:
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def search(self, site: Site) -> "TcSearch":
+    def search(self, site: SearchContext) -> "TcSearch":
         """Begin the search for a task. Raises Unsupported."""
         return TcSearch(site, self._options)
 
@@ -43,14 +39,14 @@ class TcSearch:
     strangers: the best found the first generation, later ones may become parents.
     """
 
-    def __init__(self, site: Site, options: Options) -> None:
-        self._space = Space(site)
+    def __init__(self, site: SearchContext, options: Options) -> None:
+        self._space = SketchSpace(site)
         if not self._space.sketches:
             raise Unsupported("MetaSchedule has no design space for it")
         rules = rules_of(options)
         self._line = zlib.crc32(msgspec.json.encode((site.seed, msgspec.to_builtins(rules))))
         self._threads_min = options.min_launch_total_threads if str(site.target.kind.name) == "cuda" else 0
-        self._plateau = Plateau(options.early_stopping)
+        self._plateau = EarlyStopping(options.early_stopping)
         self._kinds = [sketch.decided for sketch in self._space.sketches]
         self._evolution = Evolution(self, rules, site.seed)
         self._grown: dict[str, Grown] = {}
@@ -91,7 +87,7 @@ class TcSearch:
 
     def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
         """The schedule with these decisions."""
-        grown = self._space.grow(kind, cast(Sequence[Decision | None], genes), seed)
+        grown = self._space.grow(kind, cast(Sequence[schedule_traces.Decision | None], genes), seed)
         if grown is None or (self._threads_min and launched(grown.schedule) < self._threads_min):
             return None
         self._grown[grown.key] = grown
@@ -101,7 +97,7 @@ class TcSearch:
     def near(self, kind: int, place: int, gene: Gene, random: Random) -> Gene | None:
         """A decision beside this one."""
         sketch = self._space.sketches[kind]
-        return beside(sketch.instructions[sketch.places[place]], cast(Decision, gene), random)
+        return beside(sketch.instructions[sketch.places[place]], cast(schedule_traces.Decision, gene), random)
 
     def _individual(self, trace: schedule_traces.Trace) -> Individual | None:
         """The individual of a record; None for one from no sketch of this task."""

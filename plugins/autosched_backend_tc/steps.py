@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from autosched_tvm.tuning.schedule_traces import Decision
+from autosched_tvm.api import schedule_traces
 
 
-def beside(instruction: Sequence[Any], decision: Decision, random: Random) -> Decision | None:
+def beside(
+    instruction: Sequence[Any], decision: schedule_traces.Decision, random: Random
+) -> schedule_traces.Decision | None:
     """A decision next to one of this instruction; itself if it is the only one.
 
     None where neighbours mean nothing: whether two loops are alike, a number does not tell.

@@ -1,13 +1,11 @@
 """Makes up inputs with the statistics of real ones: images, sound, token ids, masks, states."""
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
-Array = np.ndarray[Any, Any]
+from autosched_tvm.tensors import Array, Kind, Tensor
+
 PATCHES = 4
 """Light and dark rectangles in an image: edges for detectors."""
 LETTERS = (
@@ -31,34 +29,6 @@ POSITIVE_SPREAD = 0.5
 """Standard deviation of the logarithms of positive numbers."""
 STATE_SCALE = 0.1
 """Standard deviation of recurrent states."""
-
-
-class Kind(StrEnum):
-    """Kinds of inputs."""
-
-    NORMAL = "normal"  # numbers of mean 0 and variance 1
-    IMAGE = "image"  # normalised: mean about 0, variance about 1
-    UNIT_IMAGE = "image 0..1"
-    PIXELS = "image 0..255"
-    SOUND = "sound"  # samples within -1 and 1
-    POSITIVE = "positive"  # numbers above 0 of median 1
-    STATE = "state"  # of a recurrent network
-    MASK = "mask"  # ones up to a length, then zeros
-    TOKENS = "tokens"  # whole numbers below `high`
-    POSITIONS = "positions"  # 0, 1, 2, ...
-    COUNT = "count"  # `high` - 1, such as a length or a sample rate
-
-
-class Tensor(Struct, frozen=True):
-    """One input or output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    high: int = 2
-    """Exclusive upper bound of made-up whole numbers."""
-    kind: Kind | None = None
-    """Kind of a made-up input; None: numbers as the type suggests."""
 
 
 def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:

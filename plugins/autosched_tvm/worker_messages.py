@@ -22,7 +22,7 @@ class Extracted(Struct, frozen=True):
     """Notes for the user about the import of the model."""
 
 
-class Choice(Struct, frozen=True):
+class TaskSchedules(Struct, frozen=True):
     """Schedules of one task that were measured, the best first."""
 
     task: int
@@ -55,7 +55,7 @@ class Compiled(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class Plan(Struct, frozen=True):
+class MeasurementPlan(Struct, frozen=True):
     """How to measure a candidate."""
 
     repeat: int = 3
@@ -77,6 +77,9 @@ class Form(Struct, frozen=True):
     engine: str = "onnxruntime"
     """Engine that runs it: one of `autosched.backend.RIVALS`."""
 
+
+PRELOAD = "autosched_tvm.worker_preload"
+"""Module that each worker has imported when it starts."""
 
 # The functions that workers run, by name: the job's process need not load them.
 TAKE_IN = "autosched_tvm.compile.network_import:take_in"

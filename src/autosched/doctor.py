@@ -48,7 +48,7 @@ async def examine(host: str | None) -> AsyncIterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    from autosched_tvm.compile import toolchain
+    from autosched_tvm.api import toolchain
 
     for variable in ("CXX", "CC"):
         if (named := os.environ.get(variable)) and shutil.which(named) is None:

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from autosched import children
 from autosched.errors import AutoschedError, NotFound, RequestError
 
 FETCH_TIMEOUT_S = 300.0
@@ -64,9 +65,9 @@ def fetch_entry(name: str, entry: Entry, folder: Path | None = None, *, seed: in
     path = folder / (f"{name}.onnx" if seed == 0 or not entry.random_weights else f"{name}-seed{seed}.onnx")
     data = _bytes(name, entry)
     if entry.random_weights:
-        data = with_random_weights(data, seed)
+        data = _zoo_models().with_random_weights(data, seed)
     if entry.any_size:
-        data = with_open_shapes(data)
+        data = _zoo_models().with_open_shapes(data)
     folder.mkdir(parents=True, exist_ok=True)
     _write(path, data)
     return path
@@ -150,61 +151,13 @@ def _member(archive: Path, member: str) -> bytes:
     raise RequestError(f"{archive.name} holds no {member}")
 
 
-def with_open_shapes(data: bytes) -> bytes:
-    """The model without the sizes of inputs, outputs and what lies between."""
-    import onnx
-
-    from autosched_tvm.compile.frontend.preparation import inputs_of
-
-    model: Any = onnx.load_model_from_string(data)
-    for value in (*inputs_of(model), *model.graph.output):
-        for place, size in enumerate(value.type.tensor_type.shape.dim):
-            size.dim_param = f"{value.name}_{place}"
-    del model.graph.value_info[:]
-    return bytes(model.SerializeToString(deterministic=True))
-
-
-def with_random_weights(data: bytes, seed: int) -> bytes:
-    """A light model with weights: normal, scaled by fan-in (He et al. 2015); normalisations keep the signal's size."""
-    import numpy as np
-    import onnx
-    from onnx import numpy_helper
-
-    model: Any = onnx.load_model_from_string(data)
-    graph = model.graph
-    roles = {
-        name: role
-        for node in graph.node if node.op_type == "BatchNormalization"
-        for role, name in zip(("scale", "bias", "mean", "variance"), node.input[1:5], strict=True)
-    }  # fmt: skip
-    shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    generator = np.random.default_rng(seed)
-    nodes, weights, used = [], [], set()
-    for node in graph.node:
-        if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
-            nodes.append(node)
-            continue
-        shape = tuple(int(size) for size in shapes[node.input[0]])
-        used.add(node.input[0])
-        match roles.get(node.output[0]):
-            case "scale":
-                values = generator.uniform(0.2, 0.4, shape)
-            case "variance":
-                values = generator.uniform(0.5, 1.5, shape)
-            case _ if len(shape) > 1:
-                values = generator.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
-            case _:
-                values = generator.standard_normal(shape) * 0.01
-        weights.append(numpy_helper.from_array(values.astype("float32"), node.output[0]))
-    weights += [tensor for tensor in graph.initializer if tensor.name not in used]
-    constants = used | {tensor.name for tensor in weights}
-    inputs = [value for value in graph.input if value.name not in constants]
-    for field, kept in ((graph.node, nodes), (graph.initializer, weights), (graph.input, inputs)):
-        copies = [type(value).FromString(value.SerializeToString()) for value in kept]
-        del field[:]
-        field.extend(copies)
-    model.ir_version = max(model.ir_version, 4)
-    return bytes(model.SerializeToString(deterministic=True))
+def _zoo_models() -> Any:
+    """The part of autosched_tvm that changes models. Raises RequestError where its packages are not installed."""
+    try:
+        from autosched_tvm.api import zoo_models
+    except ImportError as error:
+        raise RequestError(children.INSTALL) from error
+    return zoo_models
 
 
 def main(argv: Sequence[str] | None = None) -> int:

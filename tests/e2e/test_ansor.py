@@ -29,7 +29,7 @@ pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
-from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
 from autosched_tvm.tuning.session import TvmSession  # noqa: E402
 from autosched_tvm.tuning.tuner import KEPT  # noqa: E402
@@ -118,7 +118,7 @@ def test_a_trained_network_becomes_faster_and_stays_right(tmp_path: Path) -> Non
 
 def _says_what_onnxruntime_says(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    module = Module(folder / "out" / "net.so")
+    module = LoadedModule(folder / "out" / "net.so")
     assert {t.name: t.shape for t in module.info.inputs} == shapes
     inputs = random_inputs(module.info.inputs, seed=9)
     expected = onnxruntime.InferenceSession(folder / "rnet.onnx").run(None, inputs)
@@ -361,7 +361,7 @@ def test_without_records_the_network_is_built_by_rule_and_right(tmp_path: Path) 
     session.kill()
     assert evaluation.outputs_equal
     assert evaluation.wrong == ()
-    assert Module(tmp_path / "out" / "net.json").info.build == evaluation.published
+    assert LoadedModule(tmp_path / "out" / "net.json").info.build == evaluation.published
 
 
 def commands(words: Sequence[str]) -> dict[str, object]:

@@ -8,7 +8,7 @@ import numpy as np
 from autosched_backend_autotvm.config_space import Knob, Numbers, Rule, Value
 from autosched_backend_autotvm.templates import tile_estimate
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import (
     Machine,
@@ -33,7 +33,7 @@ UNROLLS = (1, 2, 4)
 SUMS = ("ic kh kw ib", "kh ic kw ib", "kh kw ic ib", "ic kh ib kw")
 
 
-def template(nest: Nest, machine: Machine) -> Template:
+def template(nest: KernelAnalysis, machine: Machine) -> Template:
     """For a convolution, grouped ones included."""
     size = nest.extents
     blocked = nest.layout == "nchwc"
@@ -99,7 +99,7 @@ def template(nest: Nest, machine: Machine) -> Template:
     )
 
 
-def _step(nest: Nest) -> Knob:
+def _step(nest: KernelAnalysis) -> Knob:
     """How many input channels are summed before the kernel's next tap; given where the layout says so."""
     meaning = "input channels that are summed side by side"
     size = nest.extents
@@ -108,7 +108,7 @@ def _step(nest: Nest) -> Knob:
     return factor("tile_ic", size["ic"], CHANNEL_STEP_MAX, meaning)
 
 
-def _chunks(nest: Nest, filters: int) -> Knob:
+def _chunks(nest: KernelAnalysis, filters: int) -> Knob:
     """Into how many parts the input channels may be cut: worth a try where their weights exceed the nearest cache."""
     size = nest.extents
     blocks = size["ic"] // (1 if "ib" in size else nest.channel_block)
@@ -117,12 +117,12 @@ def _chunks(nest: Nest, filters: int) -> Knob:
     return Knob("chunks", values, tuple(d for d in divisors(blocks) if d not in values), "parts of the input channels")
 
 
-def _per_loop(nest: Nest, config: Mapping[str, Value]) -> int:
+def _per_loop(nest: KernelAnalysis, config: Mapping[str, Value]) -> int:
     """Input channels of the role "ic" in one step of its outer loop."""
     return 1 if "ib" in nest.extents else number(config, "tile_ic")
 
 
-def _sums(nest: Nest, config: Mapping[str, Value]) -> tuple[list[tuple[str, int]], frozenset[int]]:
+def _sums(nest: KernelAnalysis, config: Mapping[str, Value]) -> tuple[list[tuple[str, int]], frozenset[int]]:
     """The summed loops in order, and the places of those that are unrolled."""
     size = nest.extents
     step, unroll = number(config, "tile_ic"), number(config, "unroll_ic")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from autosched_backend_autotvm.config_space import Knob, Rule, Value
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import Machine, Template, factor, fits, lanes, number, pieces, word
 
@@ -16,7 +16,7 @@ OUTER = ("oc h hb w", "h oc hb w", "h hb w oc")
 UNROLLS = ("all", "kw", "none")
 
 
-def template(nest: Nest, machine: Machine) -> Template:
+def template(nest: KernelAnalysis, machine: Machine) -> Template:
     """For a depthwise convolution."""
     size = nest.extents
     blocked = nest.layout == "nchwc"

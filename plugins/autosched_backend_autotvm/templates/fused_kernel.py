@@ -6,7 +6,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from autosched_backend_autotvm.templates.kernel_analysis import Nest, NotUnderstood, nodes, read
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, NotUnderstood, nodes, read
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Kernel:
     """The blocks of a kernel under a schedule. `prepare` leaves it with these and no others."""
 
     schedule: Any
-    nest: Nest
+    nest: KernelAnalysis
     anchor: Any
     """The main computation; it writes a buffer that only `out` reads."""
     pads: list[Any]
@@ -29,7 +29,7 @@ class Kernel:
         return dict(zip(self.nest.roles, self.schedule.get_loops(self.out), strict=True))
 
 
-def understand(workload: Any) -> Nest:
+def understand(workload: Any) -> KernelAnalysis:
     """The main computation of a workload with one function, "main". Raises NotUnderstood."""
     schedule = s_tir.Schedule(workload, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -44,7 +44,7 @@ def understand(workload: Any) -> Nest:
     return read(workload["main"], schedule.get(anchors[0]))
 
 
-def prepare(schedule: Any, nest: Nest) -> Kernel:
+def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
     """Fuse what can be fused. Raises what TVM raises, and NotUnderstood."""
     anchor = schedule.get_sblock(nest.block)
     pads = _prepare_inputs(schedule, anchor)

@@ -16,7 +16,7 @@ from typing import Any
 
 from autosched_backend_autotvm.config_space import Knob, Value
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, Nest
+from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, KernelAnalysis
 from autosched_backend_autotvm.templates.template import Template, divisors, number
 
 WARP = 32
@@ -48,7 +48,7 @@ def limits(target: Any) -> Limits:
     )
 
 
-def template(nest: Nest, target: Any) -> Template:
+def template(nest: KernelAnalysis, target: Any) -> Template:
     """For all convolutions and products."""
     size = nest.extents
     roles = TILED.get(nest.layout, ("m", "n"))
@@ -98,7 +98,7 @@ def _triple(config: Mapping[str, Value], role: str) -> tuple[int, int, int]:
 
 
 def _too_much(
-    nest: Nest, roles: Sequence[str], channel: str, bounds: Limits, config: Mapping[str, Value]
+    nest: KernelAnalysis, roles: Sequence[str], channel: str, bounds: Limits, config: Mapping[str, Value]
 ) -> str | None:
     tiles = {role: _triple(config, role) for role in roles}
     threads = math.prod(tile[1] for tile in tiles.values())
@@ -109,7 +109,7 @@ def _too_much(
     return None
 
 
-def _slow(nest: Nest, roles: Sequence[str], config: Mapping[str, Value]) -> str | None:
+def _slow(nest: KernelAnalysis, roles: Sequence[str], config: Mapping[str, Value]) -> str | None:
     tiles = [_triple(config, role) for role in roles]
     threads = math.prod(tile[1] for tile in tiles)
     if threads < min(WARP, math.prod(nest.extents[role] for role in roles)):
@@ -119,7 +119,7 @@ def _slow(nest: Nest, roles: Sequence[str], config: Mapping[str, Value]) -> str 
 
 
 def _shared_bytes(
-    nest: Nest, tiles: Mapping[str, tuple[int, int, int]], channel: str, config: Mapping[str, Value]
+    nest: KernelAnalysis, tiles: Mapping[str, tuple[int, int, int]], channel: str, config: Mapping[str, Value]
 ) -> int:
     size = nest.extents
     extent = {role: math.prod(tile) for role, tile in tiles.items()}

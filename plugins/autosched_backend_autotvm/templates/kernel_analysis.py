@@ -41,7 +41,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Nest:
+class KernelAnalysis:
     """Analysis of a kernel."""
 
     kind: str
@@ -119,7 +119,7 @@ class _Window:
     dilation: int
 
 
-def read(function: Any, block: Any) -> Nest:
+def read(function: Any, block: Any) -> KernelAnalysis:
     """The main computation `block` of `function`. Raises NotUnderstood."""
     spatial, reduced, extents = _variables(block)
     result, left, right = _product(block)
@@ -229,7 +229,7 @@ def _windows(data: _Factor, spatial: list[str], reduced: list[str]) -> list[_Win
     return found
 
 
-def _convolution(loops: _Loops, windows: list[_Window], data: _Factor, weights: _Factor) -> Nest:
+def _convolution(loops: _Loops, windows: list[_Window], data: _Factor, weights: _Factor) -> KernelAnalysis:
     # In a depthwise layout a channel and its only tap along the channels look like one more window.
     windows = [window for window in windows if window.place not in weights.used]
     if len(windows) != 2:
@@ -253,7 +253,7 @@ def _convolution(loops: _Loops, windows: list[_Window], data: _Factor, weights: 
     kind = _convolution_kind(data, channels, [loops.axis(role[name], name) for name in inner])
     if any(window.stride < 1 for window in windows):
         raise NotUnderstood("a convolution that walks backwards")
-    return Nest(
+    return KernelAnalysis(
         kind, layout, loops.block, loops.dtype, spatial, sums, weights.name,
         channel_block=_channel_block(data, inner[0]) if len(inner) == 1 else 1,
         stride=(high.stride, wide.stride), dilation=(high.dilation, wide.dilation),
@@ -279,7 +279,7 @@ def _channel_block(data: _Factor, name: str) -> int:
     return min(found, default=1)
 
 
-def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> Nest:
+def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> KernelAnalysis:
     order, reduced = loops.order, loops.reduced
     last = order[-1]
     if (last in left.used) == (last in right.used):
@@ -302,7 +302,7 @@ def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> Nest:
     contiguous = last if block else key(closest) if isinstance(closest, tirx.Var) else ""
     if contiguous not in (last, reduced[-1]):
         raise NotUnderstood("neither columns nor the summed loop are contiguous in the right factor")
-    return Nest(
+    return KernelAnalysis(
         BATCH_MATMUL if any(name in rows.used for name in outer) else MATMUL,
         "nn" if contiguous == last else "nt",
         loops.block, loops.dtype,

@@ -8,7 +8,7 @@ import numpy as np
 from autosched_backend_autotvm.config_space import Knob, Numbers, Value
 from autosched_backend_autotvm.templates import tile_estimate
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import (
     Machine,
@@ -28,7 +28,7 @@ ORDERS = ("n m", "m n", "n m packed")
 """Loops over tiles, outermost first; packed: the columns of a tile are copied, so that they lie side by side."""
 
 
-def template(nest: Nest, machine: Machine) -> Template:
+def template(nest: KernelAnalysis, machine: Machine) -> Template:
     """For dense layers and batched products. The right factor may be transposed."""
     size = nest.extents
     width = lanes(size["n"], nest.bytes, machine)

@@ -8,7 +8,7 @@ import numpy as np
 from autosched_backend_autotvm.config_space import Knob, Numbers, Rule, Value
 from autosched_backend_autotvm.templates import tile_estimate
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, Nest
+from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, KernelAnalysis
 from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, number, pieces, word
 
@@ -22,7 +22,7 @@ OUTER = ("oc h w", "h oc w", "h w oc")
 SUMS = ("ic kh kw", "kh ic kw", "kh kw ic")
 
 
-def template(nest: Nest, machine: Machine) -> Template:
+def template(nest: KernelAnalysis, machine: Machine) -> Template:
     """For a convolution of any kind."""
     size = nest.extents
     window = size["kh"] * size["kw"] > 1

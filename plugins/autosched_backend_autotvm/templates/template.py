@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from autosched_backend_autotvm.config_space import Admit, Insight, Knob, Rule, Space, Value
+from autosched_backend_autotvm.config_space import Admit, ConfigSpace, Insight, Knob, Rule, Value
 from autosched_backend_autotvm.templates.fused_kernel import Kernel, prepare
-from autosched_backend_autotvm.templates.kernel_analysis import Nest
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template_version import version_of
 
 SUMS_MIN = 4
@@ -36,25 +36,25 @@ class Template:
 
     name: str
     """Operator, layout and target: "conv2d_nchwc.llvm"."""
-    nest: Nest
+    nest: KernelAnalysis
     knobs: tuple[Knob, ...]
     run: Callable[[Kernel, Mapping[str, Value]], None]
     admit: Admit | None = None
     doubt: Admit | None = None
     insight: Insight | None = None
-    prepare: Callable[[Any, Nest], Kernel] = prepare
+    prepare: Callable[[Any, KernelAnalysis], Kernel] = prepare
     """Fuses what can be fused before the schedule."""
     makers: tuple[str, ...] = ()
     """Modules outside of this package that make code of a configuration."""
 
-    def space(self) -> Space:
+    def space(self) -> ConfigSpace:
         """All configurations."""
         return self._space
 
     @cached_property
-    def _space(self) -> Space:
+    def _space(self) -> ConfigSpace:
         version = version_of(self.run.__module__, *self.makers)
-        return Space(self.name, self.knobs, self.admit, self.doubt, self.insight, version)
+        return ConfigSpace(self.name, self.knobs, self.admit, self.doubt, self.insight, version)
 
     def apply(self, schedule: Any, config: Mapping[str, Value]) -> None:
         """Schedule the task so; the trace has no sampling in it. Raises what TVM raises when it does not fit."""

@@ -13,7 +13,7 @@ DIGITS = 12
 
 @cache
 def version_of(module: str, *others: str) -> str:
-    """The version of the templates in a module: another one for any change but of comments, docstrings and layout.
+    """The version of a module's templates: it changes with any code but imports, comments, docstrings and layout.
 
     `others`: further modules that decide what a configuration stands for.
     """
@@ -24,16 +24,21 @@ def version_of(module: str, *others: str) -> str:
 
 
 def fingerprint(sources: list[str]) -> str:
-    """Digest of sources, the same for sources that do the same in the same words."""
+    """Digest of sources, the same for sources that do the same in the same words.
+
+    Imports are left out, so that a module can move.
+    """
     trees = [ast.parse(source) for source in sources]
     for tree in trees:
         for node in ast.walk(tree):
             for name in ("body", "orelse", "finalbody"):
                 if isinstance(statements := getattr(node, name, None), list):
-                    setattr(node, name, [one for one in statements if not _says(one)])
+                    setattr(node, name, [one for one in statements if not _is_silent(one)])
     return hashlib.sha256("\n".join(map(ast.dump, trees)).encode()).hexdigest()[:DIGITS]
 
 
-def _says(statement: ast.AST) -> bool:
-    """Whether a statement is a docstring, or one for an attribute."""
+def _is_silent(statement: ast.AST) -> bool:
+    """Whether a statement is an import or a docstring, also one of an attribute."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return True
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -9,12 +9,9 @@ import numpy as np
 from autosched_backend_autotvm.config_space import PROMISE, Knob, Numbers, Rule, Value
 from autosched_backend_autotvm.templates import tile_estimate
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
-from autosched_backend_autotvm.templates.kernel_analysis import Axis, Nest
+from autosched_backend_autotvm.templates.kernel_analysis import Axis, KernelAnalysis
 from autosched_backend_autotvm.templates.template import Machine, Template, fits, number, pieces
-from autosched_tvm.compile.winograd import algebra
-from autosched_tvm.compile.winograd import kernel as loops
-from autosched_tvm.compile.winograd import workload as stages
-from autosched_tvm.compile.winograd.workload import Sizes
+from autosched_tvm.api import winograd_algebra, winograd_kernel, winograd_workload
 
 VECTORS_MAX = 4
 BLOCKS_MAX = 64
@@ -27,13 +24,13 @@ WEIGHTS_TILES = 4.0
 
 def template(workload: Any, machine: Machine) -> Template:
     """For a workload with the mark of a Winograd convolution. Raises NotExpandable."""
-    sizes = loops.understand(workload).sizes
+    sizes = winograd_kernel.understand(workload).sizes
     registers = machine.registers
     across = -(-sizes.filter_block * FLOAT_BYTES // machine.vector_bytes)
     tiles = _pieces("tiles", sizes.tiles, registers // 2, "tiles in a block: rows of sums in registers")
     vectors = _pieces("vectors", sizes.filter_blocks, VECTORS_MAX, "blocks of filters in a part: columns of sums")
     chunks = _powers(BLOCKS_MAX)
-    spread = (loops.CHUNKS, loops.FILTERS)
+    spread = (winograd_kernel.CHUNKS, winograd_kernel.FILTERS)
     knobs = (
         tiles,
         vectors,
@@ -52,7 +49,7 @@ def template(workload: Any, machine: Machine) -> Template:
         return _excess(sizes, {name: number(config, name) for name in ("tiles", "vectors", "blocks")}, chunks)
 
     def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
-        stages.annotate(
+        winograd_workload.annotate(
             kernel.schedule, {name: value for name, value in config.items() if isinstance(value, int | str)}
         )
 
@@ -71,7 +68,7 @@ def template(workload: Any, machine: Machine) -> Template:
     name = f"winograd_{sizes.algorithm.words}_nchwc.llvm"
     return Template(
         name, _nest(sizes), knobs, run, legal, fits((tiles, vectors), tile, registers), insight, _plain,
-        (loops.__name__, algebra.__name__),
+        (winograd_kernel.__name__, winograd_algebra.__name__),
     )  # fmt: skip
 
 
@@ -85,7 +82,7 @@ def _powers(most: int) -> tuple[int, ...]:
     return tuple(1 << power for power in range(most.bit_length()) if 1 << power <= most)
 
 
-def _excess(sizes: Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> str | None:
+def _excess(sizes: winograd_workload.Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> str | None:
     """Why a chunk is too large; None if it is not, or the smallest that there is."""
     tiles = knobs["blocks"] * knobs["tiles"]
     if knobs["blocks"] > chunks[0] and tiles >= 2 * (sizes.tiles + knobs["tiles"]):
@@ -97,7 +94,7 @@ def _excess(sizes: Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> 
     return None
 
 
-def _nest(sizes: Sizes) -> Nest:
+def _nest(sizes: winograd_workload.Sizes) -> KernelAnalysis:
     """Analysis of the convolution, by which siblings are found."""
     spatial = {
         "n": sizes.batch, "oc": sizes.filter_blocks, "h": sizes.out_height, "w": sizes.out_width,
@@ -105,13 +102,13 @@ def _nest(sizes: Sizes) -> Nest:
     }  # fmt: skip
     reduced = {"ic": sizes.channel_blocks, "ib": sizes.channel_block}
     axes = [Axis(role, extent, place) for place, (role, extent) in enumerate((spatial | reduced).items())]
-    return Nest(
-        f"winograd_{sizes.algorithm.words}", "nchwc", stages.RESULT, "float32", tuple(axes[: len(spatial)]),
+    return KernelAnalysis(
+        f"winograd_{sizes.algorithm.words}", "nchwc", winograd_workload.RESULT, "float32", tuple(axes[: len(spatial)]),
         tuple(axes[len(spatial) :]), "weights",
     )  # fmt: skip
 
 
-def _plain(schedule: Any, nest: Nest) -> Kernel:
+def _plain(schedule: Any, nest: KernelAnalysis) -> Kernel:
     """The workload as it is: what is fused is taken apart when the loop nest is made."""
     anchor = schedule.get_sblock(nest.block)
     return Kernel(schedule, nest, anchor, [], anchor, None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler, Digits
 
 Scores = NDArray[np.float32]
 MERGE_EVERY = 10
@@ -33,7 +33,7 @@ class Plan:
 class Best:
     """The best legal rows seen, without those that are known."""
 
-    def __init__(self, points: Points, count: int, known: NDArray[np.uint64]) -> None:
+    def __init__(self, points: ConfigSampler, count: int, known: NDArray[np.uint64]) -> None:
         self._points, self._count, self._known = points, count, known
         self.digits: Digits = np.empty((0, len(points.radices)), np.int64)
         self.scores: Scores = np.empty(0, np.float32)
@@ -65,7 +65,7 @@ class Best:
 
 
 def anneal(
-    points: Points,
+    points: ConfigSampler,
     score: Callable[[Digits], Scores],
     chains: Digits,
     best: Best,

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched_backend_autotvm.config_space import Rule, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Rule
 
 Digits: TypeAlias = NDArray[np.int64]
 """One row per configuration, one column per knob."""
@@ -26,10 +26,10 @@ DRAWS_MAX = 20_000
 EXACT_MAX = 1 << 63
 
 
-class Points:
+class ConfigSampler:
     """A space, or the part of it from index `first` to before `end` (0: to its end)."""
 
-    def __init__(self, space: Space, first: int = 0, end: int = 0) -> None:
+    def __init__(self, space: ConfigSpace, first: int = 0, end: int = 0) -> None:
         self.space = space
         self.radices = np.array(space.radices, np.int64)
         self.first = min(first, space.size)

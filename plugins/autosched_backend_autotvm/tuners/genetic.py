@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.grid_and_random import seeded
-from autosched_backend_autotvm.tuners.score_history import Memory
+from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 CHILDREN_MAX = 50
 """Maximum number of children that are bred for each wanted one, before the rest is drawn at random."""
@@ -23,14 +23,14 @@ class Breeding:
     """Per knob."""
 
 
-class GeneticTuner(Memory):
+class GeneticTuner(ScoreHistory):
     """Generations of measured configurations; the first is random.
 
     Parents of a generation: all of the one before, and the best of all time, picked with a probability proportional to
     their scores.
     """
 
-    def __init__(self, points: Points, seed: int, breeding: Breeding) -> None:
+    def __init__(self, points: ConfigSampler, seed: int, breeding: Breeding) -> None:
         super().__init__()
         self._points, self._seed, self._breeding = points, seed, breeding
 

@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from random import Random
 
-from autosched_backend_autotvm.tuners.config_sampler import Points
-from autosched_backend_autotvm.tuners.score_history import Memory
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
+from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 
-class GridTuner(Memory):
+class GridTuner(ScoreHistory):
     """All configurations by their numbers."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: ConfigSampler) -> None:
         super().__init__()
         self._points = points
         self._next = points.first
@@ -28,10 +28,10 @@ class GridTuner(Memory):
         return found
 
 
-class RandomTuner(Memory):
+class RandomTuner(ScoreHistory):
     """Configurations drawn uniformly."""
 
-    def __init__(self, points: Points, seed: int) -> None:
+    def __init__(self, points: ConfigSampler, seed: int) -> None:
         super().__init__()
         self._points, self._seed = points, seed
 

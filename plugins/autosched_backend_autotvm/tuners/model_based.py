@@ -13,9 +13,9 @@ from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
 from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix
 from autosched_backend_autotvm.tuners import diversity
 from autosched_backend_autotvm.tuners.annealing import Best, Plan, Scores, anneal
-from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler, Digits
 from autosched_backend_autotvm.tuners.grid_and_random import seeded
-from autosched_backend_autotvm.tuners.score_history import Memory
+from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 ELITE_SHARE = 0.5
 """Share of the chains that start at the best of what was measured."""
@@ -71,12 +71,12 @@ class Reranker(Protocol):
         """Features."""
 
 
-class LearningTuner(Memory):
+class ModelBasedTuner(ScoreHistory):
     """Fits a model to the scores, and anneals on its predictions."""
 
     def __init__(
         self,
-        points: Points,
+        points: ConfigSampler,
         seed: int,
         learning: Learning,
         prior: Prior | None = None,

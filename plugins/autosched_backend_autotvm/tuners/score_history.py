@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 
-class Memory:
+class ScoreHistory:
     """Scores in the order in which configurations were first measured."""
 
     def __init__(self) -> None:

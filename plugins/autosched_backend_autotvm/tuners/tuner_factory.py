@@ -3,14 +3,14 @@
 from autosched_backend_autotvm.options import Options
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_backend_autotvm.tuners.annealing import Plan
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner
-from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner, Prior, Reranker
+from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner, Prior, Reranker
 
 
 def tuner_of(
-    options: Options, points: Points, seed: int, threads: int, prior: Prior | None, reranker: Reranker | None
+    options: Options, points: ConfigSampler, seed: int, threads: int, prior: Prior | None, reranker: Reranker | None
 ) -> Tuner:
     """A tuner that knows nothing yet. `prior` and `reranker` are of use to `xgb` only."""
     match options.tuner:
@@ -22,7 +22,7 @@ def tuner_of(
             breeding = Breeding(options.ga_pop_size, options.ga_elite_num, options.ga_mutation_prob)
             return GeneticTuner(points, seed, breeding)
         case "xgb":
-            return LearningTuner(points, seed, learning(options, threads), prior, reranker)
+            return ModelBasedTuner(points, seed, learning(options, threads), prior, reranker)
 
 
 def learning(options: Options, threads: int) -> Learning:

@@ -20,12 +20,14 @@ from autosched.backend import Evaluation, Lease
 from autosched.errors import AutoschedError, RequestError
 from autosched.process.forked_workers import Raised, WorkerError, Workers, prepare
 from autosched_tvm import worker_messages
-from autosched_tvm.device.loaded_module import Module, describe, side_of
+from autosched_tvm.compile.side_file import side_of
+from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples
 from autosched_tvm.evaluation.build_comparison import check
-from autosched_tvm.evaluation.engine_benchmark import Contest
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 from autosched_tvm.evaluation.verification_messages import Request
-from autosched_tvm.generated_inputs import Array, Tensor, random_inputs
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Array, Tensor, describe
 from autosched_tvm.worker_failures import gist
 
 CHECK_EXTRA_S = 50.0
@@ -63,7 +65,7 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
         side = side_of(args.module)
         found = checked(args, _samples(args, side.inputs), cores)
         return {"module": msgspec.to_builtins(side), "evaluation": msgspec.to_builtins(found)}
-    module = Module(args.module, threads=len(cores) or None if args.action == "evaluate" else None)
+    module = LoadedModule(args.module, threads=len(cores) or None if args.action == "evaluate" else None)
     info = msgspec.to_builtins(module.info)
     if args.action == "info":
         return {"module": info}
@@ -75,7 +77,7 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
     return {"module": info, "seconds": time.perf_counter() - started, "outputs": _saved(module, outputs, args.output)}
 
 
-def _measured(module: Module, inputs: Mapping[str, Array], budget_s: float, *, operators: bool) -> dict[str, Any]:
+def _measured(module: LoadedModule, inputs: Mapping[str, Array], budget_s: float, *, operators: bool) -> dict[str, Any]:
     """The latency; with `operators`, in half of the time, and their times in the other half."""
     if not operators:
         return {"timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=budget_s))}
@@ -88,7 +90,7 @@ def _measured(module: Module, inputs: Mapping[str, Array], budget_s: float, *, o
 
 def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], cores: tuple[int, ...]) -> Evaluation:
     """A module against its model in ONNX Runtime, each in a process of its own. Raises RequestError."""
-    prepare()
+    prepare(worker_messages.PRELOAD)
     timeout_s = args.budget_s + CHECK_EXTRA_S
     shapes = {name: tuple(array.shape) for name, array in given[0].items()}
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
@@ -98,7 +100,7 @@ def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], core
             request = Request(tuple(form.path for form in forms), max(1, len(cores)), "", args.tolerance)
             judged = (str(args.module), request, [dict(one) for one in given])
             verdict = workers.once(lease, worker_messages.VERIFY_MODULE, *judged, timeout_s=timeout_s)
-            with Contest(workers, lease) as contest:
+            with EngineBenchmark(workers, lease) as contest:
                 return check(contest, args.module, forms, given[0], verdict, args.budget_s)
         except Raised as error:
             raise RequestError(
@@ -150,7 +152,7 @@ def _why(error: Exception) -> str:
     return "it holds no array of numbers" if "pickle" in str(error) else str(error)
 
 
-def _saved(module: Module, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:
+def _saved(module: LoadedModule, outputs: Sequence[Array], folder: Path | None) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
     for tensor, array in zip(module.info.outputs, outputs, strict=True):
         file = None

@@ -19,7 +19,7 @@ from autosched_tvm.compile.frontend import input_ranges
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.relax_import import Imported
-from autosched_tvm.generated_inputs import Tensor
+from autosched_tvm.tensors import Tensor
 
 
 class Source(Protocol):

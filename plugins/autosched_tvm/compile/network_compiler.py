@@ -23,11 +23,11 @@ from autosched_tvm.compile import (
     toolchain,
 )
 from autosched_tvm.compile.layouts import layout_variants
-from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, Wanted
+from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
 from autosched_tvm.compile.model_sources import Source
-from autosched_tvm.device.loaded_module import SideFile
-from autosched_tvm.generated_inputs import Tensor
-from autosched_tvm.worker_messages import Choice, Compilation, Compiled
+from autosched_tvm.compile.side_file import SideFile
+from autosched_tvm.tensors import Tensor
+from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 
 FORMAT = 1
 
@@ -39,7 +39,7 @@ class SideName(Struct, frozen=True):
     build: str
 
 
-def compile_network(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
+def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
     """Leave default.so and tuned.so in the folder, each with its side file.
 
     The default build is TVM's own: no schedules, the model's own layouts. In the tuned build each kernel without a
@@ -48,27 +48,27 @@ def compile_network(compilation: Compilation, choices: Sequence[Choice]) -> Comp
     source = model_sources.load(Path(compilation.model))
     cleaned = source.cleaned()
     fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
-    if Wanted(compilation.layout) not in UNTOUCHED:
+    if LayoutOption(compilation.layout) not in UNTOUCHED:
         fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
     path, who = Path(compilation.folder) / "default", SideName(compilation.name, "default")
     write_build(path, fused, source, compilation.target, ms.database.MemoryDatabase(), who)
     return compiled
 
 
-def compile_again(compilation: Compilation, choices: Sequence[Choice]) -> Compiled:
+def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
     """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
     source = model_sources.load(Path(compilation.model))
     return _compile_tuned(compilation, choices, source, source.cleaned())[1]
 
 
 def _compile_tuned(
-    compilation: Compilation, choices: Sequence[Choice], source: Source, cleaned: Any
+    compilation: Compilation, choices: Sequence[TaskSchedules], source: Source, cleaned: Any
 ) -> tuple[Any, Compiled]:
     """Leave tuned.so in the folder; returns the network in its layouts, without schedules, and what was compiled."""
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     functions = {key: one.function for key, one in schedules.items()}
-    fused, notes = laid_out(cleaned, target, choices, Wanted(compilation.layout), winograd=compilation.winograd)
+    fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
     tuned, used = with_schedules(fused, functions)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
     write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
@@ -90,10 +90,10 @@ def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
 
 
 def laid_out(
-    cleaned: Any, target: Any, choices: Sequence[Choice], layout: Wanted, *, winograd: bool
+    cleaned: Any, target: Any, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool
 ) -> tuple[Any, list[str]]:
     """The fused network in its layouts, and what there is to say of them."""
-    if layout is not Wanted.AUTO and not winograd:
+    if layout is not LayoutOption.AUTO and not winograd:
         return layout_variants.single(cleaned, target, layout).fused, []
     latencies_s = {
         task_extraction.hash_of(candidate_build.load_task(choice.workload)): choice.best_s
@@ -144,7 +144,7 @@ class Applied(Struct, frozen=True):
     function: Any
 
 
-def applied(choices: Sequence[Choice]) -> tuple[dict[str, Applied], list[str]]:
+def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[str]]:
     """The function of each task's workload, by hash, under the best schedule that applies, and what did not."""
     functions = {}
     notes = []

@@ -8,7 +8,7 @@ from autosched.errors import ModelRejected
 from autosched.model import TASKS_MAX
 from autosched_tvm.compile import intrinsics, model_sources, task_extraction
 from autosched_tvm.compile.candidate_build import load_target
-from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import grouped, offered
 from autosched_tvm.worker_messages import Extracted
 
@@ -19,7 +19,7 @@ def take_in(
     target: str,
     prepared: str,
     folder: str,
-    layout: str = Wanted.KEEP,
+    layout: str = LayoutOption.KEEP,
     winograd: bool = False,
 ) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
@@ -27,7 +27,7 @@ def take_in(
     ready = model_sources.prepare(Path(model), shapes)
     ready.source.save(Path(prepared))
     aim = load_target(target)
-    variants = offered(ready.source.cleaned(), aim, Wanted(layout), winograd=winograd)
+    variants = offered(ready.source.cleaned(), aim, LayoutOption(layout), winograd=winograd)
     extracted, workloads = task_extraction.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):

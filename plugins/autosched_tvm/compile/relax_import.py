@@ -14,7 +14,7 @@ from autosched.errors import ModelRejected, RequestError
 from autosched_tvm.compile.frontend.input_ranges import MASK_HIGH, PLAIN_HIGH, with_kinds
 from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.onnx_import import SAID_MAX
-from autosched_tvm.generated_inputs import Kind, Tensor
+from autosched_tvm.tensors import Kind, Tensor
 from autosched_tvm.worker_failures import gist
 
 _SAME_VALUES = {

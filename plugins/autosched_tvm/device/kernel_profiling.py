@@ -11,7 +11,7 @@ import tvm
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched_tvm.compile.candidate_build import load_task
-from autosched_tvm.worker_messages import Plan
+from autosched_tvm.worker_messages import MeasurementPlan
 
 HOPELESS_RATIO = 5.0
 """A run this many times slower than the best known makes further samples a waste. A first run, which meets cold caches,
@@ -109,7 +109,7 @@ def kernel(artifact: str) -> Any:
     return tvm.runtime.load_module(artifact)["main"]
 
 
-def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float, ...]:
+def profile(task: str, reference: str, artifact: str, plan: MeasurementPlan) -> tuple[float, ...]:
     """Latencies of one call, in seconds. Raises WrongResult."""
     place = bench(task, reference)
     module = tvm.runtime.load_module(artifact)
@@ -123,7 +123,9 @@ def profile(task: str, reference: str, artifact: str, plan: Plan) -> tuple[float
     return tuple(place.sample(module, number) for _ in range(plan.repeat))
 
 
-def compare(task: str, reference: str, artifacts: Sequence[str], plan: Plan) -> list[tuple[float, ...] | str]:
+def compare(
+    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan
+) -> list[tuple[float, ...] | str]:
     """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
 
     One that is hopelessly slow, as the untuned kernel mostly is, is run once.
@@ -160,11 +162,11 @@ def _checked(module: Any, place: Bench) -> float:
     return first_s
 
 
-def _hopeless(first_s: float, plan: Plan) -> bool:
+def _hopeless(first_s: float, plan: MeasurementPlan) -> bool:
     return plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s)
 
 
-def _number(once_s: float, plan: Plan) -> int:
+def _number(once_s: float, plan: MeasurementPlan) -> int:
     """How many calls a sample takes to be long enough."""
     return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 

@@ -1,54 +1,24 @@
-"""A compiled network: NAME.so with NAME.json beside it. Loads, runs and times it with NumPy arrays."""
+"""Loads, runs and times a compiled network with NumPy arrays."""
 
 import math
-import os
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 
 from autosched.backend import Timing
-from autosched.errors import NotFound, RequestError
+from autosched.errors import RequestError
 from autosched.measured.statistics import summarize
+from autosched_tvm.compile.side_file import files_of, read_side
 from autosched_tvm.device.thread_pool import default as default_threads
 from autosched_tvm.device.thread_pool import use as use_threads
-from autosched_tvm.generated_inputs import Array, Tensor, random_inputs
-
-_ELF_HEADER = struct.Struct("<40xQ10xHH2x")
-"""Fields of an ELF header: offset of the section table, size of an entry, number of entries."""
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Array, Tensor, describe
 
 
-class SideFile(Struct, frozen=True, kw_only=True):
-    """Facts about a library that it does not hold itself."""
-
-    format: int
-    name: str
-    build: str
-    """ "tuned" or "default"."""
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    target: dict[str, Any]
-    versions: dict[str, str]
-    model: str = ""
-    """Content hash of the file that it was compiled from."""
-    file: str = ""
-    """The name of that file."""
-    kernels: dict[str, str] = {}
-    """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
-
-    @property
-    def cores(self) -> int:
-        """Number of cores that it was tuned for."""
-        found = self.target.get("num-cores", 1)
-        return found if isinstance(found, int) and found > 0 else 1
-
-
-class Module:
+class LoadedModule:
     """A loaded network. May be called from several threads; each of them gets a pool of `threads` threads."""
 
     def __init__(self, path: Path, *, threads: int | None = None) -> None:
@@ -56,8 +26,8 @@ class Module:
 
         Raises NotFound or RequestError.
         """
-        library, side = _files(path)
-        self.info = _read_side(side)
+        library, side = files_of(path)
+        self.info = read_side(side)
         if threads is not None and threads < 1:
             raise RequestError(f"threads is {threads}: at least 1 is needed, or None for what {library.name} asks for")
         self.threads = threads or default_threads(self.info.cores)
@@ -142,46 +112,5 @@ def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) 
     return arrays
 
 
-def describe(tensor: Tensor) -> str:
-    """Name, type and shape, as error messages say it."""
-    return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"
-
-
 def _said(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items()) or "unknown versions"
-
-
-def _files(path: Path) -> tuple[Path, Path]:
-    """The library and its side file, from either's path or the name without a suffix."""
-    stem = path.with_suffix("") if path.suffix in (".so", ".json") else path
-    library, side = stem.with_name(f"{stem.name}.so"), stem.with_name(f"{stem.name}.json")
-    if not library.is_file():
-        raise NotFound(f"there is no compiled module {library}. Make one with: autosched tune MODEL.onnx --output DIR")
-    if not side.is_file():
-        raise NotFound(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
-    if _is_cut_off(library):
-        raise RequestError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
-    return library, side
-
-
-def _is_cut_off(library: Path) -> bool:
-    """Whether an ELF file ends before its table of sections, its last part: loading such a one kills the process."""
-    with library.open("rb") as file:
-        head = file.read(_ELF_HEADER.size)
-        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
-            return False
-        offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
-        end: int = offset + entry_bytes * entries
-        return file.seek(0, os.SEEK_END) < end
-
-
-def side_of(path: Path) -> SideFile:
-    """Read a module's side file without loading the module. Raises NotFound, RequestError."""
-    return _read_side(_files(path)[1])
-
-
-def _read_side(path: Path) -> SideFile:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=SideFile)
-    except msgspec.DecodeError as error:
-        raise RequestError(f"{path} does not describe a compiled module: {error}. Compile the network again") from error

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from autosched.backend import OperatorTime, OperatorTimes
 from autosched_tvm.compile import task_extraction
-from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.device.loaded_module import LoadedModule
 
 QUIET_SHARE = 4
 """One in so many runs counts, the fastest: a run that another program interrupts is slower as a whole, while most of
@@ -57,7 +57,7 @@ class Call:
     samples_s: list[float] = field(default_factory=list)
 
 
-def measured(module: Module, tensors: list[Any], budget_s: float) -> OperatorTimes:
+def measured(module: LoadedModule, tensors: list[Any], budget_s: float) -> OperatorTimes:
     """The time of each operator in one inference, those that take longest first. `tensors`: as `Module.bind` gives."""
     machine = module.machine()
     calls: list[Call] = []

@@ -8,8 +8,8 @@ from autosched.backend import RIVALS, Baseline, Evaluation, OperatorTimes
 from autosched.errors import StepFailed
 from autosched.measured.statistics import clearly_faster
 from autosched.process.forked_workers import Killed, WorkerError
-from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, race
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
+from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ OPERATORS_S = 0.5
 """Seconds of measuring the operators of an early build."""
 
 
-def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
+def baseline(contest: EngineBenchmark, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
     """The engine that runs the model's file, with the fastest form of it; or why it cannot be measured."""
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
@@ -29,7 +29,7 @@ def baseline(contest: Contest, forms: Sequence[Form], inputs: Mapping[str, Array
     return Baseline(RIVALS[rival.contestant.name], rival.version, rival.form, best.median_s, best.low_s, best.high_s)
 
 
-def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
+def measured(contest: EngineBenchmark, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
     """Time a build beside the engine that runs the model's file, and the build's operators; `published` is "tuned" if
     the build is clearly faster. Outputs are not compared.
 
@@ -55,7 +55,7 @@ def measured(contest: Contest, build: Path, forms: Sequence[Form], inputs: Mappi
     )  # fmt: skip
 
 
-def _operators(ours: Contestant) -> OperatorTimes | None:
+def _operators(ours: EngineProcess) -> OperatorTimes | None:
     """The time of each operator of a build; None where that cannot be measured: the search can do without."""
     try:
         return ours.operators(OPERATORS_S)

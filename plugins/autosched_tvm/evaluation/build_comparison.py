@@ -11,9 +11,9 @@ from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.measured.statistics import clearly_faster
 from autosched.process.forked_workers import Killed, WorkerError
-from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, race
-from autosched_tvm.evaluation.verification_messages import Verdict
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
+from autosched_tvm.evaluation.verification_messages import VerificationResult
+from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
 
 BUDGET_S = 9.0
@@ -25,7 +25,11 @@ OPERATORS_BUDGET_S = 1.5
 
 
 def evaluate(
-    contest: Contest, builds: Path, forms: Sequence[Form], inputs: Mapping[str, Array], verdict: Verdict
+    contest: EngineBenchmark,
+    builds: Path,
+    forms: Sequence[Form],
+    inputs: Mapping[str, Array],
+    verdict: VerificationResult,
 ) -> Evaluation:
     """Measure `builds`/default and `builds`/tuned against each other and ONNX Runtime; `verdict` says what is right.
 
@@ -57,8 +61,8 @@ def evaluate(
 
 
 def check(
-    contest: Contest, module: Path, forms: Sequence[Form], inputs: Mapping[str, Array], verdict: Verdict,
-    budget_s: float,
+    contest: EngineBenchmark, module: Path, forms: Sequence[Form], inputs: Mapping[str, Array],
+    verdict: VerificationResult, budget_s: float,
 ) -> Evaluation:  # fmt: skip
     """Time a module and its model in ONNX Runtime for `budget_s`; `verdict` says whether the module is right.
 
@@ -79,7 +83,7 @@ def check(
     )  # fmt: skip
 
 
-def _operators(build: Contestant, notes: list[str]) -> OperatorTimes | None:
+def _operators(build: EngineProcess, notes: list[str]) -> OperatorTimes | None:
     """The times of a build's operators; None, and a note, where they cannot be had. Raises Killed."""
     try:
         return build.operators(OPERATORS_BUDGET_S)
@@ -90,7 +94,7 @@ def _operators(build: Contestant, notes: list[str]) -> OperatorTimes | None:
         return None
 
 
-def published(timings: Sequence[Timing], verdict: Verdict, notes: list[str]) -> str:
+def published(timings: Sequence[Timing], verdict: VerificationResult, notes: list[str]) -> str:
     """Which build is handed to the user; `notes` says why it is not the tuned one. Empty: none, since none is right."""
     by_name = {timing.name: timing for timing in timings}
     default, tuned = by_name["default"], by_name["tuned"]

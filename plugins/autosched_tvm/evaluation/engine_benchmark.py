@@ -20,8 +20,8 @@ from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
 from autosched.measured.statistics import summarize
 from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
 from autosched_tvm import worker_messages
-from autosched_tvm.device.loaded_module import SideFile, side_of
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.compile.side_file import SideFile, side_of
+from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Form
 
@@ -56,7 +56,7 @@ class Racer(Protocol):
         """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
 
 
-class Contestant:
+class EngineProcess:
     """One engine in a process of its own, frozen between two calls."""
 
     def __init__(self, name: str, worker: Worker, left_s: Callable[[], float]) -> None:
@@ -95,7 +95,7 @@ class Contestant:
 class Rival(Struct, frozen=True):
     """The engine that runs the model's file, with the form of the model that suits it best."""
 
-    contestant: Contestant
+    contestant: EngineProcess
     form: str
     version: str
     expected: list[Array]
@@ -104,14 +104,14 @@ class Rival(Struct, frozen=True):
     """Latencies of all forms that it runs, by their names."""
 
 
-class Contest:
+class EngineBenchmark:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 
     def __init__(self, workers: Workers, lease: Lease) -> None:
         """The lease's time is for everything together."""
         self.cores = lease.cores
         self._workers, self._lease = workers, lease
-        self._running: dict[Contestant, Worker] = {}
+        self._running: dict[EngineProcess, Worker] = {}
         self._deadline = time.monotonic() + lease.timeout_s
 
     @property
@@ -119,7 +119,7 @@ class Contest:
         """Seconds until the deadline."""
         return self._deadline - time.monotonic()
 
-    def __enter__(self) -> "Contest":
+    def __enter__(self) -> "EngineBenchmark":
         return self
 
     def __exit__(
@@ -128,35 +128,35 @@ class Contest:
         for contestant in list(self._running):
             self.leave(contestant)
 
-    def leave(self, contestant: Contestant) -> None:
+    def leave(self, contestant: EngineProcess) -> None:
         """End a contestant's process."""
         if (worker := self._running.pop(contestant, None)) is not None:
             self._workers.end(worker)
 
-    def module(self, name: str, path: Path) -> tuple[Contestant, SideFile]:
+    def module(self, name: str, path: Path) -> tuple[EngineProcess, SideFile]:
         """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
         side = side_of(path)
         return self.enter(name, worker_messages.LOAD_MODULE, str(path))[0], side
 
-    def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
+    def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
         """An ONNX file in ONNX Runtime, with one thread for each core, and the version of ONNX Runtime.
 
         Raises WorkerError. `optimised=False` turns the graph optimisations off.
         """
         return self._rival_in("onnxruntime", name, model, optimised=optimised)
 
-    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[Contestant, str]:
+    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
         threads = max(1, len(self.cores))
         contestant, version = self.enter(name, _LOADERS[engine], model, threads, optimised)
         return contestant, str(version)
 
-    def enter(self, name: str, function: str, *arguments: Any) -> tuple[Contestant, Any]:
+    def enter(self, name: str, function: str, *arguments: Any) -> tuple[EngineProcess, Any]:
         """An engine that "module:function" loads into a process of its own, and what the function returned.
 
         Raises WorkerError.
         """
         worker = self._workers.start("engine", self._lease)
-        contestant = Contestant(name, worker, lambda: self.left_s)
+        contestant = EngineProcess(name, worker, lambda: self.left_s)
         self._running[contestant] = worker
         try:
             return contestant, contestant.ask(function, *arguments)
@@ -166,7 +166,7 @@ class Contest:
 
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
         """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
-        running: dict[str, Contestant] = {}
+        running: dict[str, EngineProcess] = {}
         expected: list[Array] = []
         version = trouble = ""
         for form in forms:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from autosched.backend import OperatorTimes
-from autosched_tvm.device.loaded_module import Module
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.tensors import Array
 
 
 class Engine(Protocol):
@@ -35,7 +35,7 @@ class ModuleEngine:
     """A module that TVM compiled."""
 
     def __init__(self, path: Path) -> None:
-        self._module = Module(path)
+        self._module = LoadedModule(path)
         self._tensors: list[Any] = []
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:

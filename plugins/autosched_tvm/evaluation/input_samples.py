@@ -7,8 +7,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from autosched.errors import RequestError
-from autosched_tvm.device.loaded_module import describe
-from autosched_tvm.generated_inputs import Array, Tensor, random_inputs
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Array, Tensor, describe
 
 SEEDS = 3
 """Made-up samples of inputs."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 LIMIT_S = 120.0
 """Maximum seconds for loading a build and running all samples."""
@@ -52,9 +52,9 @@ def _read(path: Path) -> list[Array]:
 
 def main(build: str, folder: str) -> None:
     """Run the build on all samples of the folder."""
-    from autosched_tvm.device.loaded_module import Module
+    from autosched_tvm.device.loaded_module import LoadedModule
 
-    module = Module(Path(build))
+    module = LoadedModule(Path(build))
     for path in sorted(Path(folder).glob("inputs-*.npz")):
         with np.load(path) as file:
             np.savez(path.with_name(path.name.replace("inputs", "outputs")), *module.run(dict(file)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 
 class LiteRtEngine:

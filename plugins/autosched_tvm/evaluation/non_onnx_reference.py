@@ -9,7 +9,7 @@ from autosched_tvm.compile.frontend.model_file import FileKind
 from autosched_tvm.evaluation.non_onnx_engines import LiteRtEngine, TorchEngine
 from autosched_tvm.evaluation.onnx_reference import PERTURBED_RUNS, perturbed_inputs
 from autosched_tvm.evaluation.output_comparison import Expected
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 OTHER_NAMES = {FileKind.TFLITE: "LiteRT", FileKind.TORCH: "PyTorch"}
 """Names of the engines that run files of each kind."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from autosched.backend import Difference
 from autosched_tvm.evaluation.verification_messages import Check
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 INFINITE = 1e308
 """Stands for infinity, which JSON cannot express."""

@@ -11,7 +11,7 @@ import onnx
 from msgspec import Struct
 
 from autosched_tvm.compile.frontend import standard_operators
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.tensors import Array
 
 ROUNDING_FACTOR = 4.0
 """Largest distance of the float form from the quantised results that rounding explains, in multiples of the distance

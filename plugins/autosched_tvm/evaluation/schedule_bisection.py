@@ -18,12 +18,12 @@ from tvm.s_tir import meta_schedule as ms
 
 from autosched.backend import WrongSchedule
 from autosched_tvm.compile import model_sources, network_compiler
-from autosched_tvm.compile.layouts.layout_option import Wanted
-from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples
 from autosched_tvm.evaluation.verification import Judge
 from autosched_tvm.evaluation.verification_messages import Check, Request
-from autosched_tvm.worker_messages import Choice, Compilation
+from autosched_tvm.worker_messages import Compilation, TaskSchedules
 
 WRONG_MAX = 4
 """Maximum number of wrong schedules that one search names."""
@@ -40,14 +40,16 @@ class OutOfTime(Exception):
     """The time of a search is over."""
 
 
-def find(compilation: Compilation, choices: Sequence[Choice], request: Request, sample: int, timeout_s: float) -> Found:
+def find(
+    compilation: Compilation, choices: Sequence[TaskSchedules], request: Request, sample: int, timeout_s: float
+) -> Found:
     """The wrong schedules among those that `compile_network` was given.
 
     `sample`: number of the sample of inputs whose outputs differ. The search begins no further build when `timeout_s`
     would not suffice for it.
     """
     hunt = _Hunt(compilation, choices, timeout_s)
-    default = Module(Path(compilation.folder) / "default")
+    default = LoadedModule(Path(compilation.folder) / "default")
     given = input_samples.of(default.info.inputs, request.samples)
     hunt.judge = Judge(request, given[sample : sample + 1] or given, default)
     wrong: list[WrongSchedule] = []
@@ -70,11 +72,11 @@ class _Hunt:
 
     judge: Judge
 
-    def __init__(self, compilation: Compilation, choices: Sequence[Choice], timeout_s: float) -> None:
+    def __init__(self, compilation: Compilation, choices: Sequence[TaskSchedules], timeout_s: float) -> None:
         self._until = time.monotonic() + timeout_s
         self._source, self._target = model_sources.load(Path(compilation.model)), compilation.target
         self._folder, self._who = Path(compilation.folder), network_compiler.SideName(compilation.name, "tuned")
-        tvm_target, layout = tvm.target.Target(json.loads(self._target)), Wanted(compilation.layout)
+        tvm_target, layout = tvm.target.Target(json.loads(self._target)), LayoutOption(compilation.layout)
         self._schedules, _ = network_compiler.applied(choices)
         self._fused, _ = network_compiler.laid_out(
             self._source.cleaned(), tvm_target, choices, layout, winograd=compilation.winograd

@@ -10,13 +10,13 @@ import numpy as np
 from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
-from autosched_tvm.device.loaded_module import Module
+from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples, isolated_run
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
 from autosched_tvm.evaluation.output_comparison import INFINITE, Expected, Tolerances
-from autosched_tvm.evaluation.verification_messages import Check, Request, Verdict
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.evaluation.verification_messages import Check, Request, VerificationResult
+from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
 
 SLOW_RUN_S = 5.0
@@ -30,7 +30,7 @@ UNTUNED = "the untuned build"
 class Judge:
     """Expected outputs of one network for several samples, and what they may differ by."""
 
-    def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: Module | None) -> None:
+    def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: LoadedModule | None) -> None:
         """`default`: the untuned build. Raises RequestError where neither it nor ONNX Runtime can be compared with."""
         self.inputs = list(inputs)
         self._apart = request.apart
@@ -59,7 +59,7 @@ class Judge:
                 self._add_default(expected, default, names, request.share)
         self.notes += self.tolerances.notes()
 
-    def _inexact(self, reference: OtherReference, default: Module | None) -> str:
+    def _inexact(self, reference: OtherReference, default: LoadedModule | None) -> str:
         """Say how far the float form is from the results of an engine that computes with quantised numbers."""
         if default is not None:
             shares = []
@@ -74,21 +74,21 @@ class Judge:
             )
         return f"{reference.name} computes with quantised numbers"
 
-    def check(self, module: Module) -> Check:
+    def check(self, module: LoadedModule) -> Check:
         """Run a build on all samples and compare."""
         return self.tolerances.check([module.run(one) for one in self.inputs])
 
     def check_file(self, build: Path) -> Check:
         """The same for the file of a build. In a process of its own, as the request may say, it may crash."""
         if not self._apart:
-            return self.check(Module(build))
+            return self.check(LoadedModule(build))
         try:
             return self.tolerances.check(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
             return Check(False, INFINITE, 0.0, crash=str(error))
 
     def _add_default(
-        self, expected: Sequence[Expected], default: Module, names: Sequence[str], share: float | None
+        self, expected: Sequence[Expected], default: LoadedModule, names: Sequence[str], share: float | None
     ) -> None:
         """Count the untuned build's results among the correct ones, if they are."""
         started = time.perf_counter()
@@ -129,24 +129,26 @@ def _reference(request: Request) -> Reference | OtherReference | str:
     return trouble or "there is no form of the model for ONNX Runtime"
 
 
-def _by_default(default: Module, inputs: Mapping[str, Array], seed: int) -> Expected:
+def _by_default(default: LoadedModule, inputs: Mapping[str, Array], seed: int) -> Expected:
     moved = default.run(perturbed_inputs(inputs, np.random.default_rng(seed)))
     return Expected(tuple(default.run(inputs)), (tuple(moved),))
 
 
-def verify(builds: str, request: Request) -> Verdict:
+def verify(builds: str, request: Request) -> VerificationResult:
     """Judge `builds`/default and `builds`/tuned."""
-    default = Module(Path(builds) / "default")
+    default = LoadedModule(Path(builds) / "default")
     judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default)
     assert judge.default is not None
     checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
-    return Verdict(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+    return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
 
 
-def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> Verdict:
+def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
     """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     judge = Judge(request, inputs, None)
-    return Verdict({"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs))
+    return VerificationResult(
+        {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
+    )
 
 
 def check_samples(model: str, file: str) -> int:

@@ -36,7 +36,7 @@ class Request(Struct, frozen=True):
     """Run tuned builds in processes of their own, since one has crashed."""
 
 
-class Verdict(Struct, frozen=True):
+class VerificationResult(Struct, frozen=True):
     """Which builds are right."""
 
     checks: dict[str, Check]

@@ -13,8 +13,8 @@ from autosched.backend import Difference, WrongSchedule
 from autosched.errors import StepFailed
 from autosched.process.forked_workers import Died, Killed
 from autosched_tvm import worker_messages
-from autosched_tvm.evaluation.verification_messages import Request, Verdict
-from autosched_tvm.worker_messages import Choice, Compilation
+from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
+from autosched_tvm.worker_messages import Compilation, TaskSchedules
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ Wrong = Collection[tuple[int, bytes]]
 class Mended(Struct, frozen=True):
     """The network as it is after wrong schedules were taken out."""
 
-    verdict: Verdict
+    verdict: VerificationResult
     wrong: tuple[WrongSchedule, ...] = ()
     notes: tuple[str, ...] = ()
     compile_notes: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class Mended(Struct, frozen=True):
 
 
 def mended(
-    ask: Ask, compilation: Compilation, request: Request, choices: Callable[[Wrong], Sequence[Choice]],
+    ask: Ask, compilation: Compilation, request: Request, choices: Callable[[Wrong], Sequence[TaskSchedules]],
     timeouts: tuple[float, float],
 ) -> Mended:  # fmt: skip
     """Judge the builds; while the tuned one is wrong, find the schedules, use the next best and compile again.
@@ -55,7 +55,9 @@ def mended(
     until = time.monotonic() + all_s
     notes: list[str] = []
     try:
-        verdict: Verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+        verdict: VerificationResult = ask(
+            "verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s
+        )
     except StepFailed as error:
         if not isinstance(error.__cause__, Died):
             raise
@@ -108,7 +110,7 @@ def _keep(folder: Path) -> None:
         shutil.copyfile(folder / f"tuned{suffix}", folder / f"{REJECTED}{suffix}")
 
 
-def _said(wrong: Sequence[WrongSchedule], verdict: Verdict, took_s: float) -> list[str]:
+def _said(wrong: Sequence[WrongSchedule], verdict: VerificationResult, took_s: float) -> list[str]:
     said = [f"task {one.task}: its schedule was taken out: {one.detail}" for one in wrong]
     if wrong and verdict.checks["tuned"].equal:
         said.append(f"the network was compiled again without them in {took_s:.0f} s, and is right")

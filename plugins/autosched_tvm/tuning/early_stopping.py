@@ -20,7 +20,7 @@ HELP = (
 """Help text of the option `early_stopping`."""
 
 
-class Plateau:
+class EarlyStopping:
     """Counts trials since the last progress; a fold over what was measured."""
 
     def __init__(

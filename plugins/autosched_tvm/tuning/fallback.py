@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autosched.backend import NoteGroup
-from autosched_tvm.tuning.search_method import ChecksNetwork, Method, Search, Site, Unsupported
+from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
 
 
 class Fallback:
     """Says in its notes which tasks went to the other one, and why."""
 
-    def __init__(self, first: Method, name: str, other: Callable[[], Method]) -> None:
+    def __init__(self, first: SearchMethod, name: str, other: Callable[[], SearchMethod]) -> None:
         """`name` is that of the other backend, whose method is made when it is needed."""
         self._first, self._name, self._make_other = first, name, other
-        self._other: Method | None = None
+        self._other: SearchMethod | None = None
         self._passed_on: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -37,7 +37,7 @@ class Fallback:
         if isinstance(self._first, ChecksNetwork):
             self._first.check_network(workloads, target)
 
-    def search(self, site: Site) -> Search:
+    def search(self, site: SearchContext) -> Search:
         """Begin the search for a task. Raises Unsupported when neither can do it."""
         try:
             return self._first.search(site)

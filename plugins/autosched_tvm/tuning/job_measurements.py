@@ -15,7 +15,7 @@ Found = Iterable[tuple[bytes, Sequence[float]]]
 """Candidates and their latencies in seconds, empty for a failure; the last of a candidate counts."""
 
 
-class Experience:
+class JobMeasurements:
     """Measurements of one job; its tasks tell and ask from several threads.
 
     It holds whole rounds only, those of earlier clients from the start: so it is a function of the records.

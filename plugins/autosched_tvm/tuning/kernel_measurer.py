@@ -21,7 +21,7 @@ FINAL_REPEAT = 2
 """Factor of the number of samples when the best candidates are compared: their median decides."""
 
 
-class Kernels:
+class KernelMeasurer:
     """Builds and measures kernels for tuners; used from several threads."""
 
     def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
@@ -75,7 +75,7 @@ class Kernels:
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""
-        plan = worker_messages.Plan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        plan = worker_messages.MeasurementPlan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
         latency_s = self._measure(task, worker_messages.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
         return tuple(latency_s)
 
@@ -83,7 +83,9 @@ class Kernels:
         self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
     ) -> list[tuple[float, ...] | str]:
         """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
-        plan = worker_messages.Plan(FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
+        plan = worker_messages.MeasurementPlan(
+            FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s
+        )
         names = [str(artifact) for artifact in artifacts]
         timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
         found: list[tuple[float, ...] | str] = self._measure(
@@ -96,7 +98,7 @@ class Kernels:
         task: TaskInfo,
         function: str,
         what: str | list[str],
-        plan: worker_messages.Plan,
+        plan: worker_messages.MeasurementPlan,
         lease: Lease,
         timeout_s: float,
     ) -> Any:

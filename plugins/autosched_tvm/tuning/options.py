@@ -6,9 +6,11 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from autosched import backend as backends
 from autosched.errors import RequestError, misfit
-from autosched_tvm.compile.layouts.layout_option import Wanted
-from autosched_tvm.tuning import early_stopping as plateau
+from autosched.model import JobId, JobSpec
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.tuning.early_stopping import HELP
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 
@@ -20,8 +22,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Candidates per round of a task."""
     trials_per_task: Annotated[int, Meta(ge=1, le=100_000)] = 14
     """Default budget, times the number of tasks, when the job names no trials."""
-    early_stopping: Annotated[int, Meta(ge=0, le=10_000_000, description=plateau.HELP)] = 0
-    layout: Wanted = Wanted.KEEP
+    early_stopping: Annotated[int, Meta(ge=0, le=10_000_000, description=HELP)] = 0
+    layout: LayoutOption = LayoutOption.KEEP
     """Memory layout of convolutions. auto: each is tuned in several, and the network gets the fastest assignment."""
     winograd: bool = False
     """Whether convolutions of 3x3, and those along one axis, in blocked layouts are also tuned with Winograd's
@@ -53,3 +55,14 @@ def read(backend: str, kind: type[AnyOptions], given: Mapping[str, bool | int | 
         return msgspec.convert(dict(given), kind)
     except msgspec.ValidationError as error:
         raise RequestError(f"backend {backend}, option {misfit(error)}") from error
+
+
+def options_of(number: JobId, job: JobSpec) -> Options:
+    """Options of a job. Raises RequestError for another kind of backend, NotFound for one that is gone."""
+    kind = getattr(backends.load(job.backend), "options", None)
+    if not isinstance(kind, type) or not issubclass(kind, Options):
+        raise RequestError(
+            f"job {number} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
+            " be learned from it here. Submit again without it"
+        )
+    return read(job.backend, kind, job.options)

@@ -9,7 +9,7 @@ from autosched.model import TaskInfo
 
 
 @dataclass(frozen=True)
-class Site:
+class SearchContext:
     """One task, as a search sees it."""
 
     info: TaskInfo
@@ -51,14 +51,14 @@ class Search(Protocol):
         """
 
 
-class Method(Protocol):
+class SearchMethod(Protocol):
     """The searches of one job: holds what its tasks share. Its searches are used from several threads."""
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
         """Notes for the user about the search, beside the result."""
 
-    def search(self, site: Site) -> Search:
+    def search(self, site: SearchContext) -> Search:
         """Begin the search for a task. Raises Unsupported."""
 
 

@@ -23,14 +23,13 @@ from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched_tvm import worker_messages
 from autosched_tvm.compile import intrinsics, targets, toolchain
-from autosched_tvm.evaluation.verification_messages import Request, Verdict
+from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
-from autosched_tvm.tuning.job_measurements import Experience
-from autosched_tvm.tuning.kernel_measurer import Kernels, task_file
-from autosched_tvm.tuning.options import Options
-from autosched_tvm.tuning.search_method import ChecksNetwork, Method, Search, Site, Unsupported
+from autosched_tvm.tuning.job_measurements import JobMeasurements
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
+from autosched_tvm.tuning.options import Options, options_of
+from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
 from autosched_tvm.tuning.tuner import TvmTuner
-from autosched_tvm.tuning.tvm_backend import options_of
 from autosched_tvm.worker_failures import gist
 
 log = logging.getLogger(__name__)
@@ -56,13 +55,13 @@ class TvmSession:
         outdir: Path,
         device_cores: int,
         options: Options,
-        method: Callable[[int], Method],
+        method: Callable[[int], SearchMethod],
     ) -> None:
         """`method` makes the job's method for a number of threads. Raises RequestError."""
         self.options = options
         toolchain.check_packages()
         toolchain.linker()
-        prepare()
+        prepare(worker_messages.PRELOAD)
         self.target = targets.resolve(job.target, max(1, device_cores))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"
@@ -71,12 +70,12 @@ class TvmSession:
         for folder in (artifacts, self._tasks_dir, self._builds):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
             folder.mkdir(parents=True, exist_ok=True)
-        self.experience = Experience()
+        self.experience = JobMeasurements()
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
-        self.kernels = Kernels(self._workers, self._tasks_dir, artifacts, self.target, self.options)
+        self.kernels = KernelMeasurer(self._workers, self._tasks_dir, artifacts, self.target, self.options)
         self._method_lock = threading.Lock()
         self._make_method = method
-        self._method: Method | None = None
+        self._method: SearchMethod | None = None
         self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._lessons: tuple[str, ...] = ()
@@ -161,7 +160,7 @@ class TvmSession:
             workloads = (candidate_build.load_task(self.kernels.task_file(task)) for task in tasks)
             method.check_network(workloads, candidate_build.load_target(self.target))
 
-    def _the_method(self, threads: int) -> Method:
+    def _the_method(self, threads: int) -> SearchMethod:
         """The job's method, made when it is first needed."""
         with self._method_lock:
             if self._method is None:
@@ -216,10 +215,10 @@ class TvmSession:
 
         When the tuned build is wrong, the schedules that make it so are found and replaced by the next best.
         """
-        from autosched_tvm.device.loaded_module import side_of
+        from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples  # these load NumPy, which the search may not need
         from autosched_tvm.evaluation.build_comparison import evaluate
-        from autosched_tvm.evaluation.engine_benchmark import Contest
+        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         request = self._request(lease)
         limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
@@ -227,7 +226,7 @@ class TvmSession:
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
-        with _told("evaluate", lease.timeout_s), Contest(self._workers, lease) as contest:
+        with _told("evaluate", lease.timeout_s), EngineBenchmark(self._workers, lease) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
         said = [note for note in methods if isinstance(note, str)]
@@ -252,12 +251,12 @@ class TvmSession:
     def baseline(self, lease: Lease) -> Baseline | None:
         """Measure the engine that runs the model's file, with its fastest form; None where that engine cannot."""
         from autosched_tvm.evaluation.baseline_comparison import baseline
-        from autosched_tvm.evaluation.engine_benchmark import Contest
+        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         limit_s = lease.timeout_s
         arguments = (str(_prepared(self._tasks_dir)), self._samples)
         inputs = self._child("baseline", lease, worker_messages.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
-        with _told("baseline", limit_s), Contest(self._workers, lease) as contest:
+        with _told("baseline", limit_s), EngineBenchmark(self._workers, lease) as contest:
             found = baseline(contest, self._forms, inputs)
         if isinstance(found, str):
             log.info("there is nothing to compare with: %s", found)
@@ -267,21 +266,21 @@ class TvmSession:
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Measure what was compiled last side by side with the baseline; publish it if it is faster and right."""
-        from autosched_tvm.device.loaded_module import side_of
+        from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples
         from autosched_tvm.evaluation.baseline_comparison import measured
-        from autosched_tvm.evaluation.engine_benchmark import Contest
+        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = input_samples.of(side_of(build).inputs, self._samples)
-        with _told("evaluate", limit_s), Contest(self._workers, lease) as contest:
+        with _told("evaluate", limit_s), EngineBenchmark(self._workers, lease) as contest:
             evaluation = measured(contest, build, self._best_form or self._forms, inputs[0])
         if not evaluation.published:
             return evaluation
         arguments = (str(build), self._request(lease), inputs)
         try:
             with _told("verify", limit_s, but="RequestError"):
-                verdict: Verdict = self._workers.once(
+                verdict: VerificationResult = self._workers.once(
                     lease, worker_messages.VERIFY_MODULE, *arguments, timeout_s=limit_s
                 )
         except Raised as error:  # nothing computes the same network in floating point; the measurement holds
@@ -345,7 +344,7 @@ class TvmSession:
         method = self._the_method(threads)
         workload, target = candidate_build.load_task(file), candidate_build.load_target(self.target)
         elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
-        return method.search(Site(task, workload, target, seed, threads, elsewhere, tuned))
+        return method.search(SearchContext(task, workload, target, seed, threads, elsewhere, tuned))
 
     # Files --------------------------------------------------------------------------------------------------
 
@@ -354,7 +353,7 @@ class TvmSession:
         stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
         return f"{stem}_" if f"{stem}.json" in TAKEN else stem
 
-    def _choices(self, wrong: Wrong = ()) -> list[worker_messages.Choice]:
+    def _choices(self, wrong: Wrong = ()) -> list[worker_messages.TaskSchedules]:
         """The best schedules of each task, without the wrong ones."""
         by_task: defaultdict[int, list[Record]] = defaultdict(list)
         for record in self._records:
@@ -368,7 +367,7 @@ class TvmSession:
             best = list(itertools.takewhile(lambda record: record.candidate != worker_messages.UNTUNED, measured))
             if file.exists():
                 candidates = tuple(record.candidate for record in best)
-                choices.append(worker_messages.Choice(task, str(file), candidates, measured[0].best_s or 0.0))
+                choices.append(worker_messages.TaskSchedules(task, str(file), candidates, measured[0].best_s or 0.0))
         return choices
 
     def _ask(self, lease: Lease, what: str, function: str, *arguments: Any, timeout_s: float) -> Any:

@@ -13,7 +13,7 @@ from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
-from autosched_tvm.tuning.search_method import Site
+from autosched_tvm.tuning.search_method import SearchContext
 
 LOG = logging.getLogger("autosched_tvm.search")
 LOG.addHandler(logging.NullHandler())
@@ -35,10 +35,10 @@ class Grown:
         return schedule_traces.write(self.schedule.trace.as_json(), memo)
 
 
-class Space:
+class SketchSpace:
     """The sketches of one task. Growing the same decisions gives the same program, in any process."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: SearchContext) -> None:
         intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
         quiet()
         self.workload, self.target = site.workload, site.target

@@ -15,8 +15,8 @@ from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched_tvm import worker_failures, worker_messages
-from autosched_tvm.tuning.job_measurements import Experience
-from autosched_tvm.tuning.kernel_measurer import Kernels
+from autosched_tvm.tuning.job_measurements import JobMeasurements
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
 from autosched_tvm.tuning.search_method import Search
 
 Found = tuple[bytes, Sequence[float]]
@@ -32,7 +32,7 @@ class TvmTuner:
     """Numbers of artifacts, for all tuners: overwriting a library that a worker has loaded would crash the worker."""
 
     def __init__(
-        self, task: TaskInfo, kernels: Kernels, experience: Experience, begin: Callable[[Lease], Search]
+        self, task: TaskInfo, kernels: KernelMeasurer, experience: JobMeasurements, begin: Callable[[Lease], Search]
     ) -> None:
         """`begin` makes the search, on the cores of a lease."""
         self._task = task

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Generic
 from autosched import backend
 from autosched.backend import Session
 from autosched.errors import RequestError
-from autosched.model import JobId, JobSpec
+from autosched.model import JobSpec
 from autosched_tvm.tuning import options as option_table
 from autosched_tvm.tuning.fallback import Fallback
 from autosched_tvm.tuning.options import AnyOptions
 
 if TYPE_CHECKING:
-    from autosched_tvm.tuning.search_method import Method
+    from autosched_tvm.tuning.search_method import SearchMethod
 
 
 class TvmBackend(Generic[AnyOptions]):
@@ -30,7 +30,7 @@ class TvmBackend(Generic[AnyOptions]):
         if given.fallback:
             backend.check_name(given.fallback)
 
-        def method(threads: int) -> "Method":
+        def method(threads: int) -> "SearchMethod":
             own = self.method(given, threads)
             if not given.fallback:
                 return own
@@ -38,24 +38,12 @@ class TvmBackend(Generic[AnyOptions]):
 
         return TvmSession(job, model, workdir, outdir, device_cores, given, method)
 
-    def method(self, given: AnyOptions, threads: int) -> "Method":
+    def method(self, given: AnyOptions, threads: int) -> "SearchMethod":
         """How candidates are searched for in one job, with so many threads. Its `search` may raise Unsupported."""
         raise NotImplementedError
 
 
-def options_of(number: JobId, job: JobSpec) -> option_table.Options:
-    """Options of a job. Raises RequestError for another kind of backend, NotFound for one that is gone."""
-    tuned_by = backend.load(job.backend)
-    if not isinstance(tuned_by, TvmBackend):
-        raise RequestError(
-            f"job {number} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
-            " be learned from it here. Submit again without it"
-        )
-    options: option_table.Options = option_table.read(job.backend, tuned_by.options, job.options)
-    return options
-
-
-def method_of(name: str, given: option_table.Options, threads: int) -> "Method":
+def method_of(name: str, given: option_table.Options, threads: int) -> "SearchMethod":
     """The method of another backend, with its own defaults where `given` does not say. Raises RequestError."""
     other = backend.load(name)
     if not isinstance(other, TvmBackend):

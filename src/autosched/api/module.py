@@ -295,7 +295,7 @@ Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[An
 def _loaded(path: Path, threads: int | None) -> Any:
     """The module in this process; loaded once."""
     try:
-        from autosched_tvm.device.loaded_module import Module as LoadedModule
+        from autosched_tvm.api import LoadedModule
     except ImportError as error:
         raise RequestError(children.INSTALL) from error
     return LoadedModule(path, threads=threads)

@@ -1,8 +1,8 @@
-"""Child processes that do TVM's work: warm, pinned, and replaceable at any moment.
+"""Child processes that call functions: warm, pinned to cores, and replaceable at any moment.
 
-A fork server imports TVM once; each worker is a fork of it. The fork server stays single-threaded (TVM starts its
-threads with its first parallel kernel, OpenBLAS is told to start none), so forking it is safe. Deadlines are held by
-the parent: a worker that is frozen, stuck in a kernel or dead is noticed, killed and replaced.
+A fork server imports a module once (see `prepare`); each worker is a fork of it. The module must start no thread, so
+that forking is safe. The parent keeps the deadlines: it notices, kills and replaces a worker that is frozen, stuck in
+native code or dead.
 """
 
 import importlib
@@ -16,19 +16,33 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.orphans import end_with_parent
 
-PRELOAD = "autosched_tvm.worker_preload"
 JOIN_S = 5.0
 LOG_TAIL_BYTES = 4_000
 MEANINGS: dict[int, str] = {
     signal.SIGKILL: " (what the system sends when memory runs out)",
     signal.SIGILL: " (this CPU lacks an instruction that the target has; try another, for example --target x86-64-v2)",
 }
+
+
+_preload = ""
+"""Module that the fork server imports."""
+
+
+class Leased(Protocol):
+    """What a worker needs to know of the lease that it works for."""
+
+    @property
+    def step(self) -> int:
+        """Number of the step that holds the lease."""
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Cores of the lease; none: no core is reserved."""
 
 
 class WorkerError(Exception):
@@ -65,7 +79,7 @@ class Worker:
         self._killed = False
         context = multiprocessing.get_context("forkserver")
         self._line, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, cores, str(log)), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, cores, str(log), _preload), daemon=True)
         self._process.start()
         theirs.close()
         self._dying = threading.Lock()
@@ -184,7 +198,7 @@ class Workers:
         self._recycle_after = recycle_after
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, tuple[int, ...]], Worker] = {}
-        self._busy: dict[Worker, Lease] = {}
+        self._busy: dict[Worker, Leased] = {}
         self._killed: set[int] = set()
         """Steps whose leases were killed."""
         self._started = 0
@@ -192,7 +206,7 @@ class Workers:
     def call(
         self,
         role: str,
-        lease: Lease,
+        lease: Leased,
         function: str,
         *args: Any,
         timeout_s: float,
@@ -209,7 +223,7 @@ class Workers:
         finally:
             self._put_back(role, worker)
 
-    def once(self, lease: Lease, function: str, *args: Any, timeout_s: float) -> Any:
+    def once(self, lease: Leased, function: str, *args: Any, timeout_s: float) -> Any:
         """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
         worker = self.start("once", lease)
         try:
@@ -217,7 +231,7 @@ class Workers:
         finally:
             self.end(worker)
 
-    def start(self, role: str, lease: Lease) -> Worker:
+    def start(self, role: str, lease: Leased) -> Worker:
         """A worker of the caller's own on the cores of a lease, until it is given back to `end`. Raises Killed."""
         return self._register(Worker(lease.cores, self._log_path(role)), lease)
 
@@ -227,7 +241,7 @@ class Workers:
             self._busy.pop(worker, None)
         worker.close()
 
-    def kill(self, lease: Lease | None = None) -> None:
+    def kill(self, lease: Leased | None = None) -> None:
         """End the workers of a lease, also those that are about to start for it; without a lease, all workers."""
         with self._lock:
             self._killed.update(one.step for one in ([lease] if lease is not None else self._busy.values()))
@@ -235,7 +249,7 @@ class Workers:
             for worker in [*doomed, *(self._idle.values() if lease is None else ())]:
                 worker.kill()
 
-    def _take(self, role: str, lease: Lease, cores: tuple[int, ...]) -> Worker:
+    def _take(self, role: str, lease: Leased, cores: tuple[int, ...]) -> Worker:
         with self._lock:
             worker = self._idle.pop((role, cores), None)
             usable = worker is not None and worker.usable and worker.calls < self._recycle_after
@@ -246,7 +260,7 @@ class Workers:
             worker.close()
         return self._register(Worker(cores, self._log_path(role)), lease)
 
-    def _register(self, worker: Worker, lease: Lease) -> Worker:
+    def _register(self, worker: Worker, lease: Leased) -> Worker:
         with self._lock:
             if lease.step not in self._killed:
                 self._busy[worker] = lease
@@ -270,18 +284,26 @@ class Workers:
             return self._logdir / f"{role}-{self._started}.log"
 
 
-def prepare() -> None:
-    """Choose what the fork server imports; call before the first worker."""
+def prepare(preload: str) -> None:
+    """Choose the module that the fork server imports; call before the first worker.
+
+    The module's function `settle(cores)` is called in each new worker, after it was pinned to these cores.
+    """
+    global _preload
+    _preload = preload
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads: no helper threads in the fork server
-    multiprocessing.get_context("forkserver").set_forkserver_preload([PRELOAD])
+    multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
 
 
 # In the child ---------------------------------------------------------------------------------------------------------
 
 
-def _serve(line: Connection, cores: tuple[int, ...], log: str) -> None:
+def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> None:
     """Answer calls until the line closes."""
     _settle(cores, log)
+    if preload:
+        with suppress(ImportError):  # the first call raises it again, and its caller can say what is missing
+            importlib.import_module(preload).settle(cores)
     while True:
         try:
             function, args, processor_s = line.recv()
@@ -319,5 +341,3 @@ def _settle(cores: tuple[int, ...], log: str) -> None:
     os.dup2(file, 2)
     if cores:
         os.sched_setaffinity(0, cores)
-    os.environ["TVM_NUM_THREADS"] = str(max(1, len(cores)))
-    os.environ["TVM_BIND_THREADS"] = "0"  # else TVM's threads leave the cores that they were given

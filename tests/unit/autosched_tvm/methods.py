@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 
 from autosched.model import TaskInfo
-from autosched_tvm.tuning.search_method import Search, Site, Unsupported
+from autosched_tvm.tuning.search_method import Search, SearchContext, Unsupported
 
 
-def site(name: str = "op", seed: int = 1) -> Site:
-    return Site(TaskInfo(task=1, name=name, workload="0"), None, None, seed, 1)
+def site(name: str = "op", seed: int = 1) -> SearchContext:
+    return SearchContext(TaskInfo(task=1, name=name, workload="0"), None, None, seed, 1)
 
 
 def candidate(name: str, **remembered: object) -> bytes:
@@ -41,7 +41,7 @@ class FakeMethod:
     def __init__(self, search: FakeSearch, tasks: Sequence[str] | None = None, notes: Sequence[str] = ()) -> None:
         self.made, self.tasks, self.notes = search, tasks, notes
 
-    def search(self, site: Site) -> Search:
+    def search(self, site: SearchContext) -> Search:
         if self.tasks is not None and site.info.name not in self.tasks:
             raise Unsupported(f"no template for {site.info.name}")
         return self.made

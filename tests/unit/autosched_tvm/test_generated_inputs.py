@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from autosched_tvm.generated_inputs import Kind, Tensor, random_inputs
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Kind, Tensor
 
 
 def made(kind: Kind | None, shape: tuple[int, ...], dtype: str = "float32", high: int = 2) -> np.ndarray:  # type: ignore[type-arg]  # of any type

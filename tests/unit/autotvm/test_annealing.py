@@ -1,19 +1,19 @@
 import numpy as np
 import pytest
 
-from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 from autosched_backend_autotvm.tuners.annealing import Best, Plan, Scores, anneal
-from autosched_backend_autotvm.tuners.config_sampler import Digits, Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler, Digits
 
 NONE = np.empty(0, np.uint64)
 
 
-def points_of(*radices: int, space: Space | None = None) -> Points:
+def points_of(*radices: int, space: ConfigSpace | None = None) -> ConfigSampler:
     knobs = tuple(Knob(f"k{at}", tuple(range(radix))) for at, radix in enumerate(radices))
-    return Points(space or Space("t", knobs))
+    return ConfigSampler(space or ConfigSpace("t", knobs))
 
 
-def bumpy(points: Points, seed: int) -> np.ndarray:
+def bumpy(points: ConfigSampler, seed: int) -> np.ndarray:
     """A score for each configuration: smooth, and a little noise."""
     rng = np.random.default_rng(seed)
     digits = points.digits(range(points.space.size))
@@ -21,7 +21,7 @@ def bumpy(points: Points, seed: int) -> np.ndarray:
     return (-np.abs((digits - peak) / points.radices).sum(axis=1) + 0.1 * rng.random(len(digits))).astype(np.float32)
 
 
-def found(points: Points, table: np.ndarray, best: Best, plan: Plan, seed: int, chains: int = 32) -> None:
+def found(points: ConfigSampler, table: np.ndarray, best: Best, plan: Plan, seed: int, chains: int = 32) -> None:
     rng = np.random.default_rng(seed)
 
     def score(digits: Digits) -> Scores:
@@ -42,7 +42,7 @@ def test_the_optimum_of_a_small_space_is_found(seed: int) -> None:
 
 def test_what_is_known_or_illegal_is_passed_over_and_the_rest_is_different_and_in_order() -> None:
     knobs = points_of(8, 8).space.knobs
-    points = points_of(space=Space("t", knobs, lambda config: "odd" if int(str(config["k0"])) % 2 else None))
+    points = points_of(space=ConfigSpace("t", knobs, lambda config: "odd" if int(str(config["k0"])) % 2 else None))
     table = bumpy(points, 3)
     known = points.keys(points.digits([index for index in range(64) if index >= 32]))
     best = Best(points, 10, known)

@@ -4,21 +4,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autosched_backend_autotvm.config_space import Knob, Space
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 
 RADICES = st.lists(st.integers(1, 40), min_size=0, max_size=20)
 
 
-def space_of(radices: list[int]) -> Space:
-    return Space("t", tuple(Knob(f"k{at}", tuple(range(radix))) for at, radix in enumerate(radices)))
+def space_of(radices: list[int]) -> ConfigSpace:
+    return ConfigSpace("t", tuple(Knob(f"k{at}", tuple(range(radix))) for at, radix in enumerate(radices)))
 
 
 @given(RADICES, st.data())
 @settings(deadline=None)
 def test_rows_and_numbers_agree_with_the_space_of_any_size(radices: list[int], data: st.DataObject) -> None:
     space = space_of(radices)
-    points = Points(space)
+    points = ConfigSampler(space)
     indices = data.draw(st.lists(st.integers(0, space.size - 1), max_size=8, unique=True))
     digits = points.digits(indices)
     assert [tuple(row) for row in digits.tolist()] == [space.digits(index) for index in indices]
@@ -29,7 +29,7 @@ def test_rows_and_numbers_agree_with_the_space_of_any_size(radices: list[int], d
 @given(RADICES, st.integers(0, 30), st.integers(0, 2**32))
 @settings(deadline=None, max_examples=50)
 def test_fresh_ones_are_new_different_and_as_many_as_there_are(radices: list[int], count: int, seed: int) -> None:
-    points = Points(space_of(radices))
+    points = ConfigSampler(space_of(radices))
     known = set(points.fresh(Random(1), 5, ()))
     found = points.fresh(Random(seed), count, known)
     assert len(found) == len(set(found)) == min(count, points.space.size - len(known))
@@ -37,21 +37,21 @@ def test_fresh_ones_are_new_different_and_as_many_as_there_are(radices: list[int
 
 
 def test_what_is_not_admitted_is_no_fresh_one() -> None:
-    odd = Space("t", space_of([10, 10]).knobs, lambda config: None if int(str(config["k0"])) % 2 else "even")
-    points = Points(odd)
+    odd = ConfigSpace("t", space_of([10, 10]).knobs, lambda config: None if int(str(config["k0"])) % 2 else "even")
+    points = ConfigSampler(odd)
     assert {index % 2 for index in points.fresh(Random(1), 100, ())} == {1}
     assert len(points.fresh(Random(1), 100, ())) == 50
 
 
 def test_a_part_of_a_space_stays_in_its_bounds_also_when_it_is_huge() -> None:
     small, huge = space_of([10, 10]), space_of([40] * 20)
-    assert sorted(Points(small, 90, 95).fresh(Random(1), 9, ())) == [90, 91, 92, 93, 94]
-    assert sorted(Points(small, 98, 200).fresh(Random(1), 9, ())) == [98, 99]
-    assert Points(small, 200).fresh(Random(1), 9, ()) == []
+    assert sorted(ConfigSampler(small, 90, 95).fresh(Random(1), 9, ())) == [90, 91, 92, 93, 94]
+    assert sorted(ConfigSampler(small, 98, 200).fresh(Random(1), 9, ())) == [98, 99]
+    assert ConfigSampler(small, 200).fresh(Random(1), 9, ()) == []
     first = huge.size - 10**15
-    assert all(index >= first for index in Points(huge, first).fresh(Random(1), 9, ()))
+    assert all(index >= first for index in ConfigSampler(huge, first).fresh(Random(1), 9, ()))
 
 
 def test_draws_reach_every_value() -> None:
-    rows = Points(space_of([1, 2, 5])).draw(np.random.default_rng(1), 200)
+    rows = ConfigSampler(space_of([1, 2, 5])).draw(np.random.default_rng(1), 200)
     assert [set(column.tolist()) for column in rows.T] == [{0}, {0, 1}, {0, 1, 2, 3, 4}]

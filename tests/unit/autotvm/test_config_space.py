@@ -3,9 +3,9 @@
 import pytest
 
 from autosched.errors import RequestError
-from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 
-SMALL = Space(
+SMALL = ConfigSpace(
     "toy.llvm",
     (
         Knob("tile", (1, 2, 4), (8, 16), "columns"),
@@ -56,7 +56,7 @@ def test_a_digit_outside_is_an_error():
 
 
 def test_a_space_larger_than_any_machine_word():
-    space = Space("huge", tuple(Knob(f"k{i}", tuple(range(1000))) for i in range(8)))
+    space = ConfigSpace("huge", tuple(Knob(f"k{i}", tuple(range(1000))) for i in range(8)))
     assert space.size == 10**24
     assert space.find(space.config(10**23 + 7)) == 10**23 + 7
     assert "1000000000000000000000000 configurations" in space.describe()
@@ -64,17 +64,17 @@ def test_a_space_larger_than_any_machine_word():
 
 
 def test_a_space_of_one():
-    space = Space("fixed", (Knob("tile", (4,)),))
+    space = ConfigSpace("fixed", (Knob("tile", (4,)),))
     assert (space.size, space.config(0)) == (1, {"tile": 4})
-    assert Space("none", ()).size == 1
-    assert Space("none", ()).config(0) == {}
+    assert ConfigSpace("none", ()).size == 1
+    assert ConfigSpace("none", ()).config(0) == {}
 
 
 def test_a_knob_without_a_legal_value_is_refused_with_what_would_be_legal():
     with pytest.raises(RequestError, match=r"toy: knob tile has no legal value .* legal are: 8, 16"):
-        Space("toy", (Knob("tile", (), (8, 16)),))
+        ConfigSpace("toy", (Knob("tile", (), (8, 16)),))
     with pytest.raises(RequestError, match="there is no legal value at all"):
-        Space("toy", (Knob("tile", ()),))
+        ConfigSpace("toy", (Knob("tile", ()),))
 
 
 def test_restricting_keeps_these_only():
@@ -109,7 +109,7 @@ def test_enlarging_adds_values_and_makes_a_choice_of_what_was_none():
         ({"prefetch": [9]}, r"knob prefetch: 9 leaves no legal value for this task; legal are: 0, 0 to 8"),
     ],
 )
-@pytest.mark.parametrize("change", [Space.restrict, Space.enlarge])
+@pytest.mark.parametrize("change", [ConfigSpace.restrict, ConfigSpace.enlarge])
 def test_bad_wishes_name_template_knob_and_what_is_legal(change, wanted, said):
     with pytest.raises(RequestError, match=said):
         change(SMALL, wanted)
@@ -125,13 +125,13 @@ def test_a_space_can_be_printed():
 
 
 def test_what_is_not_admitted_says_why():
-    space = Space("toy", (Knob("tile", (1, 64)),), lambda config: "too large" if config["tile"] == 64 else None)
+    space = ConfigSpace("toy", (Knob("tile", (1, 64)),), lambda config: "too large" if config["tile"] == 64 else None)
     assert [space.admits(space.config(index)) for index in range(2)] == [None, "too large"]
     assert space.restrict({"tile": [64]}).admits({"tile": 64}) == "too large"
 
 
 def test_who_restricts_a_space_is_not_told_what_would_be_slow():
-    space = Space("toy", (Knob("tile", (1, 2)), Knob("order", ("a", "b"))), None, lambda config: "slow")
+    space = ConfigSpace("toy", (Knob("tile", (1, 2)), Knob("order", ("a", "b"))), None, lambda config: "slow")
     assert space.admits(space.config(0)) == "slow"
     assert space.enlarge({}).restrict({}).admits(space.config(0)) == "slow"
     assert space.restrict({"tile": [1]}).admits(space.config(0)) is None

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 from autosched_backend_autotvm.cost_model import CostModel, Loss
 from autosched_backend_autotvm.knob_features import KnobFeatures, logarithm
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 
-SPACE = Space(
+SPACE = ConfigSpace(
     "t", (Knob("number", (1, 3, 7)), Knob("tiles", ((1, 8), (2, 4))), Knob("word", ("b", "a", "c")), Knob("one", (5,)))
 )
 
@@ -16,13 +16,13 @@ def test_values_are_flattened() -> None:
     assert features.names == ("number", "tiles.0", "tiles.1", "word=a", "word=b", "word=c", "one")
     index = SPACE.find({"number": 7, "tiles": (2, 4), "word": "a", "one": 5})
     assert index is not None
-    row = features.of(Points(SPACE).digits([index]))[0]
+    row = features.of(ConfigSampler(SPACE).digits([index]))[0]
     assert row.tolist() == pytest.approx([3.0, np.log2(3), np.log2(5), 1, 0, 0, np.log2(6)])
     assert features.largest.tolist() == pytest.approx([3.0, np.log2(3), np.log2(9), 1, 1, 1, np.log2(6)])
 
 
 def test_a_space_without_knobs_has_rows_without_columns() -> None:
-    assert KnobFeatures(Space("t", ())).of(Points(Space("t", ())).digits([0])).shape == (1, 0)
+    assert KnobFeatures(ConfigSpace("t", ())).of(ConfigSampler(ConfigSpace("t", ())).digits([0])).shape == (1, 0)
 
 
 def test_logarithms_go_on_through_zero() -> None:

@@ -10,9 +10,9 @@ from made_up_kernel import SHAPES, MadeUpKernel
 from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_backend_autotvm.tuners.annealing import Plan
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.grid_and_random import RandomTuner
-from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
+from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
 
 SHORT = Learning(chains=32, plan=Plan(iterations=60))
 
@@ -33,19 +33,19 @@ def test_it_beats_chance_by_15_percent_in_64_trials(loss: str) -> None:
     learning = replace(SHORT, loss=loss)  # type: ignore[arg-type]
     for seed, shape in enumerate(SHAPES[:4]):
         kernel = MadeUpKernel(seed, *shape)
-        points = Points(kernel.space)
-        learned = best_of(LearningTuner(points, seed, learning), kernel, 64)
+        points = ConfigSampler(kernel.space)
+        learned = best_of(ModelBasedTuner(points, seed, learning), kernel, 64)
         logs.append(math.log(learned / best_of(RandomTuner(points, seed), kernel, 64)))
     assert np.mean(logs) > 0.15
 
 
 def test_random_proposals_are_their_share() -> None:
     kernel = MadeUpKernel(1)
-    points = Points(kernel.space)
+    points = ConfigSampler(kernel.space)
     start = RandomTuner(points, 5).propose(32, ())
     proposed = []
     for epsilon in (0.0, 1.0):
-        tuner = LearningTuner(points, 1, replace(SHORT, epsilon=epsilon))
+        tuner = ModelBasedTuner(points, 1, replace(SHORT, epsilon=epsilon))
         tuner.learn(start, [kernel.throughput(index) for index in start])
         proposed.append(np.mean([kernel.throughput(index) for index in tuner.propose(32, ())]))
     assert proposed[0] > 1.5 * proposed[1]
@@ -53,11 +53,11 @@ def test_random_proposals_are_their_share() -> None:
 
 def test_the_diversity_filter_spreads_a_round() -> None:
     kernel = MadeUpKernel(1)
-    points = Points(kernel.space)
+    points = ConfigSampler(kernel.space)
     start = RandomTuner(points, 5).propose(32, ())
     values = []
     for ratio in (0.0, 4.0):
-        tuner = LearningTuner(points, 1, replace(SHORT, epsilon=0.0, diversity_filter_ratio=ratio))
+        tuner = ModelBasedTuner(points, 1, replace(SHORT, epsilon=0.0, diversity_filter_ratio=ratio))
         tuner.learn(start, [kernel.throughput(index) for index in start])
         rows = points.digits(tuner.propose(8, ()))
         values.append(sum(len(set(column.tolist())) for column in rows.T))
@@ -78,11 +78,11 @@ class Truth:
 
 def test_a_second_look_puts_the_plan_in_order() -> None:
     kernel = MadeUpKernel(2)
-    points = Points(kernel.space)
+    points = ConfigSampler(kernel.space)
     start = RandomTuner(points, 5).propose(64, ())
     means = []
     for truth in (None, Truth(kernel)):
-        tuner = LearningTuner(points, 1, replace(SHORT, epsilon=0.0), reranker=truth)  # type: ignore[arg-type]
+        tuner = ModelBasedTuner(points, 1, replace(SHORT, epsilon=0.0), reranker=truth)  # type: ignore[arg-type]
         tuner.learn(start, [kernel.throughput(index) for index in start])
         means.append(np.mean([kernel.throughput(index) for index in tuner.propose(8, ())]))
     assert means[1] > 1.05 * means[0]

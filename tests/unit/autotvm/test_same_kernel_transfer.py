@@ -17,9 +17,9 @@ from autosched_backend_autotvm import template_matching  # noqa: E402
 from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.same_kernel_transfer import BEST_OF_EACH, kernel_of  # noqa: E402
 from autosched_backend_autotvm.search_method import AutoTvmMethod  # noqa: E402
-from autosched_tvm.tuning.job_measurements import Experience  # noqa: E402
-from autosched_tvm.tuning.kernel_measurer import Kernels  # noqa: E402
-from autosched_tvm.tuning.search_method import Site  # noqa: E402
+from autosched_tvm.tuning.job_measurements import JobMeasurements  # noqa: E402
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
 from autosched_tvm.tuning.tuner import TvmTuner  # noqa: E402
 from autosched_tvm.worker_messages import UNTUNED  # noqa: E402
 from unit.autotvm.kernels import CPU, blocked  # noqa: E402
@@ -34,12 +34,12 @@ class Job:
 
     def __init__(self, **options: Any) -> None:
         self._method = AutoTvmMethod(Options(**options))
-        self._experience = Experience()
+        self._experience = JobMeasurements()
 
     def tuner(self, task: TaskInfo, records: Sequence[Record] = ()) -> TvmTuner:
         elsewhere = partial(self._experience.elsewhere, task.task)
-        site = Site(task, WORKLOADS[task.task - 1], CPU, 7 + task.task, 1, elsewhere)
-        nothing_is_built = cast(Kernels, None)
+        site = SearchContext(task, WORKLOADS[task.task - 1], CPU, 7 + task.task, 1, elsewhere)
+        nothing_is_built = cast(KernelMeasurer, None)
         tuner = TvmTuner(task, nothing_is_built, self._experience, lambda _: self._method.search(site))
         by_rule = Record(
             task=task.task, trial=0, candidate=UNTUNED, latency_s=(1.0,)

@@ -15,18 +15,18 @@ pytestmark = pytest.mark.tvm
 from autosched.errors import RequestError  # noqa: E402
 from autosched.model import TaskInfo  # noqa: E402
 from autosched_backend_autotvm import template_matching  # noqa: E402
-from autosched_backend_autotvm.config_space import Config, Knob, Space  # noqa: E402
+from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob  # noqa: E402
 from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput  # noqa: E402
 from autosched_backend_autotvm.search_method import AutoTvmMethod  # noqa: E402
 from autosched_backend_autotvm.store_features import PER_STORE, StoreFeatures, shape_of  # noqa: E402
 from autosched_backend_autotvm.templates.template_version import fingerprint, version_of  # noqa: E402
-from autosched_backend_autotvm.tuners.config_sampler import Points  # noqa: E402
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler  # noqa: E402
 from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner  # noqa: E402
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of  # noqa: E402
 from autosched_tvm.compile import candidate_build  # noqa: E402
 from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
-from autosched_tvm.tuning.search_method import Site, Unsupported  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext, Unsupported  # noqa: E402
 
 SIZE = 32
 
@@ -52,7 +52,9 @@ def target() -> Any:
 class Tiles:
     """Splits rows; raises where rows are tiled by 8, and does nothing with the knob `idle`."""
 
-    space = Space("tiles/1", (Knob("rows", (1, 2, 4, 8, 16)), Knob("columns", (1, 2, 4)), Knob("idle", ("a", "b"))))
+    space = ConfigSpace(
+        "tiles/1", (Knob("rows", (1, 2, 4, 8, 16)), Knob("columns", (1, 2, 4)), Knob("idle", ("a", "b")))
+    )
 
     def __init__(self) -> None:
         self.applied: list[Config] = []
@@ -68,7 +70,9 @@ class Tiles:
 
 def search_of(workload: Any, seed: int = 1, early_stopping: int = 0) -> AutoTvmSearch:
     template = Tiles()
-    return AutoTvmSearch(workload, template, template.space, RandomTuner(Points(Tiles.space), seed), early_stopping)
+    return AutoTvmSearch(
+        workload, template, template.space, RandomTuner(ConfigSampler(Tiles.space), seed), early_stopping
+    )
 
 
 def config_of(candidate: bytes) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def run(search: AutoTvmSearch, batch: int = 4) -> list[bytes]:
 
 def test_a_candidate_is_a_trace_and_remembers_its_configuration(workload: Any) -> None:
     template = Tiles()
-    search = AutoTvmSearch(workload, template, template.space, GridTuner(Points(template.space)), 0)
+    search = AutoTvmSearch(workload, template, template.space, GridTuner(ConfigSampler(template.space)), 0)
     _, candidate = search.select(2)
     instructions, decisions, remembered = json.loads(candidate)
     assert instructions
@@ -149,10 +153,10 @@ def test_what_others_found_says_nothing_and_breaks_nothing(workload: Any, candid
 
 
 def test_a_space_that_cannot_be_applied_at_all_ends(workload: Any) -> None:
-    eights = Space("tiles/1", tuple(Knob(f"k{at}", tuple(range(100))) for at in range(6)))
+    eights = ConfigSpace("tiles/1", tuple(Knob(f"k{at}", tuple(range(100))) for at in range(6)))
     template = Tiles()
     template.apply = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
-    assert AutoTvmSearch(workload, template, eights, RandomTuner(Points(eights), 1), 0).select(8) == []
+    assert AutoTvmSearch(workload, template, eights, RandomTuner(ConfigSampler(eights), 1), 0).select(8) == []
 
 
 def test_early_stopping_saves_trials(workload: Any) -> None:
@@ -169,8 +173,8 @@ def test_throughput_of_what_no_clock_can_have_said_is_a_failure() -> None:
     assert [throughput(s) for s in ([], [0.0], [-1.0], [float("nan")], [float("inf")])] == [0.0] * 5
 
 
-def site_of(workload: Any, target: Any, name: str = "dense") -> Site:
-    return Site(TaskInfo(task=1, name=name, workload="00ff"), workload, target, 7, 1)
+def site_of(workload: Any, target: Any, name: str = "dense") -> SearchContext:
+    return SearchContext(TaskInfo(task=1, name=name, workload="00ff"), workload, target, 7, 1)
 
 
 def test_a_task_with_a_template_is_searched_with_every_tuner(workload: Any, target: Any) -> None:
@@ -237,7 +241,7 @@ def test_what_an_older_template_made_still_replays_but_is_no_configuration(workl
 
     def search(version: str) -> AutoTvmSearch:
         changed = replace(space, version=version)
-        return AutoTvmSearch(workload, template, changed, GridTuner(Points(changed)), 0)
+        return AutoTvmSearch(workload, template, changed, GridTuner(ConfigSampler(changed)), 0)
 
     old = search("old")
     first = old.select(4)
@@ -293,13 +297,13 @@ def test_a_template_without_a_value_for_a_knob_is_unsupported_here(
 def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: Any) -> None:
     """All configurations of the large one lead to three schedules, which no tuner can know."""
     options = Options(tuner=tuner, num_warmup_samples=4)  # type: ignore[arg-type]
-    single = Space("tiles/1", (Knob("rows", (4,)), Knob("columns", (2,)), Knob("idle", ("a",))))
+    single = ConfigSpace("tiles/1", (Knob("rows", (4,)), Knob("columns", (2,)), Knob("idle", ("a",))))
     idle = tuple(Knob(f"idle{at}", tuple(range(10_000))) for at in range(3))
-    vast = Space("tiles/1", (Knob("rows", (1,)), Knob("columns", (1, 2, 4)), *idle))
+    vast = ConfigSpace("tiles/1", (Knob("rows", (1,)), Knob("columns", (1, 2, 4)), *idle))
     assert (single.size, vast.size) == (1, 3 * 10**12)
 
-    def search(space: Space) -> AutoTvmSearch:
-        return AutoTvmSearch(workload, Tiles(), space, tuner_of(options, Points(space), 1, 1, None, None), 0)
+    def search(space: ConfigSpace) -> AutoTvmSearch:
+        return AutoTvmSearch(workload, Tiles(), space, tuner_of(options, ConfigSampler(space), 1, 1, None, None), 0)
 
     assert len(run(search(single))) == 1
     found = search(vast).select(4)
@@ -307,7 +311,7 @@ def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: An
     assert len({json.loads(candidate)[2]["hash"] for candidate in found}) == len(found)
 
 
-def points_without_any(site: Site) -> int:
+def points_without_any(site: SearchContext) -> int:
     """The number of a configuration that the template does not admit."""
     template = template_matching.find(site.workload, site.target).template
     assert template is not None

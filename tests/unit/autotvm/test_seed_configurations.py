@@ -1,9 +1,9 @@
 """What a task tries first, of what others did best."""
 
-from autosched_backend_autotvm.config_space import Config, Knob, Space
+from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob
 from autosched_backend_autotvm.seed_configurations import LIKE, OF_EACH, Examples, of
 
-SPACE = Space(
+SPACE = ConfigSpace(
     "t", (Knob("tile", (1, 2, 4, 7, 14)), Knob("order", ("a", "b")), Knob("pair", ((1, 2), (2, 1)))),
 )  # fmt: skip
 

@@ -10,21 +10,21 @@ from autosched_backend_autotvm.seed_configurations import OF_EACH, Examples
 from autosched_backend_autotvm.template_transfer import RECORDS_MAX, Knowledge, Lesson, Prior, aligned, fitted
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_backend_autotvm.tuners.annealing import Plan
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.grid_and_random import RandomTuner
-from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
+from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
 from deadlines import DEADLINE_S
 
 NONE = Examples((), ())
 SHORT = Learning(chains=32, plan=Plan(iterations=60))
 
 
-def tuner_of(kernel: MadeUpKernel, knowledge: Knowledge | None, task: str, seed: int) -> LearningTuner:
-    points = Points(kernel.space)
+def tuner_of(kernel: MadeUpKernel, knowledge: Knowledge | None, task: str, seed: int) -> ModelBasedTuner:
+    points = ConfigSampler(kernel.space)
     shape = (kernel.image, kernel.inputs, kernel.outputs, kernel.taps)
     prior = Prior(knowledge, task, kernel.space, shape, "rank") if knowledge is not None else None
-    return LearningTuner(points, seed, SHORT, prior)
+    return ModelBasedTuner(points, seed, SHORT, prior)
 
 
 def run(tuner: Tuner, kernel: MadeUpKernel, rounds: int) -> list[float]:
@@ -43,7 +43,7 @@ def test_a_sibling_reaches_with_16_trials_what_takes_it_32_alone() -> None:
         knowledge = Knowledge()
         for task, shape in enumerate(((56, 64, 64, 3), (28, 128, 128, 3))):
             kernel = MadeUpKernel(seed, *shape)
-            bred = GeneticTuner(Points(kernel.space), seed, Breeding(population=16))
+            bred = GeneticTuner(ConfigSampler(kernel.space), seed, Breeding(population=16))
             run(bred, kernel, 8)
             tuner_of(kernel, knowledge, str(task), seed).learn(list(bred.scores), list(bred.scores.values()))
         sibling = MadeUpKernel(seed, 14, 256, 256, 3)
@@ -56,7 +56,7 @@ def test_a_sibling_reaches_with_16_trials_what_takes_it_32_alone() -> None:
 def taught(records: int = 100) -> tuple[Knowledge, MadeUpKernel]:
     knowledge, kernel = Knowledge(), MadeUpKernel(1)
     tuner = tuner_of(kernel, knowledge, "first", 1)
-    indices = RandomTuner(Points(kernel.space), 1).propose(records, ())
+    indices = RandomTuner(ConfigSampler(kernel.space), 1).propose(records, ())
     tuner.learn(indices, [kernel.throughput(index) for index in indices])
     return knowledge, kernel
 
@@ -64,7 +64,7 @@ def taught(records: int = 100) -> tuple[Knowledge, MadeUpKernel]:
 def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> None:
     knowledge, kernel = taught()
     prior = Prior(knowledge, "second", kernel.space, (56, 64, 64, 3), "reg")
-    digits = Points(kernel.space).digits([5, 500, 5000])
+    digits = ConfigSampler(kernel.space).digits([5, 500, 5000])
     at_first, later = prior.opinion(0), prior.opinion(64)
     assert at_first is not None
     assert later is not None
@@ -125,7 +125,7 @@ def test_tasks_ask_and_tell_at_the_same_time() -> None:
 def test_the_first_round_begins_with_what_was_best_elsewhere_and_only_the_first() -> None:
     knowledge, kernel = taught(24)
     best = tuner_of(kernel, None, "first", 1)
-    indices = RandomTuner(Points(kernel.space), 1).propose(24, ())
+    indices = RandomTuner(ConfigSampler(kernel.space), 1).propose(24, ())
     best.learn(indices, [kernel.throughput(index) for index in indices])
     new = tuner_of(kernel, knowledge, "second", 2)
     first = new.propose(8, ())

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from autosched_backend_autotvm.config_space import PROMISE, Knob, Numbers, Space
+from autosched_backend_autotvm.config_space import PROMISE, ConfigSpace, Knob, Numbers
 from autosched_backend_autotvm.knob_features import KnobFeatures
 from autosched_backend_autotvm.templates import tile_estimate
-from autosched_backend_autotvm.tuners.config_sampler import Points
-from autosched_backend_autotvm.tuners.model_based import BLIND_SHARE, Learning, LearningTuner
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
+from autosched_backend_autotvm.tuners.model_based import BLIND_SHARE, Learning, ModelBasedTuner
 
 
 def share(across: float, along: float, *, steps: float = 576.0, waste: float = 1.0, registers: int = 32) -> float:
@@ -48,7 +48,7 @@ def test_imbalance_is_what_the_busiest_thread_has_beyond_its_share() -> None:
     assert tile_estimate.imbalance(np.array([1.0, 7.0]), 1) == pytest.approx([1.0, 1.0])
 
 
-def space(insight: bool = True) -> Space:
+def space(insight: bool = True) -> ConfigSpace:
     """A hundred tiles, of which the template expects the more the larger."""
 
     def told(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
@@ -56,7 +56,7 @@ def space(insight: bool = True) -> Space:
 
     sides = tuple(range(1, 11))
     knobs = (Knob("a", sides), Knob("word", ("x", "y")), Knob("b", sides))
-    return Space("t", knobs, insight=told if insight else None)
+    return ConfigSpace("t", knobs, insight=told if insight else None)
 
 
 def test_what_a_template_tells_are_columns_for_the_cost_model() -> None:
@@ -68,27 +68,27 @@ def test_what_a_template_tells_are_columns_for_the_cost_model() -> None:
     assert KnobFeatures(space(insight=False)).promise(digits) is None
 
 
-def area(points: Points, indices: list[int]) -> float:
+def area(points: ConfigSampler, indices: list[int]) -> float:
     return float(np.mean([(a + 1) * (b + 1) for a, _, b in points.digits(indices).tolist()]))
 
 
 def test_the_first_rounds_go_where_the_template_expects_much_but_not_only() -> None:
-    points = Points(space())
-    tuner = LearningTuner(points, 1, Learning())
+    points = ConfigSampler(space())
+    tuner = ModelBasedTuner(points, 1, Learning())
     first = tuner.propose(16, ())
     assert tuner.propose(16, ()) == first
     assert len(set(first)) == 16
-    blind = LearningTuner(Points(space(insight=False)), 1, Learning()).propose(16, ())
+    blind = ModelBasedTuner(ConfigSampler(space(insight=False)), 1, Learning()).propose(16, ())
     assert area(points, first) > 1.5 * area(points, blind)
-    many = [index for seed in range(20) for index in LearningTuner(points, seed, Learning()).propose(16, ())]
+    many = [index for seed in range(20) for index in ModelBasedTuner(points, seed, Learning()).propose(16, ())]
     poor = [index for index in many if area(points, [index]) < 20]
     assert 0 < len(poor) < 2 * BLIND_SHARE * len(many)
 
 
 @pytest.mark.parametrize("loss", ["rank", "reg"])
 def test_measurements_outweigh_a_template_that_is_wrong(loss: str) -> None:
-    points = Points(space())
-    tuner = LearningTuner(points, 1, Learning(loss=loss, epsilon=0.0))  # type: ignore[arg-type]
+    points = ConfigSampler(space())
+    tuner = ModelBasedTuner(points, 1, Learning(loss=loss, epsilon=0.0))  # type: ignore[arg-type]
     tried: list[int] = []
     for _ in range(8):
         indices = tuner.propose(8, ())

@@ -9,29 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_kernel import MadeUpKernel
 
-from autosched_backend_autotvm.config_space import Knob, Space
+from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 from autosched_backend_autotvm.tuners import Tuner, diversity
 from autosched_backend_autotvm.tuners.annealing import Plan
-from autosched_backend_autotvm.tuners.config_sampler import Points
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner
-from autosched_backend_autotvm.tuners.model_based import Learning, LearningTuner
+from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
 
 QUICK = Learning(warm_up=8, chains=16, plan=Plan(iterations=30))
-MAKERS: dict[str, Callable[[Points, int], Tuner]] = {
+MAKERS: dict[str, Callable[[ConfigSampler, int], Tuner]] = {
     "grid": lambda points, _: GridTuner(points),
     "random": RandomTuner,
     "ga": lambda points, seed: GeneticTuner(points, seed, Breeding(population=8, elites=2)),
-    "xgb": lambda points, seed: LearningTuner(points, seed, QUICK),
+    "xgb": lambda points, seed: ModelBasedTuner(points, seed, QUICK),
 }
 every = pytest.mark.parametrize("name", list(MAKERS))
 
 
-def space_of(*radices: int) -> Space:
-    return Space("t", tuple(Knob(f"k{at}", tuple(range(radix))) for at, radix in enumerate(radices)))
+def space_of(*radices: int) -> ConfigSpace:
+    return ConfigSpace("t", tuple(Knob(f"k{at}", tuple(range(radix))) for at, radix in enumerate(radices)))
 
 
-HUGE = Points(space_of(*[1000] * 5))
+HUGE = ConfigSampler(space_of(*[1000] * 5))
 
 
 def score(index: int) -> float:
@@ -63,7 +63,7 @@ def test_the_same_seed_and_records_give_the_same_proposals_also_when_restored_in
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 9), st.integers(0, 5))
 @settings(max_examples=10, deadline=None)
 def test_a_space_is_proposed_once_and_whole(name: str, radices: list[int], batch: int, seed: int) -> None:
-    points = Points(space_of(*radices))
+    points = ConfigSampler(space_of(*radices))
     tuner = MAKERS[name](points, seed)
     proposed: list[int] = []
     while indices := tuner.propose(batch, ()):
@@ -76,7 +76,7 @@ def test_a_space_is_proposed_once_and_whole(name: str, radices: list[int], batch
 @every
 @pytest.mark.parametrize("radices", [(), (1,), (2,), (1, 1, 2)])
 def test_a_space_of_one_or_two_ends_after_one_or_two(name: str, radices: tuple[int, ...]) -> None:
-    tuner = MAKERS[name](Points(space_of(*radices)), 1)
+    tuner = MAKERS[name](ConfigSampler(space_of(*radices)), 1)
     size = math.prod(radices)
     assert sorted(run(tuner, 1)) == list(range(size))
     assert tuner.propose(8, ()) == []
@@ -84,7 +84,7 @@ def test_a_space_of_one_or_two_ends_after_one_or_two(name: str, radices: tuple[i
 
 @every
 def test_a_space_whose_numbers_need_more_than_64_bits(name: str) -> None:
-    points = Points(space_of(*[50] * 20))
+    points = ConfigSampler(space_of(*[50] * 20))
     tuner = MAKERS[name](points, 1)
     proposed = run(tuner, 4)
     assert len(set(proposed)) == 32
@@ -93,7 +93,7 @@ def test_a_space_whose_numbers_need_more_than_64_bits(name: str) -> None:
 
 @every
 def test_what_is_taken_is_not_proposed(name: str) -> None:
-    tuner = MAKERS[name](Points(space_of(6, 5)), 1)
+    tuner = MAKERS[name](ConfigSampler(space_of(6, 5)), 1)
     first = tuner.propose(10, ())
     tuner.learn(first, [score(index) for index in first])
     second = tuner.propose(10, ())
@@ -105,7 +105,7 @@ def test_what_is_taken_is_not_proposed(name: str) -> None:
 @every
 @pytest.mark.parametrize("value", [0.0, math.nan, -1.0, math.inf])
 def test_a_task_that_only_fails_goes_on_to_the_end(name: str, value: float) -> None:
-    points = Points(space_of(10, 5))
+    points = ConfigSampler(space_of(10, 5))
     tuner = MAKERS[name](points, 1)
     seen: set[int] = set()
     while indices := tuner.propose(8, ()):
@@ -137,14 +137,14 @@ def test_the_unit_of_scores_plays_no_part(name: str) -> None:
 
 @every
 def test_a_part_of_a_space_is_not_left(name: str) -> None:
-    tuner = MAKERS[name](Points(space_of(10, 10, 10), first=500, end=530), 1)
+    tuner = MAKERS[name](ConfigSampler(space_of(10, 10, 10), first=500, end=530), 1)
     proposed = run(tuner, 6)
     assert sorted(proposed) == list(range(500, 530))
 
 
 def test_grid_goes_in_order_past_what_is_not_admitted() -> None:
-    space = Space("t", space_of(4, 3).knobs, lambda config: "no" if config["k0"] == 1 else None)
-    tuner = GridTuner(Points(space))
+    space = ConfigSpace("t", space_of(4, 3).knobs, lambda config: "no" if config["k0"] == 1 else None)
+    tuner = GridTuner(ConfigSampler(space))
     assert run(tuner, 3, batch=4) == [0, 2, 3, 4, 6, 7, 8, 10, 11]
 
 
@@ -160,7 +160,7 @@ def test_the_children_of_a_genetic_search_have_their_parents_values() -> None:
 
 def test_a_genetic_search_gets_better() -> None:
     kernel = MadeUpKernel(seed=1)
-    tuner = GeneticTuner(Points(kernel.space), 1, Breeding(population=16))
+    tuner = GeneticTuner(ConfigSampler(kernel.space), 1, Breeding(population=16))
     scores: list[float] = []
     for _ in range(12):
         indices = tuner.propose(16, ())

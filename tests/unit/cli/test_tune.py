@@ -3,7 +3,7 @@ import pytest
 from autosched.cli.tune import LAYOUTS, placed, selected, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import UnitView
-from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
 LAB = (
     UnitView("host/0", ("host",), (0,), "free"),
@@ -13,7 +13,7 @@ LAB = (
 
 
 def test_the_layouts_are_those_of_the_backends() -> None:
-    assert tuple(layout.value for layout in Wanted) == LAYOUTS
+    assert tuple(layout.value for layout in LayoutOption) == LAYOUTS
 
 
 def test_a_layout_is_an_option_of_the_backend() -> None:

@@ -15,6 +15,7 @@ import pytest
 from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Worker, Workers, prepare
+from autosched_tvm import worker_messages
 from deadlines import DEADLINE_S
 from processes import dies
 
@@ -29,7 +30,7 @@ def lease(step: int = 1, cores: tuple[int, ...] = CORE) -> Lease:
 
 @pytest.fixture(scope="module", autouse=True)
 def _prepared() -> None:
-    prepare()
+    prepare(worker_messages.PRELOAD)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import onnx
 from onnx import defs, helper, inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autosched_tvm.compile.frontend.node_builder import Emitter, Node, Unknown, attributes, optional
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional
 
 Array = Any
-Rule = Callable[[Emitter, Node, "Sizes"], None]
+Rule = Callable[[NodeBuilder, Node, "Sizes"], None]
 Sizes = dict[str, tuple[int, ...]]
 _STANDARD = ("", "ai.onnx")
 
@@ -42,7 +42,7 @@ def rewrite(model: Any) -> dict[str, int]:
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
             sizes[value.name] = tuple(int(d.dim_value) for d in tensor.shape.dim)
     opset = max((int(o.version) for o in model.opset_import if o.domain in _STANDARD), default=1)
-    emit, done = Emitter(model.graph, opset), Counter[str]()
+    emit, done = NodeBuilder(model.graph, opset), Counter[str]()
     for node in list(model.graph.node):
         emit.about(node)
         rule = RULES.get(node.op_type) if node.domain in _STANDARD else None
@@ -61,21 +61,21 @@ def rewrite(model: Any) -> dict[str, int]:
     return dict(done)
 
 
-def _shape(emit: Emitter, name: str, sizes: Sizes) -> tuple[int, ...]:
+def _shape(emit: NodeBuilder, name: str, sizes: Sizes) -> tuple[int, ...]:
     array = emit.array(name)
     if array is None and name not in sizes:
         raise Unknown(f"the shape of {name!r} is not known")
     return tuple(array.shape) if array is not None else sizes[name]
 
 
-def _number(emit: Emitter, name: str) -> int:
+def _number(emit: NodeBuilder, name: str) -> int:
     array = emit.array(name)
     if array is None:
         raise Unknown(f"{name!r} is computed at run time")
     return int(np.asarray(array).reshape(-1)[0])
 
 
-def _reverse_sequence(emit: Emitter, node: Node, sizes: Sizes) -> None:
+def _reverse_sequence(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     """Gather each step from its mirror image in the row's sequence."""
     given = attributes(node)
     time, batch = int(given.get("time_axis", 0)), int(given.get("batch_axis", 1))
@@ -99,7 +99,7 @@ def _reverse_sequence(emit: Emitter, node: Node, sizes: Sizes) -> None:
     emit.make("GatherElements", [node.input[0], index], node.output[0], axis=time)
 
 
-def _lp_normalization(emit: Emitter, node: Node, _sizes: Sizes) -> None:
+def _lp_normalization(emit: NodeBuilder, node: Node, _sizes: Sizes) -> None:
     given = attributes(node)
     operator = {1: "ReduceL1", 2: "ReduceL2"}[int(given.get("p", 2))]
     norm = emit.reduce(operator, node.input[0], [int(given.get("axis", -1))])
@@ -114,7 +114,7 @@ def _basis(rows: int, length: int, bins: int, *, inverse: bool) -> tuple[Array, 
     return factor * np.cos(angles), factor * np.sin(angles) * (1 if inverse else -1)
 
 
-def _stft(emit: Emitter, node: Node, sizes: Sizes) -> None:
+def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     """One convolution whose filters are the windowed Fourier basis."""
     batch, samples, parts = _shape(emit, node.input[0], sizes)
     if parts != 1:
@@ -135,7 +135,7 @@ def _stft(emit: Emitter, node: Node, sizes: Sizes) -> None:
     emit.make("Transpose", [found], node.output[0], perm=[0, 3, 2, 1])
 
 
-def _dft(emit: Emitter, node: Node, sizes: Sizes) -> None:
+def _dft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     """Matrix products with the Fourier basis."""
     given, shape = attributes(node), _shape(emit, node.input[0], sizes)
     rank = len(shape)
@@ -167,7 +167,7 @@ def _dft(emit: Emitter, node: Node, sizes: Sizes) -> None:
     emit.make("Transpose", [joined], node.output[0], perm=back)
 
 
-def _resize(emit: Emitter, node: Node, sizes: Sizes) -> None:
+def _resize(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     """With antialiasing, one matrix product for each axis that changes; TVM ignores the attribute."""
     given, shape = attributes(node), _shape(emit, node.input[0], sizes)
     wanted = _shape(emit, node.output[0], sizes)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from autosched_tvm.compile.frontend.node_builder import Array, Emitter, Node, Unknown, attributes, optional
+from autosched_tvm.compile.frontend.node_builder import Array, Node, NodeBuilder, Unknown, attributes, optional
 
 MICROSOFT = "com.microsoft"
 STANDARD = ("", "ai.onnx")
@@ -69,7 +69,7 @@ class Accumulated:
 class Dequantiser:
     """Knowledge about the tensors of one graph while its nodes are rewritten in order."""
 
-    def __init__(self, emitter: Emitter, *, rounded: bool) -> None:
+    def __init__(self, emitter: NodeBuilder, *, rounded: bool) -> None:
         self.emit, self.rounded = emitter, rounded
         self.quantised: dict[str, Quantised] = {}
         self.accumulated: dict[str, Accumulated] = {}

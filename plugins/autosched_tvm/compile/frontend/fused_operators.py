@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from autosched_tvm.compile.frontend.node_builder import Emitter, Node, Unknown, attributes, optional, text
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional, text
 
-Rule = Callable[[Emitter, Node], None]
+Rule = Callable[[NodeBuilder, Node], None]
 
 MASKED = -10_000.0
 """Addition to the attention scores of masked positions, where the model does not say another."""
@@ -27,20 +27,20 @@ def _output(node: Node, index: int) -> str:
 # Activations ------------------------------------------------------------------------------------------------
 
 
-def _gelu(emit: Emitter, node: Node) -> None:
+def _gelu(emit: NodeBuilder, node: Node) -> None:
     _gelu_of(emit, node.input[0], node.output[0])
 
 
-def _bias_gelu(emit: Emitter, node: Node) -> None:
+def _bias_gelu(emit: NodeBuilder, node: Node) -> None:
     _gelu_of(emit, emit.make("Add", list(node.input[:2])), node.output[0])
 
 
-def _gelu_of(emit: Emitter, value: str, output: str) -> None:
+def _gelu_of(emit: NodeBuilder, value: str, output: str) -> None:
     inner = emit.make("Erf", [emit.make("Mul", [value, emit.number(1 / math.sqrt(2))])])
     emit.make("Mul", [_half(emit, value), emit.make("Add", [inner, emit.number(1.0)])], output)
 
 
-def _fast_gelu(emit: Emitter, node: Node) -> None:
+def _fast_gelu(emit: NodeBuilder, node: Node) -> None:
     value = emit.make("Add", list(node.input[:2])) if optional(node, 1) else node.input[0]
     square = emit.make("Mul", [value, value])
     factor = emit.make(
@@ -50,17 +50,17 @@ def _fast_gelu(emit: Emitter, node: Node) -> None:
     emit.make("Mul", [_half(emit, value), emit.make("Add", [inner, emit.number(1.0)])], node.output[0])
 
 
-def _quick_gelu(emit: Emitter, node: Node) -> None:
+def _quick_gelu(emit: NodeBuilder, node: Node) -> None:
     value = node.input[0]
     scaled = emit.make("Mul", [value, emit.number(attributes(node).get("alpha", 1.702))])
     emit.make("Mul", [value, emit.make("Sigmoid", [scaled])], node.output[0])
 
 
-def _half(emit: Emitter, value: str) -> str:
+def _half(emit: NodeBuilder, value: str) -> str:
     return emit.make("Mul", [value, emit.number(0.5)])
 
 
-def _activated(emit: Emitter, value: str, name: str, parameters: Sequence[float], output: str) -> None:
+def _activated(emit: NodeBuilder, value: str, name: str, parameters: Sequence[float], output: str) -> None:
     """An activation that was fused into the operator before it."""
     names = {
         "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",),
@@ -79,7 +79,7 @@ def _activated(emit: Emitter, value: str, name: str, parameters: Sequence[float]
 # Convolutions and products ----------------------------------------------------------------------------------
 
 
-def _fused_conv(emit: Emitter, node: Node) -> None:
+def _fused_conv(emit: NodeBuilder, node: Node) -> None:
     given = attributes(node)
     activation = text(given.pop("activation", ""))
     parameters = given.pop("activation_params", ())
@@ -89,7 +89,7 @@ def _fused_conv(emit: Emitter, node: Node) -> None:
     _activated(emit, value, activation, parameters, node.output[0])
 
 
-def _fused_gemm(emit: Emitter, node: Node) -> None:
+def _fused_gemm(emit: NodeBuilder, node: Node) -> None:
     given = attributes(node)
     activation = text(given.pop("activation", ""))
     parameters = [given.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
@@ -97,7 +97,7 @@ def _fused_gemm(emit: Emitter, node: Node) -> None:
     _activated(emit, value, activation, [number for number in parameters if number is not None], node.output[0])
 
 
-def _fused_mat_mul(emit: Emitter, node: Node) -> None:
+def _fused_mat_mul(emit: NodeBuilder, node: Node) -> None:
     given = attributes(node)
     operands = []
     for name, letter in zip(node.input[:2], "AB", strict=True):
@@ -117,7 +117,7 @@ def _fused_mat_mul(emit: Emitter, node: Node) -> None:
         emit.make("Mul", [emit.make("MatMul", operands), emit.number(alpha)], node.output[0])
 
 
-def _nhwc_max_pool(emit: Emitter, node: Node) -> None:
+def _nhwc_max_pool(emit: NodeBuilder, node: Node) -> None:
     given = attributes(node)
     rank = len(given["kernel_shape"]) + 2
     first = emit.make("Transpose", [node.input[0]], perm=[0, rank - 1, *range(1, rank - 1)])
@@ -127,7 +127,7 @@ def _nhwc_max_pool(emit: Emitter, node: Node) -> None:
 # Normalisations ---------------------------------------------------------------------------------------------
 
 
-def _normalised(emit: Emitter, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
+def _normalised(emit: NodeBuilder, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
     """Layer normalisation along the last axis."""
     if emit.opset >= 17:
         inputs = [value, scale, shift] if shift else [value, scale]
@@ -137,7 +137,7 @@ def _normalised(emit: Emitter, value: str, scale: str, shift: str, epsilon: floa
     _scaled_to_one(emit, centred, scale, shift, epsilon, output)
 
 
-def _scaled_to_one(emit: Emitter, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
+def _scaled_to_one(emit: NodeBuilder, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
     """Divide by the root of the mean square along the last axis; then scale, and shift if there is a shift."""
     square = emit.reduce("ReduceMean", emit.make("Mul", [value, value]), [-1])
     root = emit.make("Sqrt", [emit.make("Add", [square, emit.number(epsilon)])])
@@ -148,17 +148,17 @@ def _scaled_to_one(emit: Emitter, value: str, scale: str, shift: str, epsilon: f
         emit.make("Mul", [unit, scale], output)
 
 
-def _skip_layer_normalization(emit: Emitter, node: Node) -> None:
+def _skip_layer_normalization(emit: NodeBuilder, node: Node) -> None:
     total = _summed(emit, node, 4)
     _normalised(emit, total, node.input[2], optional(node, 3), _epsilon(node, 1e-12), node.output[0])
 
 
-def _skip_simplified_layer_normalization(emit: Emitter, node: Node) -> None:
+def _skip_simplified_layer_normalization(emit: NodeBuilder, node: Node) -> None:
     total = _summed(emit, node, 3)
     _scaled_to_one(emit, total, node.input[2], "", _epsilon(node, 1e-12), node.output[0])
 
 
-def _summed(emit: Emitter, node: Node, bias_at: int) -> str:
+def _summed(emit: NodeBuilder, node: Node, bias_at: int) -> str:
     if _output(node, 1) or _output(node, 2):
         raise Unknown("the mean and the deviation are outputs, as in training")
     total = emit.make("Add", list(node.input[:2]))
@@ -173,12 +173,12 @@ def _epsilon(node: Node, default: float) -> float:
     return float(attributes(node).get("epsilon", default))
 
 
-def _simplified_layer_normalization(emit: Emitter, node: Node) -> None:
+def _simplified_layer_normalization(emit: NodeBuilder, node: Node) -> None:
     _along_last(emit, node)
     _scaled_to_one(emit, node.input[0], node.input[1], "", _epsilon(node, 1e-5), node.output[0])
 
 
-def _layer_normalization(emit: Emitter, node: Node) -> None:
+def _layer_normalization(emit: NodeBuilder, node: Node) -> None:
     """ONNX Runtime had the operator before ONNX had it, in opset 17."""
     if emit.opset >= 17:
         emit.keep(node)
@@ -187,7 +187,7 @@ def _layer_normalization(emit: Emitter, node: Node) -> None:
     _normalised(emit, node.input[0], node.input[1], optional(node, 2), _epsilon(node, 1e-5), node.output[0])
 
 
-def _along_last(emit: Emitter, node: Node) -> None:
+def _along_last(emit: NodeBuilder, node: Node) -> None:
     axis = attributes(node).get("axis", -1)
     if axis != -1 and axis != emit.rank(node.input[0]) - 1:
         raise Unknown("it normalises along several axes")
@@ -195,7 +195,7 @@ def _along_last(emit: Emitter, node: Node) -> None:
         raise Unknown("the mean and the deviation are outputs, as in training")
 
 
-def _embed_layer_normalization(emit: Emitter, node: Node) -> None:
+def _embed_layer_normalization(emit: NodeBuilder, node: Node) -> None:
     words, segments, table, positions, segment_table, scale, shift = node.input[:7]
     mask, position_ids = optional(node, 7), optional(node, 8)
     value = emit.make("Gather", [table, words])
@@ -214,7 +214,7 @@ def _embed_layer_normalization(emit: Emitter, node: Node) -> None:
         emit.alias(value, total)
 
 
-def _mask_index(emit: Emitter, words: str, mask: str, output: str) -> None:
+def _mask_index(emit: NodeBuilder, words: str, mask: str, output: str) -> None:
     """How many positions of each sequence are not masked; 0 for all without a mask."""
     whole = emit.make("Cast", [mask or words], to=TensorProto.INT32)
     if not mask:
@@ -228,7 +228,7 @@ def _mask_index(emit: Emitter, words: str, mask: str, output: str) -> None:
 # Attention --------------------------------------------------------------------------------------------------
 
 
-def _attention(emit: Emitter, node: Node) -> None:
+def _attention(emit: NodeBuilder, node: Node) -> None:
     """One product makes query, key and value; heads attend apart."""
     given = attributes(node)
     source, weight, bias = node.input[:3]
@@ -258,7 +258,7 @@ def _attention(emit: Emitter, node: Node) -> None:
     _attended(emit, (query, key, content), masks, scale, bool(given.get("unidirectional")), node.output[0])
 
 
-def _multi_head_attention(emit: Emitter, node: Node) -> None:
+def _multi_head_attention(emit: NodeBuilder, node: Node) -> None:
     """Query, key and value come apart: [batch, position, channel], or key and value in heads already."""
     given = attributes(node)
     heads = int(given["num_heads"])
@@ -293,7 +293,7 @@ def _multi_head_attention(emit: Emitter, node: Node) -> None:
     _attended(emit, (query, key, content), masks, scale, bool(given.get("unidirectional")), node.output[0])
 
 
-def _last_size(emit: Emitter, name: str, of_three: int) -> int:
+def _last_size(emit: NodeBuilder, name: str, of_three: int) -> int:
     """Number of channels: as the shape tells it, else a third of all."""
     size = emit.last_sizes.get(name)
     if size is None and not of_three:
@@ -301,18 +301,18 @@ def _last_size(emit: Emitter, name: str, of_three: int) -> int:
     return size if size is not None else of_three // 3
 
 
-def _heads(emit: Emitter, value: str, heads: int) -> str:
+def _heads(emit: NodeBuilder, value: str, heads: int) -> str:
     """[batch, position, channel] as [batch, head, position, channel]."""
     parts = emit.make("Reshape", [value, emit.integers(0, 0, heads, -1)])
     return emit.make("Transpose", [parts], perm=[0, 2, 1, 3])
 
 
-def _taken(emit: Emitter, value: str, index: int) -> str:
+def _taken(emit: NodeBuilder, value: str, index: int) -> str:
     return emit.make("Gather", [value, emit.constant(np.asarray(index, "int64"))], axis=0)
 
 
 def _attended(
-    emit: Emitter, parts: tuple[str, str, str], masks: Sequence[str], scale: float, causal: bool, output: str
+    emit: NodeBuilder, parts: tuple[str, str, str], masks: Sequence[str], scale: float, causal: bool, output: str
 ) -> None:
     query, key, content = parts
     turned = emit.make("Transpose", [key], perm=[0, 1, 3, 2])
@@ -326,16 +326,16 @@ def _attended(
     emit.make("Reshape", [joined, emit.integers(0, 0, -1)], output)
 
 
-def _length(emit: Emitter, value: str) -> str:
+def _length(emit: NodeBuilder, value: str) -> str:
     """Number of positions, as a scalar, of a tensor [batch, head, position, channel]."""
     return emit.make("Gather", [emit.make("Shape", [value]), emit.constant(np.asarray(2, "int64"))])
 
 
-def _positions(emit: Emitter, start: str, end: str) -> str:
+def _positions(emit: NodeBuilder, start: str, end: str) -> str:
     return emit.make("Range", [start, end, emit.constant(np.asarray(1, "int64"))])
 
 
-def _causal(emit: Emitter, query: str, key: str) -> str:
+def _causal(emit: NodeBuilder, query: str, key: str) -> str:
     """Bias of the scores by which no position attends to a later one."""
     zero = emit.constant(np.asarray(0, "int64"))
     ends = _length(emit, key)
@@ -345,7 +345,7 @@ def _causal(emit: Emitter, query: str, key: str) -> str:
     return emit.make("Where", [later, emit.number(LOWEST), emit.number(0.0)])
 
 
-def _mask(emit: Emitter, mask: str, key: str, given: dict[str, Any]) -> list[str]:
+def _mask(emit: NodeBuilder, mask: str, key: str, given: dict[str, Any]) -> list[str]:
     """Bias of the scores from a vector of lengths, or from 0 and 1 for each key, or for each query and key."""
     if not mask:
         return []

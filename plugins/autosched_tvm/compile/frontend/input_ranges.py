@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from autosched_tvm.compile.frontend import preparation
-from autosched_tvm.generated_inputs import Kind, Tensor
+from autosched_tvm.tensors import Kind, Tensor
 
 PLAIN_HIGH = 128
 MASK_HIGH = 2

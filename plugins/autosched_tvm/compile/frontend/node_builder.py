@@ -21,10 +21,10 @@ class Unknown(Exception):
     """Something that a rewrite needs is not known of this node; the node stays as it is."""
 
 
-class Emitter:
+class NodeBuilder:
     """The nodes of one graph in order, old and new; a subgraph looks names up in the graph around it."""
 
-    def __init__(self, graph: Any, opset: int, outer: "Emitter | None" = None) -> None:
+    def __init__(self, graph: Any, opset: int, outer: "NodeBuilder | None" = None) -> None:
         self.graph, self.opset, self._outer = graph, opset, outer
         self.nodes: list[Node] = []
         self.constants = {tensor.name: tensor for tensor in graph.initializer}

@@ -8,7 +8,7 @@ import onnx
 
 from autosched_tvm.compile.frontend import dequantisation, fused_operators, qattention, qlinear
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser
-from autosched_tvm.compile.frontend.node_builder import Emitter, Node, Unknown
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown
 
 PASSES_MAX = 100
 """Maximum number of passes over the graph. Each tells the next the shapes of what it has rewritten."""
@@ -42,7 +42,7 @@ def rewrite(model: Any, *, rounded: bool = False) -> list[str]:
         before = len(wanted)
         _learn_shapes(model)
         found: Counter[str] = Counter()
-        _rewrite_graph(model.graph, Emitter(model.graph, opset), rounded, found)
+        _rewrite_graph(model.graph, NodeBuilder(model.graph, opset), rounded, found)
         done += found
         if sum(1 for node in _nodes(model.graph) if _wanted(node, opset)) >= before:
             break
@@ -91,13 +91,13 @@ def _learn_shapes(model: Any) -> None:
     model.graph.value_info.extend(inferred.graph.value_info)
 
 
-def _rewrite_graph(graph: Any, emit: Emitter, rounded: bool, done: Counter[str]) -> None:
+def _rewrite_graph(graph: Any, emit: NodeBuilder, rounded: bool, done: Counter[str]) -> None:
     state = Dequantiser(emit, rounded=rounded)
     for node in list(graph.node):
         emit.about(node)
         for attribute in node.attribute:
             for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                _rewrite_graph(inner, Emitter(inner, emit.opset, emit), rounded, done)
+                _rewrite_graph(inner, NodeBuilder(inner, emit.opset, emit), rounded, done)
         rule = _rule(state, node)
         written = len(emit.nodes)
         try:

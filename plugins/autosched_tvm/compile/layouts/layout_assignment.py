@@ -11,7 +11,7 @@ from tvm import relax
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.layouts import layout_kernels, operator_layouts, pbqp
 from autosched_tvm.compile.layouts.layout import NCHW, Layout, Shape, lanes_of
-from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Operator, Way
 
 SPLITS = 1.25
@@ -62,7 +62,7 @@ class Converted:
     """A network in its layouts."""
 
     module: Any
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[LayoutOption, ...]
     """Wanted layout of each convolution, in order."""
     kernels: tuple[Any, ...]
     """The weights of each convolution, as they are in the module."""
@@ -107,7 +107,7 @@ def survey(module: Any, width: int) -> Survey | None:
     return Survey(function, others, tuple(nodes), outputs)
 
 
-def uniform(wanted: Wanted) -> Price:
+def uniform(wanted: LayoutOption) -> Price:
     """All convolutions in one layout and computed directly; those that cannot be in that layout, as they are."""
 
     def price(_node: int, way: Way) -> float:
@@ -115,7 +115,7 @@ def uniform(wanted: Wanted) -> Price:
             return math.inf
         if way.wanted in (None, wanted):
             return way.cost
-        return way.cost * OTHERWISE if way.wanted is Wanted.NCHW else math.inf
+        return way.cost * OTHERWISE if way.wanted is LayoutOption.NCHW else math.inf
 
     return price
 
@@ -174,7 +174,7 @@ class _Conversion:
         module = relax.transform.CanonicalizeBindings()(self.builder.get())
         ways = [self.ways[index] for index in self.found.convolutions]
         return Converted(
-            module, tuple(way.wanted or Wanted.NCHW for way in ways),
+            module, tuple(way.wanted or LayoutOption.NCHW for way in ways),
             tuple(self.kernels[index] for index in self.found.convolutions), tuple(self.moves),
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Wanted(StrEnum):
+class LayoutOption(StrEnum):
     """Wanted layout of all convolutions of a network."""
 
     KEEP = "keep"
@@ -13,5 +13,5 @@ class Wanted(StrEnum):
     AUTO = "auto"
 
 
-UNTOUCHED = (Wanted.KEEP, Wanted.NCHW)
+UNTOUCHED = (LayoutOption.KEEP, LayoutOption.NCHW)
 """The same: ONNX knows no other layout."""

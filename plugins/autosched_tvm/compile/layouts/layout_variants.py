@@ -16,7 +16,7 @@ from autosched_tvm.compile import onnx_import, task_extraction
 from autosched_tvm.compile.layouts import layout_assignment, transform_cost
 from autosched_tvm.compile.layouts.layout import Layout, Shape, busy
 from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey
-from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, Wanted
+from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Way
 from autosched_tvm.compile.winograd.algebra import Algorithm
 
@@ -98,7 +98,7 @@ class Best:
     said: str
 
 
-def single(module: Any, target: Any, wanted: Wanted) -> Variant:
+def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
     """A cleaned module with all convolutions in one layout, as far as they can be."""
     found = None if wanted in UNTOUCHED else layout_assignment.survey(module, layout_assignment.lanes(target))
     if found is None:
@@ -107,20 +107,20 @@ def single(module: Any, target: Any, wanted: Wanted) -> Variant:
     return _variant(wanted.value, found, ways, target)
 
 
-def offered(module: Any, target: Any, wanted: Wanted, *, winograd: bool = False) -> list[Variant]:
+def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> list[Variant]:
     """The variants to tune: one, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
     is wanted and there are blocks, with Winograd's algorithm beside the direct way.
     """
-    if wanted not in (Wanted.AUTO, Wanted.NCHWC) or (wanted is Wanted.NCHWC and not winograd):
+    if wanted not in (LayoutOption.AUTO, LayoutOption.NCHWC) or (wanted is LayoutOption.NCHWC and not winograd):
         return [single(module, target, wanted)]
     winograd = winograd and str(target.kind.name) == "llvm"
     width = layout_assignment.lanes(target)
     found = layout_assignment.survey(module, width)
     if found is None or not found.convolutions:
-        return [single(module, target, Wanted.KEEP if wanted is Wanted.AUTO else wanted)]
+        return [single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)]
     made = (
         [_kept(found, module, target), *_converted(found, width, target)]
-        if wanted is Wanted.AUTO
+        if wanted is LayoutOption.AUTO
         else [_variant(wanted.value, found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), target)]
     )
     return [*made, *(_winograd(found, target) if winograd else ())]
@@ -161,7 +161,12 @@ def _operator(info: TaskInfo) -> str:
 
 
 def best(
-    module: Any, target: Any, latencies_s: Mapping[str, float], wanted: Wanted = Wanted.AUTO, *, winograd: bool = False
+    module: Any,
+    target: Any,
+    latencies_s: Mapping[str, float],
+    wanted: LayoutOption = LayoutOption.AUTO,
+    *,
+    winograd: bool = False,
 ) -> Best:
     """The assignment that should be fastest, by the best latency of each workload (by hash) and what moves cost.
 
@@ -170,7 +175,7 @@ def best(
     """
     variants = offered(module, target, wanted, winograd=winograd)
     if len(variants) == 1:
-        return Best(variants[0], "no layout can be chosen in this network" if wanted is Wanted.AUTO else "")
+        return Best(variants[0], "no layout can be chosen in this network" if wanted is LayoutOption.AUTO else "")
     width = layout_assignment.lanes(target)
     found = layout_assignment.survey(module, width)
     assert found is not None
@@ -203,13 +208,13 @@ def _kept(found: Survey, module: Any, target: Any) -> Variant:
 
 def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
     """All blocked, and where blocks fit badly, the same with those in NHWC."""
-    ways = layout_assignment.plan(found, layout_assignment.uniform(Wanted.NCHWC))
+    ways = layout_assignment.plan(found, layout_assignment.uniform(LayoutOption.NCHWC))
     made = [_variant("nchwc", found, ways, target)]
     loose = {index for index in found.convolutions if _loose(found.nodes[index], width)}
     if loose:
 
         def price(index: int, way: Way) -> float:
-            return layout_assignment.uniform(Wanted.NHWC if index in loose else Wanted.NCHWC)(index, way)
+            return layout_assignment.uniform(LayoutOption.NHWC if index in loose else LayoutOption.NCHWC)(index, way)
 
         made.append(_variant("nchwc and nhwc", found, layout_assignment.plan(found, price), target))
     return made
@@ -223,7 +228,7 @@ def _winograd(found: Survey, target: Any) -> list[Variant]:
         index: tuple(dict.fromkeys(way.winograd for way in found.nodes[index].operator.ways if way.winograd))
         for index in found.convolutions
     }
-    direct = layout_assignment.uniform(Wanted.NCHWC)
+    direct = layout_assignment.uniform(LayoutOption.NCHWC)
     made = []
     for rank in range(max(map(len, worth.values()))):
         chosen = {index: own[rank] for index, own in worth.items() if rank < len(own)}

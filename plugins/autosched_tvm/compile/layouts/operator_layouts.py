@@ -22,7 +22,7 @@ from autosched_tvm.compile.layouts.layout import (
     blocks_of,
     busy,
 )
-from autosched_tvm.compile.layouts.layout_option import Wanted
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.winograd import algebra
 
 FLOPS_PER_BYTE = 16.0
@@ -42,7 +42,7 @@ class Way:
     inputs: tuple[Layout, ...]
     """Layout of each computed input, in order."""
     output: Layout
-    wanted: Wanted | None = None
+    wanted: LayoutOption | None = None
     """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
     cost: float = 0.0
     """Estimated, in bytes that could be moved instead."""
@@ -155,8 +155,8 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
     groups = int(attrs.groups)
     work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE
     ways = [
-        Way((NCHW,), NCHW, Wanted.NCHW, work / PLAIN_SHARE),
-        Way((NHWC,), NHWC, Wanted.NHWC, work / PLAIN_SHARE),
+        Way((NCHW,), NCHW, LayoutOption.NCHW, work / PLAIN_SHARE),
+        Way((NHWC,), NHWC, LayoutOption.NHWC, work / PLAIN_SHARE),
         *_blocked_ways(data, (shape[1], out[1], groups), work, around),
     ]
     how = layout_kernels.Convolution.of(attrs)
@@ -198,7 +198,7 @@ def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: A
         lost = busy(filters, sink.block, lanes)
         if source.block and groups == 1:
             lost *= busy(channels, source.block, source.block)
-        ways.append(Way((source,), sink, Wanted.NCHWC, work / lost))
+        ways.append(Way((source,), sink, LayoutOption.NCHWC, work / lost))
     return ways
 
 
@@ -265,8 +265,8 @@ def _product(call: Any, around: Around) -> Operator | None:
     work = 2 * math.prod(shape) * weights.shape[1] / FLOPS_PER_BYTE
     block = PRODUCT_VECTORS * around.lanes if weights.shape[1] > around.lanes else around.lanes
     ways = (
-        Way((NCHW,), NCHW, Wanted.NCHW, work / PLAIN_SHARE),
-        Way((NCHW,), NCHW, Wanted.NCHWC, work, columns=block),
+        Way((NCHW,), NCHW, LayoutOption.NCHW, work / PLAIN_SHARE),
+        Way((NCHW,), NCHW, LayoutOption.NCHWC, work, columns=block),
     )
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:

@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from autosched_tvm.compile.rules import index_set_splitting, loop_nests, memory_access, parallelisation
-from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, bytes_of, nodes, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, nodes, substitute
 
 LINE_BYTES = 64
 SPLITS_MAX = 12
@@ -24,13 +24,13 @@ UNROLLED_MAX = 4
 """Loops with no more values are unrolled inside of others."""
 
 
-def statements(stage: Stage, vector_bytes: int, cores: int) -> list[Any]:
+def statements(stage: Computation, vector_bytes: int, cores: int) -> list[Any]:
     """The loop nests that compute a stage."""
     parts = [part for box in index_set_splitting.boxes(stage) for part in undivided(box.stage)]
     return [_nest(merged(part), vector_bytes, cores) for part in parts]
 
 
-def undivided(stage: Stage) -> list[Stage]:
+def undivided(stage: Computation) -> list[Computation]:
     """The parts of a stage, whose loops are cut where an index is divided by a number: what a reshape leaves."""
     done, waiting = [], [stage]
     for _ in range(SPLITS_MAX):
@@ -50,7 +50,7 @@ def undivided(stage: Stage) -> list[Stage]:
     return [*done, *waiting]
 
 
-def merged(stage: Stage) -> Stage:
+def merged(stage: Computation) -> Computation:
     """A stage whose neighbouring loops are one where all its accesses go through both as through one."""
     loops = list(stage.loops)
     values: dict[Any, Any] = {}
@@ -84,7 +84,7 @@ def merged(stage: Stage) -> Stage:
     )  # fmt: skip
 
 
-def _contiguous(stage: Stage, number: int) -> bool:
+def _contiguous(stage: Computation, number: int) -> bool:
     """Whether the loop before the one of a number goes on, in every access, where that one ends."""
     before, after = stage.loops[number - 1], stage.loops[number]
     if 1 in (before.extent, after.extent):
@@ -100,7 +100,7 @@ def _contiguous(stage: Stage, number: int) -> bool:
     return True
 
 
-def _outside(stage: Stage, loop: Loop) -> bool:
+def _outside(stage: Computation, loop: Loop) -> bool:
     """Whether a loop's variable is used other than in an index of a load."""
     inside = sum(
         variable.same_as(loop.variable)
@@ -112,7 +112,7 @@ def _outside(stage: Stage, loop: Loop) -> bool:
     return bool(every > inside)
 
 
-def _division(stage: Stage) -> tuple[Loop, int] | None:
+def _division(stage: Computation) -> tuple[Loop, int] | None:
     """A loop whose variable is divided in an index, and the divisor."""
     by_variable = {loop.variable: loop for loop in stage.loops}
     for expression in (stage.value, *stage.indices):
@@ -126,7 +126,7 @@ def _division(stage: Stage) -> tuple[Loop, int] | None:
     return None
 
 
-def cut(stage: Stage, loop: Loop, length: int) -> Stage:
+def cut(stage: Computation, loop: Loop, length: int) -> Computation:
     """A stage with a loop cut into parts of a length."""
     dtype = str(loop.variable.ty)
     outer = Loop(tirx.Var(f"{loop.variable.name}_o", dtype), loop.extent // length)
@@ -142,7 +142,7 @@ def cut(stage: Stage, loop: Loop, length: int) -> Stage:
     return replace(stage, loops=loops, value=shown(stage.value), indices=tuple(shown(index) for index in stage.indices))
 
 
-def _nest(stage: Stage, vector_bytes: int, cores: int) -> Any:
+def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:
     lanes = lanes_of(stage, vector_bytes)
     if not stage.loops:
         return tirx.BufferStore(stage.buffer, stage.value, list(stage.indices))
@@ -172,7 +172,7 @@ def _nest(stage: Stage, vector_bytes: int, cores: int) -> Any:
     return _transposed(stage, vector, line, others, store, lanes, cores)
 
 
-def _line(stage: Stage, vector: int) -> Loop | None:
+def _line(stage: Computation, vector: int) -> Loop | None:
     """The loop along which a read goes in order that the vectors' loop goes through in steps."""
     for one in memory_access.loads_of(stage):
         if one.steps[vector] not in (0, 1):
@@ -182,7 +182,9 @@ def _line(stage: Stage, vector: int) -> Loop | None:
     return None
 
 
-def _transposed(stage: Stage, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, cores: int) -> Any:
+def _transposed(
+    stage: Computation, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, cores: int
+) -> Any:
     """Tiles of a cache line times a vector."""
     length = LINE_BYTES // bytes_of(stage.buffer.ty.dtype)
     around = [loop for loop in others if loop is not line]
@@ -215,7 +217,7 @@ def _transposed(stage: Stage, vector: Loop, line: Loop, others: list[Loop], stor
     return loop_nests.around(around, tiles, cores=cores)
 
 
-def lanes_of(stage: Stage, vector_bytes: int) -> int:
+def lanes_of(stage: Computation, vector_bytes: int) -> int:
     """Elements in a vector, for the widest type that a stage computes with."""
     types = [stage.buffer.ty.dtype, *(load.ty for load in nodes(stage.value, tvm.ir.TensorLoad))]
     widest = max(bytes_of(dtype) for dtype in types)

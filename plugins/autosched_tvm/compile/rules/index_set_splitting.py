@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import sym, tirx
 
-from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, nodes, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
 
 BOXES_MAX = 64
 """Maximum boxes of a stage. One whose conditions need more is left whole."""
@@ -22,7 +22,7 @@ COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 class Box:
     """A part of a stage: its value and indices are those of the part, its loops begin at 0."""
 
-    stage: Stage
+    stage: Computation
     size: int
     """Elements (for a reduction, terms) that are computed."""
 
@@ -30,7 +30,7 @@ class Box:
 Spans = dict[Any, tuple[int, int]]
 
 
-def boxes(stage: Stage) -> list[Box]:
+def boxes(stage: Computation) -> list[Box]:
     """The parts of a stage; together they cover each element once."""
     spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
     free = [loop.variable for loop in stage.loops]
@@ -50,7 +50,7 @@ def boxes(stage: Stage) -> list[Box]:
     return [_box(stage, part) for part in done]
 
 
-def part(stage: Stage, loop: Loop, low: int, high: int) -> Stage:
+def part(stage: Computation, loop: Loop, low: int, high: int) -> Computation:
     """The part of a stage in which a loop goes from `low` up to `high`."""
     spans = {one.variable: (0, one.extent) for one in stage.every_loop}
     return _box(stage, {**spans, loop.variable: (low, high)}).stage
@@ -98,7 +98,7 @@ def _borders(comparison: Any, free: list[Any]) -> list[tuple[Any, int]]:
     return [(variable, below), (variable, below + 1)]
 
 
-def _box(stage: Stage, spans: Spans) -> Box:
+def _box(stage: Computation, spans: Spans) -> Box:
     """The part of a stage within spans, with loops from 0."""
     moved = {variable: variable + low for variable, (low, _high) in spans.items() if low}
     lengths = {variable: (0, high - low) for variable, (low, high) in spans.items()}

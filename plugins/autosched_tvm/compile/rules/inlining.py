@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import tirx
 
 from autosched_tvm.compile.rules.index_set_splitting import boxes
-from autosched_tvm.compile.rules.kernel_ir import Program, Stage, nodes, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, substitute
 
 AGAIN_MAX = 4.0
 """Maximum reads of an element whose arithmetic is repeated at each read."""
@@ -31,7 +31,7 @@ def joined(program: Program) -> Program:
     return replace(program, stages=tuple(stages), buffers=tuple(buffers))
 
 
-def _may_join(stage: Stage, readers: Sequence[Stage]) -> bool:
+def _may_join(stage: Computation, readers: Sequence[Computation]) -> bool:
     if stage.reduction or not stage.plain:
         return False
     size = len(nodes(stage.value, tvm.ir.TensorLoad))
@@ -49,16 +49,16 @@ def _may_join(stage: Stage, readers: Sequence[Stage]) -> bool:
     return reads <= elements or (not heavy(stage.value) and reads < AGAIN_MAX * elements)
 
 
-def _loads(reader: Stage, buffer: Any) -> list[Any]:
+def _loads(reader: Computation, buffer: Any) -> list[Any]:
     return [load for load in nodes(reader.value, tvm.ir.TensorLoad) if load.source.same_as(buffer)]
 
 
-def _reads(reader: Stage, buffer: Any) -> int:
+def _reads(reader: Computation, buffer: Any) -> int:
     """How many elements of a buffer a stage reads."""
     return sum(box.size * len(_loads(box.stage, buffer)) for box in boxes(reader))
 
 
-def _inlined(reader: Stage, stage: Stage) -> Stage:
+def _inlined(reader: Computation, stage: Computation) -> Computation:
     """The reader with the stage's expression in place of its loads."""
 
     def load(node: Any) -> Any:

@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.rules import elementwise, inlining, loop_nests, parallelisation, reduction, row_fusion
-from autosched_tvm.compile.rules.kernel_ir import Program, Stage, nodes, read, shape_of, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, read, shape_of, substitute
 from autosched_tvm.compile.winograd import kernel as winograd
 
 
@@ -72,7 +72,7 @@ class _Assembly:
             parts.append(reduction.statement(stage, after, place, self.buffers))
         return parts
 
-    def _after(self, stage: Stage, waiting: list[Stage]) -> Stage | None:
+    def _after(self, stage: Computation, waiting: list[Computation]) -> Computation | None:
         """The stage that only needs `stage` to be written with it."""
         if not any(buffer.same_as(stage.buffer) for buffer in self.buffers):
             return None
@@ -91,7 +91,7 @@ class _Assembly:
         return readers[0]
 
 
-def _for(stage: Stage, values: dict[Any, Any]) -> Stage:
+def _for(stage: Computation, values: dict[Any, Any]) -> Computation:
     """A stage with values in place of variables."""
     indices = tuple(substitute(index, values) for index in stage.indices)
     return dataclasses.replace(stage, indices=indices, value=substitute(stage.value, values))

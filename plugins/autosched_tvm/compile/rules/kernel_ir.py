@@ -36,7 +36,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class Computation:
     """`buffer[indices] = value` for all values of the loops; with a reduction, `value` is one term of it."""
 
     name: str
@@ -66,7 +66,7 @@ class Program:
     """A kernel's stages in order, and the buffers between them."""
 
     function: Any
-    stages: tuple[Stage, ...]
+    stages: tuple[Computation, ...]
     buffers: tuple[Any, ...]
     """Buffers that are allocated inside of the kernel."""
 
@@ -80,7 +80,7 @@ def read(function: Any) -> Program:
     return Program(function, tuple(_stage(part) for part in parts), tuple(root.block.alloc_buffers))
 
 
-def _stage(statement: Any) -> Stage:
+def _stage(statement: Any) -> Computation:
     around = []
     while isinstance(statement, tirx.For):
         if statement.kind != tirx.ForKind.SERIAL or statement.annotations or not zero(statement.min):
@@ -106,7 +106,7 @@ def _stage(statement: Any) -> Stage:
         reduced = int(variable.iter_type) == tirx.IterVar.CommReduce
         loops[reduced].append(Loop(variable.var, int(variable.dom.extent)))
     store = block.body
-    made = Stage(str(block.name_hint), tuple(loops[False]), store.buffer, tuple(store.indices), store.value)
+    made = Computation(str(block.name_hint), tuple(loops[False]), store.buffer, tuple(store.indices), store.value)
     if block.init is None:
         if loops[True]:
             raise NoRule(f"{block.name_hint} reduces without a start")
@@ -114,7 +114,7 @@ def _stage(statement: Any) -> Stage:
     return _reduction(made, block.init, tuple(loops[True]))
 
 
-def _reduction(made: Stage, init: Any, loops: tuple[Loop, ...]) -> Stage:
+def _reduction(made: Computation, init: Any, loops: tuple[Loop, ...]) -> Computation:
     combined = made.value
     if not isinstance(init, tirx.BufferStore) or not isinstance(combined, COMBINERS):
         raise NoRule(f"{made.name} reduces in a way that no rule knows")
@@ -127,7 +127,7 @@ def _reduction(made: Stage, init: Any, loops: tuple[Loop, ...]) -> Stage:
     return replace(made, value=terms[0], reduction=Reduction(loops, init.value, type(combined)))
 
 
-def _is_element(side: Any, made: Stage) -> bool:
+def _is_element(side: Any, made: Computation) -> bool:
     return (
         isinstance(side, tvm.ir.TensorLoad)
         and side.source.same_as(made.buffer)

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import sym, tirx
 
-from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, flat, nodes
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, flat, nodes
 
 GATHERED = 1.0
 """Time for an element that is read or written alone; a whole vector at once takes as long."""
@@ -22,25 +22,25 @@ class Access:
     """Elements from one value of each loop to the next; None where that is not always the same."""
 
 
-def store_of(stage: Stage) -> Access:
+def store_of(stage: Computation) -> Access:
     """The write of a stage."""
     return _access(stage.buffer, stage.indices, stage.every_loop)
 
 
-def loads_of(stage: Stage) -> list[Access]:
+def loads_of(stage: Computation) -> list[Access]:
     """The reads of a stage."""
     found = nodes(stage.value, tvm.ir.TensorLoad)
     return [_access(load.source, load.indices, stage.every_loop) for load in found]
 
 
-def conditional(stage: Stage, loop: Loop) -> bool:
+def conditional(stage: Computation, loop: Loop) -> bool:
     """Whether a condition on the loop's variable decides what is computed."""
     conditions = [choice.condition for choice in nodes(stage.value, tirx.Select)]
     conditions += [c.args[0] for c in nodes(stage.value, tvm.ir.Call) if str(c.op.name).endswith("if_then_else")]
     return any(variable.same_as(loop.variable) for condition in conditions for variable in nodes(condition, tirx.Var))
 
 
-def cost(stage: Stage, number: int, lanes: int) -> float:
+def cost(stage: Computation, number: int, lanes: int) -> float:
     """Time for an element when the loop of a number becomes vectors, in that of an access to one vector."""
     loop = stage.every_loop[number]
     width = min(lanes, loop.extent)

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 
 from autosched_tvm.compile.rules import memory_access
-from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, bytes_of, nodes
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, nodes
 
 SERIAL_S_MIN = 5e-6
 """Time of a stage on one core, in seconds, from which threads pay off. A fork and a join of TVM's pool take 1 to 4
@@ -24,7 +24,7 @@ IMBALANCE_MAX = 1.05
 """Longest run of a parallel loop, by the mean one, from which no more loops are joined."""
 
 
-def worthwhile(stage: Stage, cores: int) -> bool:
+def worthwhile(stage: Computation, cores: int) -> bool:
     """Whether a stage is spread over threads."""
     if cores < 2:
         return False
@@ -58,5 +58,5 @@ def imbalance(steps: int, cores: int) -> float:
     return math.ceil(steps / cores) * cores / steps
 
 
-def _bytes_per_step(stage: Stage) -> int:
+def _bytes_per_step(stage: Computation) -> int:
     return sum(bytes_of(one.buffer.ty.dtype) for one in (memory_access.store_of(stage), *memory_access.loads_of(stage)))

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from autosched_tvm.compile.rules import loop_nests, memory_access, parallelisation
 from autosched_tvm.compile.rules.elementwise import cut, lanes_of, undivided
-from autosched_tvm.compile.rules.kernel_ir import Loop, Stage, nodes, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
 
 VECTORS_MAX = 4
 """Vectors of one row in a tile."""
@@ -46,7 +46,7 @@ class Place:
     cores: int
 
 
-def statement(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
+def statement(stage: Computation, after: Computation | None, place: Place, buffers: list[Any]) -> Any:
     """The loop nests of a reduction. `after`: the stage that computes each element's final value from it, in the same
     order, if there is one. What the nests allocate is appended to `buffers`.
     """
@@ -54,7 +54,7 @@ def statement(stage: Stage, after: Stage | None, place: Place, buffers: list[Any
     return loop_nests.sequence(parts)
 
 
-def _nest(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -> Any:
+def _nest(stage: Computation, after: Computation | None, place: Place, buffers: list[Any]) -> Any:
     lanes = lanes_of(stage, place.vector_bytes)
     loops = stage.every_loop
     costs = [memory_access.cost(stage, number, lanes) for number in range(len(loops))]
@@ -71,7 +71,7 @@ def _nest(stage: Stage, after: Stage | None, place: Place, buffers: list[Any]) -
     return _Work(stage, after, place, buffers, lanes).along_elements(number, joint)
 
 
-def _joint(stage: Stage, number: int, lanes: int) -> tuple[Loop, int] | None:
+def _joint(stage: Computation, number: int, lanes: int) -> tuple[Loop, int] | None:
     """A loop of which several values join a tile, and how many, where the vectors' loop is too short for a tile: those
     of blocks of output channels, above all. What is read along no vector is shared by them.
     """
@@ -89,7 +89,9 @@ def _joint(stage: Stage, number: int, lanes: int) -> tuple[Loop, int] | None:
 
 
 class _Work:
-    def __init__(self, stage: Stage, after: Stage | None, place: Place, buffers: list[Any], lanes: int) -> None:
+    def __init__(
+        self, stage: Computation, after: Computation | None, place: Place, buffers: list[Any], lanes: int
+    ) -> None:
         assert stage.reduction is not None
         self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
         self.reduction = stage.reduction
@@ -325,13 +327,13 @@ def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
     return substitute(substitute(shown, names), hidden)
 
 
-def own_variables(after: Stage, stage: Stage) -> list[Any | None]:
+def own_variables(after: Computation, stage: Computation) -> list[Any | None]:
     """The variables of `after`, by the dimension of `stage.buffer` that each one goes through; None: of size 1."""
     load = next(one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer))
     return [index if isinstance(index, tirx.Var) else None for index in load.indices]
 
 
-def follows(after: Stage, stage: Stage) -> bool:
+def follows(after: Computation, stage: Computation) -> bool:
     """Whether a stage computes each of its elements from the one of `stage` at the same place, and from no other."""
     loads = [one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer)]
     if not loads or after.reduction or not stage.plain:

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autosched_tvm.compile.rules.kernel_ir import Loop, Program, Stage, bytes_of, nodes, shape_of, substitute
+from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, Program, bytes_of, nodes, shape_of, substitute
 
 ROW_BYTES_MAX = 256 * 1024
 """Maximum memory that stages hand on within a row. Beyond, a row does not stay in a cache."""
@@ -47,7 +47,7 @@ def rows_of(program: Program) -> Rows | None:
     return found if handed_on <= ROW_BYTES_MAX else None
 
 
-def _reduces_its_row(stage: Stage, loops: tuple[Loop, ...]) -> bool:
+def _reduces_its_row(stage: Computation, loops: tuple[Loop, ...]) -> bool:
     """Whether a reduction of a row has one result, from elements that no other row reads, as in no product."""
     rows = {loop.variable for loop in loops if loop.extent > 1}
     loads = [load for load in nodes(stage.value, tvm.ir.TensorLoad) if _variables(load) & rows]
@@ -96,7 +96,7 @@ def _of_one_row(program: Program, depth: int) -> Rows:
     return Rows(loops, replace(program, stages=tuple(stages), buffers=tuple(scratch.values())))
 
 
-def _one_row(stage: Stage, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> Stage:
+def _one_row(stage: Computation, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> Computation:
     """A stage for the row that the loops' variables name."""
     depth = len(loops)
     names = {own: loop.variable for own, loop in zip(stage.indices, loops, strict=False) if isinstance(own, tirx.Var)}
@@ -117,7 +117,7 @@ def _one_row(stage: Stage, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> 
     )
 
 
-def _softmax(stages: list[Stage]) -> list[Stage] | None:
+def _softmax(stages: list[Computation]) -> list[Computation] | None:
     """The stages of a softmax, of which the exponents are not positive and the sum is at least 1; None for others.
 
     Knowing that, the exponential takes fewer steps, and a reciprocal of the sum cannot overflow: one division per row.
@@ -129,14 +129,14 @@ def _softmax(stages: list[Stage]) -> list[Stage] | None:
     if not sums:
         return None
 
-    def negative(stage: Stage) -> Stage:
+    def negative(stage: Computation) -> Computation:
         exponent = stage.value.args[0]
         return replace(stage, value=tirx.exp(tirx.min(exponent, tirx.const(0.0, str(exponent.ty)))))
 
     return [negative(one) if one in powers else _multiplied(one, sums) for one in stages]
 
 
-def _is_power(stage: Stage, greatest: Stage) -> bool:
+def _is_power(stage: Computation, greatest: Computation) -> bool:
     """Whether a stage is e**(x - m) of each x, where m is the greatest of them."""
     call = stage.value
     if not isinstance(call, tvm.ir.Call) or str(call.op.name) != "tirx.exp" or not isinstance(call.args[0], tirx.Sub):
@@ -151,7 +151,7 @@ def _is_power(stage: Stage, greatest: Stage) -> bool:
     )
 
 
-def _is_sum(stage: Stage, power: Stage) -> bool:
+def _is_sum(stage: Computation, power: Computation) -> bool:
     """Whether a stage adds up what another one computes."""
     return (
         stage.reduction is not None
@@ -161,7 +161,7 @@ def _is_sum(stage: Stage, power: Stage) -> bool:
     )
 
 
-def _multiplied(stage: Stage, sums: list[Stage]) -> Stage:
+def _multiplied(stage: Computation, sums: list[Computation]) -> Computation:
     """A stage that multiplies by the reciprocal where it divides by one of these sums."""
 
     def product(node: Any) -> Any:

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import tirx
 
 from autosched_tvm.compile.vector_math import formulas
-from autosched_tvm.compile.vector_math.expression_builder import Lanes
+from autosched_tvm.compile.vector_math.expression_builder import ExpressionBuilder
 
 UNARY: dict[str, formulas.Formula] = {
     **{
@@ -112,13 +112,13 @@ def replaced(call: Any) -> Any:
     wide = EVALUATED_AS.get(scalar)
     if wide is None or not (lanes or "1").isdigit():  # a vector of a width that only the CPU knows has no digits
         return call
-    v = Lanes(int(lanes or 1))
+    v = ExpressionBuilder(int(lanes or 1))
     if wide == scalar:
         return v.close(_evaluated(v, name, call.args))
     return v.close(v.cast(scalar, _evaluated(v, name, [v.cast(wide, argument) for argument in call.args])))
 
 
-def _evaluated(v: Lanes, name: str, arguments: Sequence[Any]) -> Any:
+def _evaluated(v: ExpressionBuilder, name: str, arguments: Sequence[Any]) -> Any:
     if name == EXPONENTIAL and isinstance(arguments[0], tirx.Min) and _constant(arguments[0].b) == 0:
         return formulas.exp_of_negative(v, v.keep(arguments[0].a))
     operands = [v.keep(argument) for argument in arguments]

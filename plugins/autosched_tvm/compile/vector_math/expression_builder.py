@@ -11,7 +11,7 @@ FLOAT32_SIGN = -(2**31)
 """Sign bit of a float32, as an int32."""
 
 
-class Lanes:
+class ExpressionBuilder:
     """An expression under construction. Every operand and result has the same number of lanes."""
 
     def __init__(self, lanes: int) -> None:

@@ -18,11 +18,11 @@ from autosched_tvm.compile.vector_math.expression_builder import (
     FLOAT32_EXPONENT_BIAS,
     FLOAT32_MANTISSA_BITS,
     FLOAT32_SIGN,
-    Lanes,
+    ExpressionBuilder,
 )
 
-Formula = Callable[[Lanes, Any], Any]
-Finish = Callable[[Lanes, Any, Any, Any], Any]
+Formula = Callable[[ExpressionBuilder, Any], Any]
+Finish = Callable[[ExpressionBuilder, Any, Any, Any], Any]
 """From sine and cosine of r and the number n of quarter turns, with r + n pi/2 the argument, to the result."""
 
 ROUNDING = 12_582_912.0
@@ -101,18 +101,18 @@ WHOLE_FLOAT32 = 2.0**24
 """From this magnitude on every float32 is an even whole number."""
 
 
-def exp(v: Lanes, x: Any) -> Any:
+def exp(v: ExpressionBuilder, x: Any) -> Any:
     """e**x."""
     x = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
     return _exp(v, x, _scaling(v, x))
 
 
-def exp_of_negative(v: Lanes, x: Any) -> Any:
+def exp_of_negative(v: ExpressionBuilder, x: Any) -> Any:
     """e**x of an argument that is not positive, with fewer steps."""
     return _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v))
 
 
-def exp2(v: Lanes, x: Any) -> Any:
+def exp2(v: ExpressionBuilder, x: Any) -> Any:
     """2**x."""
     x = v.at_most(v.at_least(x, -150.25), 128.0)
     scaling = _scaling(v, x)
@@ -121,7 +121,7 @@ def exp2(v: Lanes, x: Any) -> Any:
     return scaling.applied(v, v.polynomial(rest, EXP2_TAIL) * rest + v.constant(1.0), shifted)
 
 
-def exp10(v: Lanes, x: Any) -> Any:
+def exp10(v: ExpressionBuilder, x: Any) -> Any:
     """10**x."""
     x = v.at_most(v.at_least(x, -45.2), 38.6)
     scaling = _scaling(v, x)
@@ -132,7 +132,7 @@ def exp10(v: Lanes, x: Any) -> Any:
     return scaling.applied(v, fraction, shifted)
 
 
-def sigmoid(v: Lanes, x: Any) -> Any:
+def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
     """1 / (1 + e**-x), from e**-|x|, which never overflows."""
     negative = v.bits(v.bits(x) | v.constant(FLOAT32_SIGN, "int32"), "float32")
     power = v.keep(exp_of_negative(v, v.keep(negative)))
@@ -140,7 +140,7 @@ def sigmoid(v: Lanes, x: Any) -> Any:
     return v.where(x < v.constant(0.0), power, one) / (one + power)
 
 
-def tanh(v: Lanes, x: Any) -> Any:
+def tanh(v: ExpressionBuilder, x: Any) -> Any:
     """(e**2a - 1) / (e**2a + 1) of a = |x|, with the sign of x."""
     doubled = v.keep(v.at_most(v.magnitude(x), TANH_LIMIT) * v.constant(2.0))
     minus_one, scale = _expm1_parts(v, doubled)
@@ -148,14 +148,14 @@ def tanh(v: Lanes, x: Any) -> Any:
     return v.with_sign_of(expm1 / (expm1 + v.constant(2.0)), x)
 
 
-def erf(v: Lanes, x: Any) -> Any:
+def erf(v: ExpressionBuilder, x: Any) -> Any:
     """1 - e**log(erfc(a)) of a = |x|, with the sign of x; log(erfc(a)) / a is a polynomial."""
     a = v.at_most(v.magnitude(x), ERF_LIMIT)
     minus_one, scale = _expm1_parts(v, v.keep(a * v.polynomial(a, ERFC_LOG)))
     return v.with_sign_of((v.constant(1.0) - scale) - minus_one * scale, x)
 
 
-def log(v: Lanes, x: Any) -> Any:
+def log(v: ExpressionBuilder, x: Any) -> Any:
     """The natural logarithm."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
@@ -163,14 +163,14 @@ def log(v: Lanes, x: Any) -> Any:
     return _log_domain(v, x, v.keep(exponent * v.constant(LN_2_HIGH) + (f + low)))
 
 
-def log2(v: Lanes, x: Any) -> Any:
+def log2(v: ExpressionBuilder, x: Any) -> Any:
     """The logarithm to base 2."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
     return _log_domain(v, x, v.keep((f + tail) * v.constant(LOG2_E) + exponent))
 
 
-def log10(v: Lanes, x: Any) -> Any:
+def log10(v: ExpressionBuilder, x: Any) -> Any:
     """The logarithm to base 10."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
@@ -178,7 +178,7 @@ def log10(v: Lanes, x: Any) -> Any:
     return _log_domain(v, x, v.keep(exponent * v.constant(LOG10_2_HIGH) + low))
 
 
-def log1p(v: Lanes, x: Any) -> Any:
+def log1p(v: ExpressionBuilder, x: Any) -> Any:
     """log(1 + x): the logarithm of the rounded sum u, corrected by (1 + x - u) / u."""
     one = v.constant(1.0)
     total = v.keep(one + x)
@@ -188,31 +188,31 @@ def log1p(v: Lanes, x: Any) -> Any:
     return v.where(v.magnitude(x) < v.constant(2.0**-25), x, v.keep(log(v, total)) + correction)
 
 
-def sin(v: Lanes, x: Any) -> Any:
+def sin(v: ExpressionBuilder, x: Any) -> Any:
     """The sine; a vector with an element beyond 2**17 is left to the C library."""
     return _reduced(v, x, tirx.sin, _turned)
 
 
-def cos(v: Lanes, x: Any) -> Any:
+def cos(v: ExpressionBuilder, x: Any) -> Any:
     """The cosine; a vector with an element beyond 2**17 is left to the C library."""
 
-    def finish(inner: Lanes, sine: Any, cosine: Any, quarter: Any) -> Any:
+    def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
         return _turned(inner, sine, cosine, inner.keep(quarter + inner.constant(1, "int32")))
 
     return _reduced(v, x, tirx.cos, finish)
 
 
-def tan(v: Lanes, x: Any) -> Any:
+def tan(v: ExpressionBuilder, x: Any) -> Any:
     """The tangent; a vector with an element beyond 2**17 is left to the C library."""
 
-    def finish(inner: Lanes, sine: Any, cosine: Any, quarter: Any) -> Any:
+    def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
         odd = _is_odd(inner, quarter)
         return inner.where(odd, inner.constant(0.0) - cosine, sine) / inner.where(odd, sine, cosine)
 
     return _reduced(v, x, tirx.tan, finish)
 
 
-def power(v: Lanes, x: Any, y: Any) -> Any:
+def power(v: ExpressionBuilder, x: Any, y: Any) -> Any:
     """x**y by float64 logarithm and exponential, with the special cases of C's `pow`."""
     zero, one, infinite = v.constant(0.0), v.constant(1.0), v.constant(math.inf)
     base, size = v.magnitude(x), v.magnitude(y)
@@ -228,7 +228,7 @@ def power(v: Lanes, x: Any, y: Any) -> Any:
     return v.where((x == one) | (y == zero), one, result)
 
 
-def constant_power(v: Lanes, x: Any, exponent: float) -> Any:
+def constant_power(v: ExpressionBuilder, x: Any, exponent: float) -> Any:
     """x**exponent for the exponents that networks have; None for any other."""
     if exponent == 0:
         return v.constant(1.0)
@@ -237,17 +237,17 @@ def constant_power(v: Lanes, x: Any, exponent: float) -> Any:
     return _PRODUCTS[exponent](v, x)
 
 
-def _square_root(v: Lanes, x: Any) -> Any:
+def _square_root(v: ExpressionBuilder, x: Any) -> Any:
     """x**0.5, which differs from the square root for -0 and minus infinity."""
     root = v.where(x == v.constant(0.0), v.constant(0.0), tirx.sqrt(x))
     return v.where(x == v.constant(-math.inf), v.constant(math.inf), root)
 
 
-def _reciprocal(v: Lanes, x: Any) -> Any:
+def _reciprocal(v: ExpressionBuilder, x: Any) -> Any:
     return v.keep(v.constant(1.0) / x)
 
 
-def _square(v: Lanes, x: Any) -> Any:
+def _square(v: ExpressionBuilder, x: Any) -> Any:
     return v.keep(x * x)
 
 
@@ -275,53 +275,53 @@ class _Scaling:
     rest: Any
     """2**-k."""
 
-    def applied(self, v: Lanes, fraction: Any, shifted: Any) -> Any:
+    def applied(self, v: ExpressionBuilder, fraction: Any, shifted: Any) -> Any:
         """fraction * 2**n, of n + `rounding`."""
         return fraction * _exponent_of(v, shifted) * self.rest
 
 
-def _exponent_of(v: Lanes, shifted: Any) -> Any:
+def _exponent_of(v: ExpressionBuilder, shifted: Any) -> Any:
     """The float32 whose exponent stands in the low bits of a number."""
     return v.bits(tirx.shift_left(v.bits(shifted), v.constant(FLOAT32_MANTISSA_BITS, "int32")), "float32")
 
 
-def _small_scaling(v: Lanes) -> _Scaling:
+def _small_scaling(v: ExpressionBuilder) -> _Scaling:
     """For exponents that are not positive."""
     return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS + SMALL_SHIFT), v.constant(2.0**-SMALL_SHIFT))
 
 
-def _scaling(v: Lanes, x: Any) -> _Scaling:
+def _scaling(v: ExpressionBuilder, x: Any) -> _Scaling:
     """For exponents of the sign of x."""
     small = _small_scaling(v)
     rounding = v.where(x < v.constant(0.0), small.rounding, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS - 1))
     return _Scaling(v.keep(rounding), v.keep(v.where(x < v.constant(0.0), small.rest, v.constant(2.0))))
 
 
-def _exp(v: Lanes, x: Any, scaling: _Scaling) -> Any:
+def _exp(v: ExpressionBuilder, x: Any, scaling: _Scaling) -> Any:
     """e**x of an argument in [EXP_LOWEST, EXP_HIGHEST]."""
     rest, shifted = _reduce(v, x, scaling.rounding)
     return scaling.applied(v, v.polynomial(rest, (1.0, *EXP_SERIES)), shifted)
 
 
-def _reduce(v: Lanes, x: Any, rounding: Any) -> tuple[Any, Any]:
+def _reduce(v: ExpressionBuilder, x: Any, rounding: Any) -> tuple[Any, Any]:
     """x = n ln 2 + r: r, and n + rounding."""
     shifted = v.keep(x * v.constant(LOG2_E) + rounding)
     whole = v.keep(shifted - rounding)
     return v.keep((x - whole * v.constant(LN_2_HIGH)) - whole * v.constant(LN_2_LOW)), shifted
 
 
-def _small_expm1(v: Lanes, rest: Any) -> Any:
+def _small_expm1(v: ExpressionBuilder, rest: Any) -> Any:
     """e**r - 1 of |r| <= ln(2) / 2, relatively exact."""
     return v.polynomial(rest, EXP_TAIL) * v.keep(rest * rest) + rest
 
 
-def _expm1_parts(v: Lanes, x: Any) -> tuple[Any, Any]:
+def _expm1_parts(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
     """e**x - 1 = m * s + (s - 1) with s a power of two: m and s. |x| is below 80."""
     rest, shifted = _reduce(v, x, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS))
     return v.keep(_small_expm1(v, rest)), v.keep(_exponent_of(v, shifted))
 
 
-def _split(v: Lanes, x: Any) -> tuple[Any, Any]:
+def _split(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
     """|x| = m * 2**k with sqrt(1/2) <= m < sqrt(2): m and k, both float32, of a finite x that is not 0."""
     size = v.magnitude(x)
     tiny = size < v.constant(SMALLEST_NORMAL)
@@ -333,24 +333,24 @@ def _split(v: Lanes, x: Any) -> tuple[Any, Any]:
     return mantissa, v.keep(v.cast("float32", exponent) + offset)
 
 
-def _log_parts(v: Lanes, mantissa: Any) -> tuple[Any, Any]:
+def _log_parts(v: ExpressionBuilder, mantissa: Any) -> tuple[Any, Any]:
     """log(m) = f + tail: f and tail."""
     f = v.keep(mantissa - v.constant(1.0))
     square = v.keep(f * f)
     return f, v.keep(v.polynomial(f, LOG_TAIL) * v.keep(square * f) - square * v.constant(0.5))
 
 
-def _log_domain(v: Lanes, x: Any, result: Any) -> Any:
+def _log_domain(v: ExpressionBuilder, x: Any, result: Any) -> Any:
     """A logarithm of x: minus infinity at 0, NaN below, infinity and NaN as they come."""
     outside = v.where(x == v.constant(0.0), v.constant(-math.inf), v.constant(math.nan))
     inside = v.where(x < v.constant(math.inf), result, x)
     return v.where(v.constant(0.0) < x, inside, outside)
 
 
-def _reduced(v: Lanes, x: Any, library: Callable[[Any], Any], finish: Finish) -> Any:
+def _reduced(v: ExpressionBuilder, x: Any, library: Callable[[Any], Any], finish: Finish) -> Any:
     """A function of sine and cosine of x = n pi/2 + r, and of n."""
     far = v.any_above(v.bits(v.magnitude(x)), CIRCLE_LIMIT_BITS)
-    inner = Lanes(v.lanes)
+    inner = ExpressionBuilder(v.lanes)
     shifted = inner.keep(x * inner.constant(2 / math.pi) + inner.constant(ROUNDING))
     whole = inner.keep(inner.cast("float64", shifted - inner.constant(ROUNDING)))
     exact = inner.cast("float64", x) - whole * inner.constant(HALF_PI_HIGH, "float64")
@@ -363,17 +363,17 @@ def _reduced(v: Lanes, x: Any, library: Callable[[Any], Any], finish: Finish) ->
     return tirx.if_then_else(far, library(x), result)
 
 
-def _is_odd(v: Lanes, number: Any) -> Any:
+def _is_odd(v: ExpressionBuilder, number: Any) -> Any:
     return (number & v.constant(1, "int32")) == v.constant(1, "int32")
 
 
-def _turned(v: Lanes, sine: Any, cosine: Any, quarter: Any) -> Any:
+def _turned(v: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
     """The sine of an angle that lies `quarter` quarter turns after r."""
     sign = tirx.shift_left(quarter & v.constant(2, "int32"), v.constant(30, "int32"))
     return v.bits(v.bits(v.where(_is_odd(v, quarter), cosine, sine)) ^ sign, "float32")
 
 
-def _log2_double(v: Lanes, base: Any) -> Any:
+def _log2_double(v: ExpressionBuilder, base: Any) -> Any:
     """log2 of a non-negative float32, as a float64."""
     mantissa, exponent = _split(v, base)
     m = v.keep(v.cast("float64", mantissa))
@@ -385,7 +385,7 @@ def _log2_double(v: Lanes, base: Any) -> Any:
     return v.keep(v.where(base == zero, v.constant(0.0, "float64") - infinite, inside))
 
 
-def _exp2_double(v: Lanes, x: Any) -> Any:
+def _exp2_double(v: ExpressionBuilder, x: Any) -> Any:
     """2**x of a float64, within the range of float32 and a little beyond."""
     x = v.at_most(v.at_least(x, -200.0, "float64"), 200.0, "float64")
     shifted = v.keep(x + v.constant(ROUNDING_DOUBLE, "float64"))
@@ -395,7 +395,7 @@ def _exp2_double(v: Lanes, x: Any) -> Any:
     return v.polynomial(rest, EXP2_SERIES, "float64") * scale
 
 
-def _parity(v: Lanes, y: Any, size: Any) -> tuple[Any, Any]:
+def _parity(v: ExpressionBuilder, y: Any, size: Any) -> tuple[Any, Any]:
     """Whether y is a whole number, and whether it is an odd one."""
     large = size >= v.constant(WHOLE_FLOAT32)
     whole = v.keep(v.cast("int32", v.where(large, v.constant(0.0), y)))

@@ -8,8 +8,9 @@ import pytest
 
 from autosched.errors import RequestError
 from autosched_tvm.commands.module_command import _saved, read_inputs
-from autosched_tvm.device.loaded_module import Module, SideFile
-from autosched_tvm.generated_inputs import Tensor
+from autosched_tvm.compile.side_file import SideFile
+from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.tensors import Tensor
 
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
 
@@ -53,5 +54,5 @@ def test_outputs_of_similar_names_get_files_of_their_own(tmp_path: Path) -> None
             outputs=(Tensor("a:0", (1,), "float32"), Tensor("a/0", (1,), "float32")),
         )  # fmt: skip
 
-    said = _saved(cast(Module, Loaded()), [np.zeros(1), np.ones(1)], tmp_path)
+    said = _saved(cast(LoadedModule, Loaded()), [np.zeros(1), np.ones(1)], tmp_path)
     assert [float(np.load(one["file"])[0]) for one in said] == [0.0, 1.0]

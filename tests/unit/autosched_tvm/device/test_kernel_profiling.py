@@ -65,7 +65,7 @@ def test_what_is_hopelessly_slow_is_not_measured_on(
     monkeypatch.setattr(kernel_profiling, "_checked", lambda *_: first_s)
     monkeypatch.setattr(Bench, "sample", lambda *_: warm_s)
     monkeypatch.setattr(kernel_profiling.tvm.runtime, "load_module", lambda _: module)
-    found = kernel_profiling.profile("task", "reference", "artifact", kernel_profiling.Plan(best_s=best_s))
+    found = kernel_profiling.profile("task", "reference", "artifact", kernel_profiling.MeasurementPlan(best_s=best_s))
     assert len(found) == samples
     assert found[0] == (first_s if first_s > 0.02 else warm_s)
 

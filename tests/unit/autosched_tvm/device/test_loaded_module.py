@@ -5,8 +5,9 @@ import pytest
 from msgspec import _core
 
 from autosched.errors import NotFound, RequestError
-from autosched_tvm.device.loaded_module import Module, fit
-from autosched_tvm.generated_inputs import Tensor, random_inputs
+from autosched_tvm.device.loaded_module import LoadedModule, fit
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Tensor
 
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
 X = np.zeros((1, 4), "float32")
@@ -47,13 +48,13 @@ def test_made_up_inputs_are_the_same_for_a_seed_and_in_range() -> None:
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no compiled module"):
-        Module(tmp_path / "net.so")
+        LoadedModule(tmp_path / "net.so")
     (tmp_path / "net.so").write_bytes(b"x")
     with pytest.raises(NotFound, match=r"no net\.json beside it"):
-        Module(tmp_path / "net")
+        LoadedModule(tmp_path / "net")
     (tmp_path / "net.json").write_text("{}")
     with pytest.raises(RequestError, match="does not describe a compiled module"):
-        Module(tmp_path / "net.json")
+        LoadedModule(tmp_path / "net.json")
 
 
 def test_a_library_that_is_cut_off_is_told_and_not_loaded(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_library_that_is_cut_off_is_told_and_not_loaded(tmp_path: Path) -> Non
     (tmp_path / "net.json").write_text("{}")
     (tmp_path / "net.so").write_bytes(whole)
     with pytest.raises(RequestError, match="does not describe a compiled module"):
-        Module(tmp_path / "net.so")
+        LoadedModule(tmp_path / "net.so")
     (tmp_path / "net.so").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RequestError, match="its end is missing"):
-        Module(tmp_path / "net.so")
+        LoadedModule(tmp_path / "net.so")

@@ -13,14 +13,14 @@ from tvm.s_tir import meta_schedule as ms  # noqa: E402
 from autosched_tvm.compile import model_sources, network_compiler, onnx_import  # noqa: E402
 from autosched_tvm.compile.network_compiler import SideName  # noqa: E402
 from autosched_tvm.device import operator_profiling  # noqa: E402
-from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 TARGET_TEXT = '{"kind": "llvm", "mcpu": "x86-64-v3"}'
 
 
-def module(folder: Path, *, by_rule: bool) -> Module:
+def module(folder: Path, *, by_rule: bool) -> LoadedModule:
     """Two equal products, and a mean."""
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype("float32")
     nodes = [
@@ -42,7 +42,7 @@ def module(folder: Path, *, by_rule: bool) -> Module:
         who,
         by_rule=by_rule,
     )
-    return Module(folder / "net")
+    return LoadedModule(folder / "net")
 
 
 @pytest.mark.parametrize("by_rule", [True, False])

@@ -17,7 +17,7 @@ from tvm import relax  # noqa: E402
 
 from autosched.errors import RequestError  # noqa: E402
 from autosched_tvm.device import thread_pool  # noqa: E402
-from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 X = np.arange(64, dtype="float32")
@@ -65,7 +65,7 @@ def workers() -> int:
 def test_network_starts_as_many_threads_as_it_was_tuned_for(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(thread_pool.VARIABLE, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
-    module = Module(tuned_for(network, 3))
+    module = LoadedModule(tuned_for(network, 3))
 
     def run() -> tuple[int, int]:
         before = workers()
@@ -76,7 +76,7 @@ def test_network_starts_as_many_threads_as_it_was_tuned_for(network: Path, monke
 
 
 def test_network_runs_in_several_threads_with_a_pool_each(network: Path) -> None:
-    module = Module(tuned_for(network, 1), threads=2)
+    module = LoadedModule(tuned_for(network, 1), threads=2)
     for _ in range(2):
         assert aside(lambda: (module.run([X]), thread_pool.in_use())[1]) == 2
 
@@ -84,9 +84,9 @@ def test_network_runs_in_several_threads_with_a_pool_each(network: Path) -> None
 def test_number_of_threads_can_be_chosen(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tuned_for(network, 3)
     monkeypatch.setenv(thread_pool.VARIABLE, "2")
-    assert (Module(path).threads, Module(path, threads=5).threads) == (2, 5)
+    assert (LoadedModule(path).threads, LoadedModule(path, threads=5).threads) == (2, 5)
     with pytest.raises(RequestError, match="at least 1 is needed"):
-        Module(path, threads=0)
+        LoadedModule(path, threads=0)
 
 
 def test_no_more_threads_than_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_no_more_threads_than_usable_cores(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_caller_stays_on_its_cores(network: Path) -> None:
-    module = Module(tuned_for(network, 1), threads=2)
+    module = LoadedModule(tuned_for(network, 1), threads=2)
     core = max(os.sched_getaffinity(0))
 
     def run() -> set[int]:
@@ -110,7 +110,7 @@ def test_caller_stays_on_its_cores(network: Path) -> None:
 
 
 def test_pool_that_cannot_grow_is_told(network: Path, caplog: pytest.LogCaptureFixture) -> None:
-    small, large = Module(tuned_for(network, 1), threads=1), Module(network, threads=2)
+    small, large = LoadedModule(tuned_for(network, 1), threads=1), LoadedModule(network, threads=2)
 
     def run() -> list[int]:
         found = []

@@ -10,8 +10,8 @@ import pytest
 from autosched.backend import RIVALS
 from autosched.measured.statistics import summarize
 from autosched_tvm.evaluation import baseline_comparison
-from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, Rival
-from autosched_tvm.generated_inputs import Array
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, Rival
+from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import AS_IT_IS, Form
 
 FORM = [Form(AS_IT_IS, "net.tflite", "litert")]
@@ -49,10 +49,10 @@ class Arena:
         return self._rival
 
 
-def against(engine: str, latency_s: float) -> Contest:
+def against(engine: str, latency_s: float) -> EngineBenchmark:
     timing = summarize(AS_IT_IS, [latency_s] * 5)
-    contestant = cast(Contestant, Engine(engine, latency_s))
-    return cast(Contest, Arena(Rival(contestant, AS_IT_IS, "9.9", [], (timing,))))
+    contestant = cast(EngineProcess, Engine(engine, latency_s))
+    return cast(EngineBenchmark, Arena(Rival(contestant, AS_IT_IS, "9.9", [], (timing,))))
 
 
 @pytest.mark.parametrize("engine", RIVALS)
@@ -63,7 +63,7 @@ def test_the_baseline_is_named_after_the_engine_that_ran_it(engine: str) -> None
 
 
 def test_an_engine_that_cannot_run_the_model_is_no_baseline() -> None:
-    contest = cast(Contest, Arena("LiteRT is not installed"))
+    contest = cast(EngineBenchmark, Arena("LiteRT is not installed"))
     assert baseline_comparison.baseline(contest, FORM, {}) == "LiteRT is not installed"
 
 

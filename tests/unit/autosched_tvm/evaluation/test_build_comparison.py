@@ -2,7 +2,7 @@ import pytest
 
 from autosched.backend import Timing
 from autosched_tvm.evaluation.build_comparison import published
-from autosched_tvm.evaluation.verification_messages import Check, Verdict
+from autosched_tvm.evaluation.verification_messages import Check, VerificationResult
 
 
 def timing(name: str, median_s: float) -> Timing:
@@ -24,6 +24,6 @@ def test_only_what_is_faster_and_right_is_published(
 ) -> None:
     notes: list[str] = []
     default, tuned = (Check(one, 0.0, 0.0) for one in right)
-    verdict = Verdict({"default": default, "tuned": tuned}, "ONNX Runtime")
+    verdict = VerificationResult({"default": default, "tuned": tuned}, "ONNX Runtime")
     assert published([timing("default", 2.0), timing("tuned", tuned_s)], verdict, notes) == choice
     assert words in " ".join(notes)

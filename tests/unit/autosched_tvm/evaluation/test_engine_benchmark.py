@@ -19,7 +19,7 @@ from autosched.backend import Lease
 from autosched.process.forked_workers import Died, Killed, Raised, Workers, prepare
 from autosched_tvm import worker_messages
 from autosched_tvm.evaluation import engine_benchmark, model_forms
-from autosched_tvm.evaluation.engine_benchmark import Contest, Contestant, race, why_none
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race, why_none
 from autosched_tvm.worker_messages import Form
 
 LONG_S = 120.0
@@ -151,7 +151,7 @@ def test_only_forms_that_differ_are_written(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _prepared() -> None:
-    prepare()
+    prepare(worker_messages.PRELOAD)
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ def processes(workers: Workers) -> list[psutil.Process]:
 
 @pytest.mark.tvm
 def test_contestants_are_frozen_between_turns_and_end_with_the_contest(workers: Workers) -> None:
-    with Contest(workers, LEASE) as fight:
-        sleeper = Contestant("sleeper", worker := workers.start("engine", LEASE), lambda: fight.left_s)
+    with EngineBenchmark(workers, LEASE) as fight:
+        sleeper = EngineProcess("sleeper", worker := workers.start("engine", LEASE), lambda: fight.left_s)
         fight._running[sleeper] = worker
         assert sleeper.ask("os:getpid") == worker.pid
         process = psutil.Process(worker.pid)
@@ -192,7 +192,7 @@ def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Worker
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
     inputs = {"x": np.arange(12, dtype="float32").reshape(3, 4)}
     offered = [Form("bad", str(bad)), *model_forms.write(str(path), {"x": (3, 4)}, str(tmp_path / "forms"))]
-    with Contest(workers, LEASE) as fight:
+    with EngineBenchmark(workers, LEASE) as fight:
         rival = fight.rival(offered, inputs)
         assert not isinstance(rival, str)
         by_name = {timing.name: timing.median_s for timing in rival.forms}
@@ -209,6 +209,6 @@ def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Worker
 def test_a_model_that_onnx_runtime_refuses_has_no_rival(workers: Workers, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
-    with Contest(workers, LEASE) as fight:
+    with EngineBenchmark(workers, LEASE) as fight:
         assert str(fight.rival([Form("bad", str(bad))], {})).startswith("ONNX Runtime cannot run the model: ")
         assert not workers._busy

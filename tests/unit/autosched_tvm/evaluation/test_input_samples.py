@@ -8,7 +8,7 @@ import pytest
 
 from autosched.errors import RequestError
 from autosched_tvm.evaluation import input_samples
-from autosched_tvm.generated_inputs import Tensor
+from autosched_tvm.tensors import Tensor
 
 WANTED = (Tensor("x", (2, 3), "float32"), Tensor("n", (), "int64"))
 

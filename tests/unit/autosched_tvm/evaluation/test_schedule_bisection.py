@@ -24,12 +24,13 @@ from autosched.errors import StepFailed  # noqa: E402
 from autosched.process.forked_workers import Died  # noqa: E402
 from autosched_tvm import worker_messages  # noqa: E402
 from autosched_tvm.compile import candidate_build, intrinsics, network_compiler, onnx_import, targets, task_extraction  # noqa: E402
-from autosched_tvm.compile.layouts.layout_option import Wanted  # noqa: E402
-from autosched_tvm.device.loaded_module import Module, side_of  # noqa: E402
+from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
+from autosched_tvm.compile.side_file import side_of  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.evaluation import schedule_bisection  # noqa: E402
 from autosched_tvm.evaluation.verification_messages import Request  # noqa: E402
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, mended  # noqa: E402
-from autosched_tvm.worker_messages import Choice, Compilation  # noqa: E402
+from autosched_tvm.worker_messages import Compilation, TaskSchedules  # noqa: E402
 from nets import model  # noqa: E402
 
 TARGET = targets.resolve("x86-64-v3", 1)
@@ -97,18 +98,18 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
     monkeypatch.setattr(candidate_build, "scheduled", scheduled)
 
-    def take(net: Any, candidates: tuple[bytes, ...]) -> tuple[Compilation, list[Choice], Request]:
+    def take(net: Any, candidates: tuple[bytes, ...]) -> tuple[Compilation, list[TaskSchedules], Request]:
         path = tmp_path / "net.onnx"
         onnx.save(net, path)
         target = candidate_build.load_target(TARGET)
-        fused, _ = network_compiler.laid_out(onnx_import.cleaned(net), target, [], Wanted.KEEP, winograd=False)
+        fused, _ = network_compiler.laid_out(onnx_import.cleaned(net), target, [], LayoutOption.KEEP, winograd=False)
         extracted, workloads = task_extraction.extract([fused], target)
         choices = []
         for info, workload in zip(extracted.tasks, workloads, strict=True):
             task_extraction.save(workload, tmp_path / f"{info.task}.json")
             own = candidates if info.task == 2 else (SOUND,)
-            choices.append(Choice(info.task, str(tmp_path / f"{info.task}.json"), own, 1e-3))
-        compilation = Compilation(str(path), TARGET, str(tmp_path), "net", Wanted.KEEP.value)
+            choices.append(TaskSchedules(info.task, str(tmp_path / f"{info.task}.json"), own, 1e-3))
+        compilation = Compilation(str(path), TARGET, str(tmp_path), "net", LayoutOption.KEEP.value)
         network_compiler.compile_network(compilation, choices)
         return compilation, choices, Request((str(path),), 1)
 
@@ -136,10 +137,10 @@ def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, ind
     compilation, choices, request = made(three_layers(scale, index=index), (WRONG, SOUND))
     asked: list[set[tuple[int, bytes]]] = []
 
-    def without(wrong: Any) -> list[Choice]:
+    def without(wrong: Any) -> list[TaskSchedules]:
         asked.append(set(wrong))
         return [
-            Choice(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
+            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
             for c in choices
         ]
 
@@ -152,16 +153,16 @@ def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, ind
     assert asked[-1] == {(2, WRONG)}
     assert "is right" in found.notes[-1]
     folder = Path(compilation.folder)
-    assert Module(folder / REJECTED).info.build == "tuned"
+    assert LoadedModule(folder / REJECTED).info.build == "tuned"
     assert not list(folder.glob("attempt-*"))
 
 
 def test_a_task_without_a_right_schedule_gets_one_by_rule(made: Any) -> None:
     compilation, choices, request = made(three_layers(1.0, index=False), (WRONG, WORSE))
 
-    def without(wrong: Any) -> list[Choice]:
+    def without(wrong: Any) -> list[TaskSchedules]:
         return [
-            Choice(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
+            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
             for c in choices
         ]
 
@@ -180,9 +181,9 @@ def test_a_schedule_that_crashes_the_network_is_found_and_replaced(made: Any) ->
             raise StepFailed("verify crashed: it was ended by SIGABRT") from Died("it was ended by SIGABRT")
         return ask(what, function, *arguments, timeout_s=timeout_s)
 
-    def without(wrong: Any) -> list[Choice]:
+    def without(wrong: Any) -> list[TaskSchedules]:
         return [
-            Choice(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
+            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
             for c in choices
         ]
 

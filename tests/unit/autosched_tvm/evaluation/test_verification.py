@@ -12,12 +12,13 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.tvm
 
 from autosched.errors import RequestError  # noqa: E402
-from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.evaluation import verification  # noqa: E402
 from autosched_tvm.evaluation.onnx_reference import Reference  # noqa: E402
 from autosched_tvm.evaluation.verification import Judge  # noqa: E402
 from autosched_tvm.evaluation.verification_messages import Request  # noqa: E402
-from autosched_tvm.generated_inputs import Tensor, random_inputs  # noqa: E402
+from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
+from autosched_tvm.tensors import Tensor  # noqa: E402
 from nets import conv_net  # noqa: E402
 
 TENSOR = Tensor("x", (1, 16, 16, 16), "float32")
@@ -45,12 +46,12 @@ def net(tmp_path: Path) -> Path:
 
 def judge(net: Path, default: float | None, share: float | None = None) -> Judge:
     inputs = [random_inputs([TENSOR], seed) for seed in range(2)]
-    build = None if default is None else cast(Module, FakeBuild(net, default))
+    build = None if default is None else cast(LoadedModule, FakeBuild(net, default))
     return Judge(Request((str(net),), 1, "", share), inputs, build)
 
 
 def check(net: Path, found: Judge, share: float) -> bool:
-    return found.check(cast(Module, FakeBuild(net, share))).equal
+    return found.check(cast(LoadedModule, FakeBuild(net, share))).equal
 
 
 def test_what_the_untuned_build_differs_by_widens_the_tolerance(net: Path) -> None:
@@ -81,16 +82,16 @@ def test_without_onnx_runtime_the_untuned_build_is_the_reference(net: Path, monk
         raise ValueError("no such operator")
 
     monkeypatch.setattr(verification, "Reference", refuse)
-    found = Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], cast(Module, good))
+    found = Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], cast(LoadedModule, good))
     assert found.reference == "the untuned build"
     assert "cannot run the model: no such operator" in found.notes[0]
-    assert found.check(cast(Module, good)).equal
-    assert not found.check(cast(Module, bad)).equal
+    assert found.check(cast(LoadedModule, good)).equal
+    assert not found.check(cast(LoadedModule, bad)).equal
     with pytest.raises(RequestError, match="nothing to compare with"):
         Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], None)
 
 
 def test_outputs_of_a_module_alone_have_the_names_of_the_model(net: Path) -> None:
-    difference = judge(net, None).check(cast(Module, FakeBuild(net, 0.1))).difference
+    difference = judge(net, None).check(cast(LoadedModule, FakeBuild(net, 0.1))).difference
     assert difference is not None
     assert difference.output == "y"

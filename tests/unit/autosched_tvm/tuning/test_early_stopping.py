@@ -3,12 +3,12 @@
 import pytest
 
 from autosched.plugin.option_help import option_help
-from autosched_tvm.tuning.early_stopping import HASTE, NEAR, PROGRESS, SEVERAL, Plateau
+from autosched_tvm.tuning.early_stopping import HASTE, NEAR, PROGRESS, SEVERAL, EarlyStopping
 from autosched_tvm.tuning.options import Options
 
 
-def after(patience: int, *latencies_s: float | None, progress: float = 0.0) -> Plateau:
-    plateau = Plateau(patience, progress)
+def after(patience: int, *latencies_s: float | None, progress: float = 0.0) -> EarlyStopping:
+    plateau = EarlyStopping(patience, progress)
     plateau.update([(str(i).encode(), [s] if s else []) for i, s in enumerate(latencies_s)])
     return plateau
 

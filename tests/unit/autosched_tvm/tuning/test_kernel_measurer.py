@@ -10,7 +10,7 @@ from autosched.errors import StepFailed
 from autosched.model import TaskInfo
 from autosched.process.forked_workers import Killed, TimedOut, Workers
 from autosched_tvm import worker_messages
-from autosched_tvm.tuning.kernel_measurer import Kernels
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
 from autosched_tvm.tuning.options import Options
 
 LEASE = Lease("any", ("host/0",), (0,), 60.0)
@@ -30,8 +30,8 @@ class FakeWorkers:
             raise self._error
 
 
-def kernels_of(folder: Path, error: Exception | None) -> Kernels:
-    return Kernels(cast(Workers, FakeWorkers(error)), folder, folder, "{}", Options())
+def kernels_of(folder: Path, error: Exception | None) -> KernelMeasurer:
+    return KernelMeasurer(cast(Workers, FakeWorkers(error)), folder, folder, "{}", Options())
 
 
 def test_half_a_reference_is_none(tmp_path: Path) -> None:

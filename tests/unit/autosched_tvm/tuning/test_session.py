@@ -14,8 +14,8 @@ from autosched.errors import StepFailed  # noqa: E402
 from autosched.model import JobSpec  # noqa: E402
 from autosched.process.forked_workers import Workers  # noqa: E402
 from autosched_tvm.compile import task_extraction  # noqa: E402
-from autosched_tvm.tuning.job_measurements import Experience  # noqa: E402
-from autosched_tvm.tuning.kernel_measurer import Kernels  # noqa: E402
+from autosched_tvm.tuning.job_measurements import JobMeasurements  # noqa: E402
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer  # noqa: E402
 from autosched_tvm.tuning.options import Options  # noqa: E402
 from autosched_tvm.tuning.session import TvmSession  # noqa: E402
 from small import matmul  # noqa: E402
@@ -29,8 +29,8 @@ def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) 
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
     session.target, session._job = '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
-    session.kernels = Kernels(cast(Workers, None), tmp_path, tmp_path, session.target, Options())
-    session._method_lock, session._method, session.experience = threading.Lock(), None, Experience()
+    session.kernels = KernelMeasurer(cast(Workers, None), tmp_path, tmp_path, session.target, Options())
+    session._method_lock, session._method, session.experience = threading.Lock(), None, JobMeasurements()
     session._make_method = lambda threads: FakeMethod(FakeSearch("a"), ["conv", "softmax"])
     task_extraction.save(site.workload, tmp_path / "1.json")
     with pytest.raises(StepFailed, match="backend autotvm cannot tune matmul: no template for matmul"):

@@ -14,14 +14,14 @@ from autosched_tvm.compile import candidate_build  # noqa: E402
 from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
 from autosched_tvm.tuning import schedule_traces  # noqa: E402
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch  # noqa: E402
-from autosched_tvm.tuning.search_method import Site  # noqa: E402
-from autosched_tvm.tuning.sketch_space import Space  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
+from autosched_tvm.tuning.sketch_space import SketchSpace  # noqa: E402
 from small import matmul  # noqa: E402
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
 
 
-def convolution(*, epilogue: bool = True, kernel: int = 3, stride: int = 1, inner: int = 8) -> Site:
+def convolution(*, epilogue: bool = True, kernel: int = 3, stride: int = 1, inner: int = 8) -> SearchContext:
     """A small one in blocks of eight channels."""
     target = tvm.target.Target(TARGET)
     data, weight = te.placeholder((1, 2, 8, 8, inner)), te.placeholder((4, 2, kernel, kernel, inner, 8))
@@ -31,15 +31,15 @@ def convolution(*, epilogue: bool = True, kernel: int = 3, stride: int = 1, inne
         tensors = [data, weight, bias, topi.nn.relu(topi.add(found, bias))] if epilogue else [data, weight, found]
         function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
     info = TaskInfo(task=1, name="conv", workload="00", weight=1, flops=1.0, shape="")
-    return Site(info, tvm.IRModule({"main": function}), target, 1, 1)
+    return SearchContext(info, tvm.IRModule({"main": function}), target, 1, 1)
 
 
-def drawn(space: Space, sketch: int, seed: int) -> Any:
+def drawn(space: SketchSpace, sketch: int, seed: int) -> Any:
     return space.grow(sketch, [None] * len(space.sketches[sketch].places), seed)
 
 
 def test_the_same_decisions_grow_into_the_same_program() -> None:
-    space, other = Space(matmul(1)), Space(matmul(2))
+    space, other = SketchSpace(matmul(1)), SketchSpace(matmul(2))
     for sketch in range(len(space.sketches)):
         grown = drawn(space, sketch, 12345)
         again = other.grow(sketch, grown.decisions, 99)
@@ -48,7 +48,7 @@ def test_the_same_decisions_grow_into_the_same_program() -> None:
 
 
 def test_what_is_missing_is_drawn() -> None:
-    space = Space(matmul(1))
+    space = SketchSpace(matmul(1))
     grown = drawn(space, 0, 12345)
     kept = [None, *grown.decisions[1:]]
     found = [space.grow(0, kept, seed) for seed in range(10_000, 200_000, 10_000)]
@@ -57,19 +57,19 @@ def test_what_is_missing_is_drawn() -> None:
 
 
 def test_a_record_is_identified() -> None:
-    space = Space(matmul(1))
+    space = SketchSpace(matmul(1))
     for sketch in range(len(space.sketches)):
         trace = schedule_traces.read(drawn(space, sketch, 777).candidate({"generation": 1}))
         assert trace is not None
         assert space.identify(trace) == sketch
         assert trace.memo == {"generation": 1}
-    other = schedule_traces.read(drawn(Space(convolution()), 0, 777).candidate())
+    other = schedule_traces.read(drawn(SketchSpace(convolution()), 0, 777).candidate())
     assert other is not None
     assert space.identify(other) is None
 
 
 def test_decisions_that_no_program_has_are_none() -> None:
-    space = Space(matmul(1))
+    space = SketchSpace(matmul(1))
     places = len(space.sketches[0].places)
     assert space.grow(0, [7] * places, 1) is None
 
@@ -80,7 +80,7 @@ def test_decisions_that_no_program_has_are_none() -> None:
 def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any]) -> None:
     place = convolution(**site)
     assert blocked_sketch(place.workload, 1) is not None
-    space = Space(place)
+    space = SketchSpace(place)
     grown = drawn(space, len(space.sketches) - 1, 4711)
     text = grown.schedule.mod.script()
     assert text.count("T.vectorized(8)") >= 3, "update, initialisation and write-back"

@@ -14,8 +14,8 @@ from autosched.backend import Built, Lease, Measured
 from autosched.errors import StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.process.forked_workers import Killed, Raised, TimedOut
-from autosched_tvm.tuning.job_measurements import Experience
-from autosched_tvm.tuning.kernel_measurer import Kernels
+from autosched_tvm.tuning.job_measurements import JobMeasurements
+from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
 from autosched_tvm.tuning.search_method import Search
 from autosched_tvm.tuning.tuner import TvmTuner
 from autosched_tvm.worker_messages import UNTUNED
@@ -46,11 +46,11 @@ class FakeKernels:
         raise Killed("killed")
 
 
-def tuner_of(kernels: FakeKernels, experience: Experience | None = None) -> TvmTuner:
+def tuner_of(kernels: FakeKernels, experience: JobMeasurements | None = None) -> TvmTuner:
     def begin(lease: Lease) -> Search:
         raise AssertionError("these tests search for nothing")
 
-    return TvmTuner(TASK, cast(Kernels, kernels), experience or Experience(), begin)
+    return TvmTuner(TASK, cast(KernelMeasurer, kernels), experience or JobMeasurements(), begin)
 
 
 def made(folder: Path, **errors: Exception) -> TvmTuner:
@@ -118,7 +118,7 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
 
 
 def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search_begins(tmp_path: Path) -> None:
-    experience = Experience()
+    experience = JobMeasurements()
     records = [
         Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
         Record(task=1, trial=1, candidate=b"b"),
@@ -131,7 +131,7 @@ def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search
 
 
 def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> None:
-    experience = Experience()
+    experience = JobMeasurements()
     for numbers in ((5, 3, 8, 1), (2, 9)):
         experience.tell_earlier(TASK.workload, [(f"e{number}".encode(), (float(number),)) for number in numbers])
     experience.tell_earlier(TASK.workload, [(b"failed", ())])
@@ -140,7 +140,7 @@ def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> 
     assert {b"e0": 0.5} in experience.elsewhere(TASK.task), "the others teach as tasks of one job do"
 
     def begun(records: Sequence[Record]) -> TvmTuner:
-        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: FakeSearch("own"))
+        made = TvmTuner(TASK, cast(KernelMeasurer, None), experience, lambda _: FakeSearch("own"))
         made.restore(records)
         return made
 
@@ -157,10 +157,10 @@ def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> 
 
 
 def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> None:
-    experience, search = Experience(), FakeSearch("own")
+    experience, search = JobMeasurements(), FakeSearch("own")
 
     def begun(records: Sequence[Record]) -> TvmTuner:
-        made = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+        made = TvmTuner(TASK, cast(KernelMeasurer, None), experience, lambda _: search)
         made.restore(records)
         return made
 
@@ -177,10 +177,10 @@ def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> N
 
 
 def test_what_a_search_proposes_as_well_is_in_a_round_once() -> None:
-    experience, search = Experience(), FakeSearch("own")
+    experience, search = JobMeasurements(), FakeSearch("own")
     same = search.select(1)[0]
     search.number, search.left = 0, 1_000
     experience.tell_earlier(TASK.workload, [(same, (1.0,))])
-    tuner = TvmTuner(TASK, cast(Kernels, None), experience, lambda _: search)
+    tuner = TvmTuner(TASK, cast(KernelMeasurer, None), experience, lambda _: search)
     chosen = tuner.select(4, LEASE)
     assert chosen.count(same) == 1

@@ -6,7 +6,8 @@ import pytest
 from onnx import helper
 
 from autosched_tvm.compile.frontend import input_ranges
-from autosched_tvm.generated_inputs import Kind, random_inputs
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Kind
 from nets import model
 
 

@@ -20,7 +20,7 @@ from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
 from autosched_tvm.compile.frontend import rewrites  # noqa: E402
 from autosched_tvm.compile.layouts import layout_assignment  # noqa: E402
 from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey  # noqa: E402
-from autosched_tvm.compile.layouts.layout_option import Wanted  # noqa: E402
+from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from autosched_tvm.compile.layouts.operator_layouts import Way  # noqa: E402
 from nets import model  # noqa: E402
 
@@ -176,7 +176,7 @@ def surveyed(net: Any) -> Survey:
     return found
 
 
-def converted(net: Any, wanted: Wanted) -> Converted:
+def converted(net: Any, wanted: LayoutOption) -> Converted:
     found = surveyed(net)
     return layout_assignment.convert(found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), TARGET)
 
@@ -217,13 +217,15 @@ MOVES = {
 
 
 @pytest.mark.parametrize("make", MOVES)
-@pytest.mark.parametrize("wanted", [Wanted.NCHWC, Wanted.NHWC])
-def test_outputs_stay_and_few_moves_are_left(make: Callable[[], Any], wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [LayoutOption.NCHWC, LayoutOption.NHWC])
+def test_outputs_stay_and_few_moves_are_left(make: Callable[[], Any], wanted: LayoutOption) -> None:
     net = make()
     made = converted(net, wanted)
     check(net, made.module)
-    assert len(made.moves) == MOVES[make][wanted is Wanted.NHWC]
-    kept = Wanted.NCHW if make is grouped and wanted is Wanted.NCHWC else wanted  # three channels are no block
+    assert len(made.moves) == MOVES[make][wanted is LayoutOption.NHWC]
+    kept = (
+        LayoutOption.NCHW if make is grouped and wanted is LayoutOption.NCHWC else wanted
+    )  # three channels are no block
     assert set(made.wanted) == {wanted, kept}
 
 
@@ -240,7 +242,7 @@ def test_outputs_stay_and_few_moves_are_left(make: Callable[[], Any], wanted: Wa
 )
 def test_transposed_convolutions_compute_no_zeros(attributes: dict[str, Any]) -> None:
     net = upsampling(**attributes)
-    made = converted(net, Wanted.NCHWC)
+    made = converted(net, LayoutOption.NCHWC)
     check(net, made.module)
     names = [str(variable.name_hint) for variable in onnx_import.fused(made.module, TARGET).get_global_vars()]
     assert sum("spread" in name for name in names) == 2 and not any("transpose" in name for name in names)
@@ -250,18 +252,18 @@ def test_transposed_convolutions_compute_no_zeros(attributes: dict[str, Any]) ->
 def test_weights_of_products_are_packed(columns: int, blocks: tuple[int, ...] | None) -> None:
     """In blocks of two vectors of columns; fewer columns than a vector are left as they are."""
     net = dense(columns)
-    made = converted(net, Wanted.NCHWC)
+    made = converted(net, LayoutOption.NCHWC)
     check(net, made.module)
     shapes = [tuple(kernel.value.numpy().shape) for kernel in made.kernels]
     assert shapes == ([] if blocks is None else [blocks])
-    assert all(kernel.value.numpy().shape == (12, columns) for kernel in converted(net, Wanted.NCHW).kernels)
+    assert all(kernel.value.numpy().shape == (12, columns) for kernel in converted(net, LayoutOption.NCHW).kernels)
 
 
 def test_convolutions_may_be_in_different_layouts() -> None:
     """Each of four convolutions in a layout of its own: still the same outputs."""
     net = mobile()
     found = surveyed(net)
-    cycle = dict(zip(found.convolutions, [Wanted.NHWC, Wanted.NCHW, Wanted.NCHWC] * 2, strict=True))
+    cycle = dict(zip(found.convolutions, [LayoutOption.NHWC, LayoutOption.NCHW, LayoutOption.NCHWC] * 2, strict=True))
 
     def price(index: int, way: Way) -> float:
         return layout_assignment.uniform(cycle[index])(index, way) if index in cycle else 0.0
@@ -274,7 +276,7 @@ def test_convolutions_may_be_in_different_layouts() -> None:
 def test_an_operation_that_can_be_fused_is_not_cut_off() -> None:
     """At the network's end a value is moved after its activation, which stays in the convolution's kernel."""
     net = Net()
-    made = converted(net.done([net.add("Relu", net.conv("x", 16, 8))], 1, 8, 6, 6), Wanted.NCHWC)
+    made = converted(net.done([net.add("Relu", net.conv("x", 16, 8))], 1, 8, 6, 6), LayoutOption.NCHWC)
     names = [
         str(task.task_name)
         for task in ms.relax_integration.extract_tasks(onnx_import.fused(made.module, TARGET), TARGET)

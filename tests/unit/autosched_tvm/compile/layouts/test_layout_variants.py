@@ -18,9 +18,9 @@ import tvm  # noqa: E402
 from autosched_tvm import worker_messages  # noqa: E402
 from autosched_tvm.compile import candidate_build, network_compiler, network_import, onnx_import, task_extraction  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
-from autosched_tvm.compile.layouts.layout_option import Wanted  # noqa: E402
+from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from autosched_tvm.compile.winograd import workload  # noqa: E402
-from autosched_tvm.device.loaded_module import Module  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
 from nets import model  # noqa: E402
 
@@ -42,7 +42,7 @@ def chain(channels: int = 16, size: int = 40) -> Any:
     return model(nodes, {"x": [1, channels, size, size]}, [value], weights)
 
 
-def taken_in(net: Any, folder: Path, layout: Wanted, *, winograd: bool = False) -> worker_messages.Extracted:
+def taken_in(net: Any, folder: Path, layout: LayoutOption, *, winograd: bool = False) -> worker_messages.Extracted:
     onnx.save(net, folder / "net.onnx")
     return network_import.take_in(
         str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder), layout.value, winograd
@@ -50,29 +50,33 @@ def taken_in(net: Any, folder: Path, layout: Wanted, *, winograd: bool = False) 
 
 
 def test_every_layout_gives_tasks_whose_names_say_it(tmp_path: Path) -> None:
-    said = {layout: [info.shape for info in taken_in(chain(), tmp_path, layout).tasks] for layout in Wanted}
-    assert said[Wanted.KEEP][0] == said[Wanted.NCHW][0] == "conv2d+relu 16x40x40, 5x5".replace(", ", " -> 16x40x40, ")
-    assert said[Wanted.NHWC][0] == "conv2d NHWC+relu 40x40x16 -> 40x40x16, 5x5"
-    assert said[Wanted.NCHWC][0].startswith("conv2d NCHW") and said[Wanted.NCHWC][0].endswith(
+    said = {layout: [info.shape for info in taken_in(chain(), tmp_path, layout).tasks] for layout in LayoutOption}
+    assert (
+        said[LayoutOption.KEEP][0]
+        == said[LayoutOption.NCHW][0]
+        == "conv2d+relu 16x40x40, 5x5".replace(", ", " -> 16x40x40, ")
+    )
+    assert said[LayoutOption.NHWC][0] == "conv2d NHWC+relu 40x40x16 -> 40x40x16, 5x5"
+    assert said[LayoutOption.NCHWC][0].startswith("conv2d NCHW") and said[LayoutOption.NCHWC][0].endswith(
         "c+relu 16x40x40 -> 16x40x40, 5x5"
     )
-    assert set(said[Wanted.AUTO]) >= {*said[Wanted.NCHW], *said[Wanted.NCHWC]}
+    assert set(said[LayoutOption.AUTO]) >= {*said[LayoutOption.NCHW], *said[LayoutOption.NCHWC]}
 
 
 def test_tasks_are_the_same_each_time(tmp_path: Path) -> None:
-    first, second = (taken_in(chain(), tmp_path, Wanted.AUTO) for _ in range(2))
+    first, second = (taken_in(chain(), tmp_path, LayoutOption.AUTO) for _ in range(2))
     assert first == second
     assert len({info.workload for info in first.tasks}) == len(first.tasks) == 6
     assert first.uses == 3
 
 
 def test_auto_says_which_tasks_compete(tmp_path: Path) -> None:
-    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     shapes = {info.task: info.shape.partition(" -> ")[2] for info in found.tasks}
     rivals = [{info.task for info in found.tasks if group in info.groups} for group in groups_of(found)]
     assert len(rivals) == 3 and all(len(tasks) == 2 for tasks in rivals)
     assert all(shapes[a] == shapes[b] for a, b in rivals)
-    assert groups_of(taken_in(chain(), tmp_path, Wanted.NCHWC)) == set()
+    assert groups_of(taken_in(chain(), tmp_path, LayoutOption.NCHWC)) == set()
 
 
 def groups_of(found: worker_messages.Extracted) -> set[str]:
@@ -89,7 +93,7 @@ def test_other_operators_compete_by_their_place_and_equal_ones_together(tmp_path
         nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"]))
         value = f"r{index}"
     nodes.append(helper.make_node("MaxPool", [value], ["y"], kernel_shape=[3, 3], strides=[2, 2]))
-    found = taken_in(model(nodes, {"x": [1, 16, 40, 40]}, ["y"], weights), tmp_path, Wanted.AUTO)
+    found = taken_in(model(nodes, {"x": [1, 16, 40, 40]}, ["y"], weights), tmp_path, LayoutOption.AUTO)
     assert len(groups_of(found)) == 2
     sizes = {group: [i.groups[group] for i in found.tasks if group in i.groups] for group in groups_of(found)}
     assert sorted(sizes.values()) == [[1, 1], [3, 3]]
@@ -112,7 +116,7 @@ def test_the_fastest_assignment_is_chosen(
     blocked_s: float, others: dict[str, float], blocked: int, tmp_path: Path
 ) -> None:
     """All, none, or all but one; a gain that is smaller than what moves cost is none."""
-    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     cleaned = onnx_import.cleaned(onnx.load(tmp_path / "prepared.onnx"))
     best = layout_variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
     assert sum(1 for way in best.variant.ways if way.output.block) == blocked
@@ -122,28 +126,28 @@ def test_the_fastest_assignment_is_chosen(
 
 
 def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
-    found = taken_in(chain(), tmp_path, Wanted.AUTO)
+    found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     cleaned = onnx_import.cleaned(onnx.load(tmp_path / "prepared.onnx"))
     known = {info.workload: 1e-5 for info in found.tasks if "c+relu" not in info.shape}
     best = layout_variants.best(cleaned, TARGET, known)
-    assert all(way.wanted is Wanted.NCHW for way in best.variant.ways)
+    assert all(way.wanted is LayoutOption.NCHW for way in best.variant.ways)
 
 
 def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> None:
     """A schedule for the tasks of each layout; the network takes those of the layouts that are chosen."""
-    found = taken_in(chain(size=12), tmp_path, Wanted.AUTO)
+    found = taken_in(chain(size=12), tmp_path, LayoutOption.AUTO)
     choices = []
     for info in found.tasks:
         file = str(tmp_path / f"{info.task}.json")
         best_s = 1e-3 if "NCHW" not in info.shape or "5x5" in info.shape else 1e-6
-        choices.append(worker_messages.Choice(info.task, file, (candidate(file),), best_s))
+        choices.append(worker_messages.TaskSchedules(info.task, file, (candidate(file),), best_s))
     compilation = worker_messages.Compilation(
-        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", Wanted.AUTO.value
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", LayoutOption.AUTO.value
     )
     compiled = network_compiler.compile_network(compilation, choices)
     assert compiled.tasks == 3
     assert any("layouts: " in note and "convolutions in" in note for note in compiled.notes)
-    default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
+    default, tuned = (LoadedModule(tmp_path / name) for name in ("default", "tuned"))
     inputs = random_inputs(default.info.inputs)
     np.testing.assert_allclose(tuned.run(inputs)[0], default.run(inputs)[0], rtol=1e-4, atol=1e-5)
 
@@ -159,12 +163,12 @@ def rivals_of(found: worker_messages.Extracted) -> list[set[str]]:
 
 def test_winograd_competes_with_the_direct_way_where_it_can_win(tmp_path: Path) -> None:
     """Of three convolutions one has a window of 3x3; without blocks there is no Winograd."""
-    found = taken_in(chain(), tmp_path, Wanted.NCHWC, winograd=True)
+    found = taken_in(chain(), tmp_path, LayoutOption.NCHWC, winograd=True)
     assert rivals_of(found) == [{"conv2d", "winograd"}]
     said = [info.shape for info in found.tasks if "winograd" in info.shape]
     assert said == ["winograd conv2d NCHW4c+relu 16x40x40 -> 16x40x40, 3x3 in tiles of 4x4"]
     assert len({info.workload for info in found.tasks}) == len(found.tasks) == 4
-    for layout in (Wanted.KEEP, Wanted.NHWC):
+    for layout in (LayoutOption.KEEP, LayoutOption.NHWC):
         assert not any("winograd" in info.shape for info in taken_in(chain(), tmp_path, layout, winograd=True).tasks)
 
 
@@ -174,14 +178,14 @@ def test_winograd_competes_along_one_axis(tmp_path: Path) -> None:
     signal = model(
         [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1])], {"x": [1, 32, 96]}, ["y"], {"w": weights}
     )
-    found = taken_in(signal, tmp_path, Wanted.NCHWC, winograd=True)
+    found = taken_in(signal, tmp_path, LayoutOption.NCHWC, winograd=True)
     said = sorted(info.shape.partition(", ")[2] for info in found.tasks)
     assert said == ["1x3", "1x3 in tiles of 1x4", "1x3 in tiles of 1x6"]
     assert rivals_of(found) == [{"conv2d", "winograd"}]
 
 
 def test_winograd_competes_with_several_layouts(tmp_path: Path) -> None:
-    found = taken_in(chain(), tmp_path, Wanted.AUTO, winograd=True)
+    found = taken_in(chain(), tmp_path, LayoutOption.AUTO, winograd=True)
     sizes = Counter(sum(group in info.groups for info in found.tasks) for group in groups_of(found))
     assert sizes == {2: 2, 3: 1}
 
@@ -189,20 +193,20 @@ def test_winograd_competes_with_several_layouts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("winograd_s", "taken"), [(0.5, 1), (2.0, 0)])
 def test_the_faster_algorithm_is_compiled(winograd_s: float, taken: int, tmp_path: Path) -> None:
     """The network is right either way, and has all of its schedules."""
-    found = taken_in(chain(size=12), tmp_path, Wanted.NCHWC, winograd=True)
+    found = taken_in(chain(size=12), tmp_path, LayoutOption.NCHWC, winograd=True)
     choices = []
     for info in found.tasks:
         file = str(tmp_path / f"{info.task}.json")
         fast = winograd_s if "winograd" in info.shape else 1.0
         made = winograd_candidate(file) if "winograd" in info.shape else candidate(file)
-        choices.append(worker_messages.Choice(info.task, file, (made,), fast))
+        choices.append(worker_messages.TaskSchedules(info.task, file, (made,), fast))
     compilation = worker_messages.Compilation(
-        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", Wanted.NCHWC.value, winograd=True
+        str(tmp_path / "prepared.onnx"), TARGET_TEXT, str(tmp_path), "net", LayoutOption.NCHWC.value, winograd=True
     )
     compiled = network_compiler.compile_network(compilation, choices)
     assert compiled.tasks == 3
     assert any("by Winograd" in note for note in compiled.notes) == bool(taken)
-    default, tuned = (Module(tmp_path / name) for name in ("default", "tuned"))
+    default, tuned = (LoadedModule(tmp_path / name) for name in ("default", "tuned"))
     inputs = random_inputs(default.info.inputs)
     np.testing.assert_allclose(tuned.run(inputs)[0], default.run(inputs)[0], rtol=1e-4, atol=1e-5)
 

@@ -1,0 +1,77 @@
+"""The file beside a compiled network: NAME.json beside NAME.so has the facts that the library does not hold itself."""
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from autosched.errors import NotFound, RequestError
+from autosched_tvm.tensors import Tensor
+
+_ELF_HEADER = struct.Struct("<40xQ10xHH2x")
+"""Fields of an ELF header: offset of the section table, size of an entry, number of entries."""
+
+
+class SideFile(Struct, frozen=True, kw_only=True):
+    """Facts about a library that it does not hold itself."""
+
+    format: int
+    name: str
+    build: str
+    """ "tuned" or "default"."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    target: dict[str, Any]
+    versions: dict[str, str]
+    model: str = ""
+    """Content hash of the file that it was compiled from."""
+    file: str = ""
+    """The name of that file."""
+    kernels: dict[str, str] = {}
+    """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that it was tuned for."""
+        found = self.target.get("num-cores", 1)
+        return found if isinstance(found, int) and found > 0 else 1
+
+
+def files_of(path: Path) -> tuple[Path, Path]:
+    """The library and its side file, from either's path or the name without a suffix."""
+    stem = path.with_suffix("") if path.suffix in (".so", ".json") else path
+    library, side = stem.with_name(f"{stem.name}.so"), stem.with_name(f"{stem.name}.json")
+    if not library.is_file():
+        raise NotFound(f"there is no compiled module {library}. Make one with: autosched tune MODEL.onnx --output DIR")
+    if not side.is_file():
+        raise NotFound(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
+    if _is_cut_off(library):
+        raise RequestError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
+    return library, side
+
+
+def _is_cut_off(library: Path) -> bool:
+    """Whether an ELF file ends before its table of sections, its last part: loading such a one kills the process."""
+    with library.open("rb") as file:
+        head = file.read(_ELF_HEADER.size)
+        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
+            return False
+        offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
+        end: int = offset + entry_bytes * entries
+        return file.seek(0, os.SEEK_END) < end
+
+
+def side_of(path: Path) -> SideFile:
+    """Read a module's side file without loading the module. Raises NotFound, RequestError."""
+    return read_side(files_of(path)[1])
+
+
+def read_side(path: Path) -> SideFile:
+    """Read a side file. Raises RequestError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SideFile)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{path} does not describe a compiled module: {error}. Compile the network again") from error

@@ -1,0 +1,43 @@
+"""Inputs and outputs of a network: names, shapes, types, and what kind of data they hold."""
+
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+Array = np.ndarray[Any, Any]
+"""An array of any shape and type."""
+
+
+class Kind(StrEnum):
+    """Kinds of inputs."""
+
+    NORMAL = "normal"  # numbers of mean 0 and variance 1
+    IMAGE = "image"  # normalised: mean about 0, variance about 1
+    UNIT_IMAGE = "image 0..1"
+    PIXELS = "image 0..255"
+    SOUND = "sound"  # samples within -1 and 1
+    POSITIVE = "positive"  # numbers above 0 of median 1
+    STATE = "state"  # of a recurrent network
+    MASK = "mask"  # ones up to a length, then zeros
+    TOKENS = "tokens"  # whole numbers below `high`
+    POSITIONS = "positions"  # 0, 1, 2, ...
+    COUNT = "count"  # `high` - 1, such as a length or a sample rate
+
+
+class Tensor(Struct, frozen=True):
+    """One input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    high: int = 2
+    """Exclusive upper bound of made-up whole numbers."""
+    kind: Kind | None = None
+    """Kind of a made-up input; None: numbers as the type suggests."""
+
+
+def describe(tensor: Tensor) -> str:
+    """Name, type and shape, as error messages say it."""
+    return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"
