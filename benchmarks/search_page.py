@@ -14,8 +14,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from autosched.formatting import latency
 from autosched.report import svg
-from autosched.text.units import latency
 
 Run = Mapping[str, Any]
 CHECKPOINTS = (64, 256)

@@ -28,7 +28,7 @@ from autosched.model import (
     TaskInfo,
     Text,
 )
-from autosched.offers import offered
+from autosched.plugin_registry import offered
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint

@@ -265,13 +265,13 @@ def parse(text: str, where: str) -> Config:
 def check_policy(scheduler: SchedulerConfig) -> None:
     """Raise ConfigError for a policy that is not installed or not allowed; those of other packages are not loaded."""
     # Here, because commands that only want the default paths must start fast.
-    from autosched import policies
+    from autosched import policy_registry
     from autosched.core.policy import POLICIES
 
     try:
-        policies.check_name(scheduler.policy)
+        policy_registry.check_name(scheduler.policy)
         if scheduler.policy in POLICIES:
-            policies.check_allowed(POLICIES[scheduler.policy], scheduler.allow_interference)
+            policy_registry.check_allowed(POLICIES[scheduler.policy], scheduler.allow_interference)
     except RequestError as error:
         raise ConfigError(str(error)) from None
 

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from autosched import backend, children, config
+from autosched import backend, config, formatting
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import DEFAULT_BACKEND
+from autosched.process import json_command
 from autosched.remote import Daemon
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.wire import address
 
 PROBE = "autosched_tvm.commands.installation_check"
@@ -73,11 +74,15 @@ def _state_dir() -> Iterator[Finding]:
     yield Finding("ok", f"state folder {folder}")
     free = shutil.disk_usage(existing).free
     if free < DISK_NEEDED_BYTES:
-        yield Finding("broken", f"only {units.size(free)} of disk are free in {existing}", "make room, 5 GiB or more")
+        yield Finding(
+            "broken", f"only {formatting.size(free)} of disk are free in {existing}", "make room, 5 GiB or more"
+        )
     elif free < DISK_LOW_BYTES:
-        yield Finding("warning", f"only {units.size(free)} of disk are free in {existing}", "make room, 5 GiB or more")
+        yield Finding(
+            "warning", f"only {formatting.size(free)} of disk are free in {existing}", "make room, 5 GiB or more"
+        )
     else:
-        yield Finding("ok", f"{units.size(free)} of disk are free")
+        yield Finding("ok", f"{formatting.size(free)} of disk are free")
 
 
 def _resources() -> Iterator[Finding]:
@@ -143,8 +148,8 @@ async def _daemon(host: str | None) -> list[Finding]:
         info, lab = await daemon.info(), await daemon.units()
     finally:
         daemon.close()
-    running = units.count(info.jobs_active, "active job")
-    said = [Finding("ok", f"daemon {info.version}, process {info.pid}, {running}, {units.size(info.rss_bytes)}")]
+    running = formatting.count(info.jobs_active, "active job")
+    said = [Finding("ok", f"daemon {info.version}, process {info.pid}, {running}, {formatting.size(info.rss_bytes)}")]
     said += [Finding("warning", warning) for warning in info.warnings]
     away = [unit for unit in lab if unit.drained]
     return said + [
@@ -155,15 +160,15 @@ async def _daemon(host: str | None) -> list[Finding]:
 async def _tvm() -> list[Finding]:
     """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together."""
     try:
-        ended = await children.run(PROBE, [], timeout_s=PROBE_S)
+        ended = await json_command.run(PROBE, [], timeout_s=PROBE_S)
     except AutoschedError as error:
         return [Finding("broken", str(error), REINSTALL)]
-    answers = children.objects(ended.out)
+    answers = json_command.objects(ended.out)
     if answers:
         return [_read(part) for part in answers[-1].get("findings", [])]
     tried = [line.removeprefix(TRYING) for line in ended.err.splitlines() if line.startswith(TRYING)]
     if not tried:
-        return [Finding("broken", str(children.died(PROBE, ended)), REINSTALL)]
+        return [Finding("broken", str(json_command.died(PROBE, ended)), REINSTALL)]
     return [Finding("broken", f"TVM, {tried[-1]}: its process {ended.how}", REINSTALL)]
 
 

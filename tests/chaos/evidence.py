@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.core.actions import EndJob
 from autosched.core.events import JobCancelRequested, JobSubmitted
 from autosched.core.scheduler import Scheduler
@@ -125,7 +125,7 @@ def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
 
 
 def _read_database(db: sqlite3.Connection, evidence: Evidence) -> None:
-    scheduler = Scheduler(policies=policies.Installed())
+    scheduler = Scheduler(policies=policy_registry.Installed())
     for now, event_bytes, started in db.execute("SELECT now, event, started FROM journal ORDER BY seq"):
         event = EVENT.decode(event_bytes)
         if isinstance(event, JobSubmitted):

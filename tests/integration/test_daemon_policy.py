@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.core.events import Event, HistoryRecalled, JobSubmitted, PolicyChosen
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk.database import DATABASE, TABLES
@@ -28,10 +28,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     """A package with policies good and bad, for this process and those it starts."""
     entries = {name: f"their_policies:{name.replace('-', '_')}" for name in OFFERED}
     entries["broken"] = "their_broken_policies:it"
-    folder = install(tmp_path_factory.mktemp("packages"), policies.GROUP, **entries)
+    folder = install(tmp_path_factory.mktemp("packages"), policy_registry.GROUP, **entries)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    monkeypatch.setattr("autosched.offers._read", {})
+    monkeypatch.setattr("autosched.plugin_registry._read", {})
 
 
 def journal_of(folder: Path) -> list[tuple[float, Event, tuple[Step, ...] | None]]:

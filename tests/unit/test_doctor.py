@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from autosched import children, doctor
-from autosched.programs import Ended
+from autosched import doctor
+from autosched.process import json_command
+from autosched.process.program_runner import Ended
 from autosched_tvm.compile import toolchain
 
 
@@ -31,7 +32,7 @@ def probes(monkeypatch: pytest.MonkeyPatch, ended: Ended) -> None:
     async def run(*_: Any, **__: Any) -> Ended:
         return ended
 
-    monkeypatch.setattr(children, "run", run)
+    monkeypatch.setattr(json_command, "run", run)
 
 
 def examined(host: str | None = None) -> list[doctor.Finding]:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 import msgspec
 from msgspec import Struct
 
-from autosched import children, config, results
+from autosched import config, results
 from autosched.api.chain import Ordered, wait
 from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import visitor
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.process import json_command
 from autosched.remote import Daemon, Told, connected
 from autosched.wire import address, blobs
 
@@ -183,7 +184,9 @@ class Module(Ordered):
         async def measure(cores: Sequence[int]) -> dict[str, Any]:
             pinned = ["--cores", ",".join(map(str, cores))] if cores else []
             timeout_s = budget_s + MEASURE_EXTRA_S
-            return await children.ask(MODULE_CHILD, [*words, "--budget-s", str(budget_s), *pinned], timeout_s=timeout_s)
+            return await json_command.ask(
+                MODULE_CHILD, [*words, "--budget-s", str(budget_s), *pinned], timeout_s=timeout_s
+            )
 
         try:
             async with connected(daemon, start=False) as connection:
@@ -297,5 +300,5 @@ def _loaded(path: Path, threads: int | None) -> Any:
     try:
         from autosched_tvm.api import LoadedModule
     except ImportError as error:
-        raise RequestError(children.INSTALL) from error
+        raise RequestError(json_command.INSTALL) from error
     return LoadedModule(path, threads=threads)

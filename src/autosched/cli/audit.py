@@ -2,17 +2,18 @@
 
 import click
 
+from autosched import formatting
 from autosched.cli.listings import caller
 from autosched.cli.output import listing_option, say, show
 from autosched.protocol import AuditList, ListAudit
-from autosched.text import tables, units
+from autosched.text import tables
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
 @click.option(
     "--before",
-    type=click.IntRange(1, units.WHOLE_MAX),
+    type=click.IntRange(1, formatting.WHOLE_MAX),
     metavar="NUMBER",
     help="Only what is older than the entry NUMBER.",
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from autosched import formatting
 from autosched.cli.groups import Group
 from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
-from autosched.text import units
 
 SERVICE_SETTINGS = Path("/etc/autosched/autosched.toml")
 config_option = click.option(
@@ -78,7 +78,9 @@ def backup(file: Path | None, settings: Path | None, style: str) -> None:
     if style == "json":
         return document("backup", {"path": str(made), "bytes": made.stat().st_size})
     data(str(made))
-    say(f"{units.size(made.stat().st_size)}; models and results are not in it: they lie in blobs/ in the state folder")
+    say(
+        f"{formatting.size(made.stat().st_size)}; models and results are not in it: they lie in blobs/ in the state folder"
+    )
 
 
 @db.command()
@@ -124,7 +126,10 @@ def _list(found: list[Path], style: str) -> None:
     now = datetime.now(UTC).timestamp()
     if style == "json":
         return document("backups", [{"path": str(path), "bytes": path.stat().st_size} for path in found])
-    rows = [(path.name, units.size(path.stat().st_size), units.duration(now - path.stat().st_mtime)) for path in found]
+    rows = [
+        (path.name, formatting.size(path.stat().st_size), formatting.duration(now - path.stat().st_mtime))
+        for path in found
+    ]
     data(table(("BACKUP", "SIZE", "AGE"), rows, right=(1, 2), give=0))
     say("Put one back:  autosched db restore FILE" if found else "There is none yet: autosched db backup")
 
@@ -160,7 +165,7 @@ NEEDS_FORCE = 5
     "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="What ended so long ago, such as 90d."
 )
 @click.option(
-    "--keep", type=click.IntRange(0, units.WHOLE_MAX), metavar="N", help="All but the N jobs that ended last."
+    "--keep", type=click.IntRange(0, formatting.WHOLE_MAX), metavar="N", help="All but the N jobs that ended last."
 )
 @click.option("--records", is_flag=True, help="Delete what these jobs have measured, too.")
 @click.option("--force", is_flag=True, help="Do it; without, it is only said what would go.")
@@ -184,8 +189,8 @@ def prune(
         document("prune", told)
     else:
         measured = f"{told.records:,} records {'too' if records else 'stay'}"
-        files = f"{units.count(told.files, 'file')} of {units.size(told.file_bytes)}"
-        count, steps = units.count(len(told.jobs), "job"), units.count(told.steps, "step")
+        files = f"{formatting.count(told.files, 'file')} of {formatting.size(told.file_bytes)}"
+        count, steps = formatting.count(len(told.jobs), "job"), formatting.count(told.steps, "step")
         data(f" {count} {'gone' if force else 'would go'} with {steps} and {files}; {measured}; {told.left} left")
         if told.more:
             say("There are more: type it again for the rest.")

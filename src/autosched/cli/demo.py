@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from autosched import api, zoo
+from autosched import api, formatting, zoo
 from autosched.cli.output import colours, data, say
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress import line
@@ -27,7 +27,6 @@ from autosched.remote import Daemon, connected, off_devices
 from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
 from autosched.sim import thesis
-from autosched.text import units
 from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode
 
 NETWORKS = (("rnet", 48), ("magika", 40))
@@ -48,7 +47,7 @@ def demo(policy: str | None, goal: Goal | None) -> int:
     with _private_state():
         failed = asyncio.run(_tune_both(serve_words(policy, goal)))
     data("")
-    data(f" {units.duration(time.monotonic() - started)} in all. Next:")
+    data(f" {formatting.duration(time.monotonic() - started)} in all. Next:")
     data("   autosched model check model.onnx     can my network be tuned?")
     data("   autosched tune model.onnx            make it faster")
     data("   autosched serve                      a daemon for many jobs: submit, jobs, explain, devices")
@@ -61,9 +60,9 @@ def _simulate() -> None:
     data(" 1/3  scheduling, simulated: 4 jobs, 1 host lane, 1 device, the thesis' times")
     data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential   with 2 jobs")
     for row, row_of_few in zip(table.rows, few.rows, strict=True):
-        host, device = units.share(row.host_busy, 1), units.share(row.device_busy, 1)
+        host, device = formatting.share(row.host_busy, 1), formatting.share(row.device_busy, 1)
         data(
-            f"      {row.policy:<13} {units.duration(row.makespan_s):>9} {host:>6} {device:>7}"
+            f"      {row.policy:<13} {formatting.duration(row.makespan_s):>9} {host:>6} {device:>7}"
             f" {row.speedup:>14.2f}x {row_of_few.speedup:>12.2f}x"
         )
     data(f"      No schedule can exceed {table.bound:.2f}x. The first minutes of `interleaved`:")
@@ -155,10 +154,10 @@ async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
         for text in gantt(spans, start, end, width=74, **_style()):
             data(f"      {text}")
         lanes = [unit.unit for unit in (await daemon.link.call(ListDevices(), UnitList)).units]
-        busy = ", ".join(f"{unit} {units.share(busy_s(spans, unit, start, end), end - start)}" for unit in lanes)
+        busy = ", ".join(f"{unit} {formatting.share(busy_s(spans, unit, start, end), end - start)}" for unit in lanes)
         alone = sum((s.ended_at or end) - s.started_at for s in spans)
         data(f"      busy: {busy}")
-        data(f"      One step at a time it would have taken {units.ratio(alone / (end - start))} as long.")
+        data(f"      One step at a time it would have taken {formatting.ratio(alone / (end - start))} as long.")
     data("")
     data(" 3/3  results")
     for result in results:
@@ -174,7 +173,7 @@ def _tell_one(result: Result) -> None:
     found = verdict(measured)
     data(f"      {job.name:<12} {found.headline}")
     if found.speedup is not None:
-        data(f"      {'':<12} {units.ratio(found.speedup)} faster than the untuned build")
+        data(f"      {'':<12} {formatting.ratio(found.speedup)} faster than the untuned build")
     data(f"      {'':<12} {found.outputs}")
     data(f"      {'':<12} {Path(result.folder).relative_to(Path.cwd())}/report.html")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autosched import results
+from autosched import formatting, results
 from autosched.cli.keyboard import pressed
 from autosched.cli.outcome import outcome, shown
 from autosched.cli.output import INTERRUPTED, data, room, say
@@ -17,7 +17,7 @@ from autosched.measured.shares import ready
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
 from autosched.remote import Daemon, connected, off_devices
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.text.tables import Column
 
 T = TypeVar("T")
@@ -154,11 +154,11 @@ class Keys:
 def failures(view: JobView, records: Iterable[Record]) -> Iterator[str]:
     """How many trials failed, why, of which tasks, and what was said of the last of each kind."""
     if view.failed_steps:
-        yield f" {units.failed_steps(view.failed_steps, view.last_error)}"
+        yield f" {formatting.failed_steps(view.failed_steps, view.last_error)}"
     if not view.failed:
-        yield f" none of {units.count(view.trials, 'trial')} has failed"
+        yield f" none of {formatting.count(view.trials, 'trial')} has failed"
         return
-    yield f" {view.failed} of {units.count(view.trials, 'trial')} failed: {units.reasons(view.failures)}"
+    yield f" {view.failed} of {formatting.count(view.trials, 'trial')} failed: {formatting.reasons(view.failures)}"
     columns = (
         Column("TASK", lambda task: task.shape or task.name, least=12),
         Column("FAILED", lambda task: str(task.failed), right=True),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from autosched import formatting
 from autosched.cli.listings import caller
 from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
 from autosched.protocol import IdleList, ListDevices, ListIdle, SpanList, UnitList
 from autosched.protocol.pages import answered, steps_since
-from autosched.text import units
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 from autosched.text.trace import trace
 
@@ -33,7 +33,7 @@ SHOWN_MIN_S = 1e-3
 def show(host: str | None, last: str, file: Path | None, style: str) -> None:
     """Show who used which lane and device when, and why they were idle."""
     try:
-        seconds = units.seconds(last)
+        seconds = formatting.seconds(last)
     except ValueError as error:
         raise RequestError(f"--last: {error}") from None
     with caller(host) as daemon:
@@ -49,11 +49,13 @@ def show(host: str | None, last: str, file: Path | None, style: str) -> None:
             file.write_bytes(trace(spans, now, names))
         except OSError as error:
             raise RequestError(f"{file} cannot be written ({error.strerror}); choose another name") from None
-        return say(f"{units.count(len(spans), 'step')} in {file}. Open it at ui.perfetto.dev or chrome://tracing")
+        return say(f"{formatting.count(len(spans), 'step')} in {file}. Open it at ui.perfetto.dev or chrome://tracing")
     if style == "json":
         return document("steps", spans)
     if not spans:
-        return say(f"Nothing ran in the last {units.duration(seconds)}. Look further back: autosched gantt --last 1d")
+        return say(
+            f"Nothing ran in the last {formatting.duration(seconds)}. Look further back: autosched gantt --last 1d"
+        )
     width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
     unicode, paint = speaks_unicode(sys.stdout.encoding), ansi if colours() else None
     for line in gantt(spans, start, now, units=names, width=width, unicode=unicode, style=paint):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 
+from autosched import formatting
 from autosched.cli import output
 from autosched.cli.output import (
     bold,
@@ -45,7 +46,7 @@ from autosched.protocol import (
     UnitList,
 )
 from autosched.protocol.pages import answered
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.text.selectors import MANY, labels, select, select_one
 from autosched.wire import address
 from autosched.wire.blocking import TIMEOUT_S, Caller
@@ -74,7 +75,7 @@ def _numbers(daemon: Caller, asked: ListJobs) -> list[int]:
 def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     """ "30m" becomes 1800.0, "none" 0.0."""
     try:
-        return None if value is None else 0.0 if value == "none" else units.seconds(value)
+        return None if value is None else 0.0 if value == "none" else formatting.seconds(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -239,15 +240,15 @@ def status(host: str | None, style: str) -> None:
         where = daemon.address
     if style == "json":
         return document("daemon", msgspec.structs.asdict(info))
-    up, memory = units.duration(info.uptime_s), units.size(info.rss_bytes)
+    up, memory = formatting.duration(info.uptime_s), formatting.size(info.rss_bytes)
     data(f" autosched {info.version}  process {info.pid}, up {up}, {memory}")
     data(f" at {where}" + (f" and {info.address}" if info.address not in ("", where) else ""))
     if info.page:
         data(f" page at {info.page}")
     data(f" state and log in {info.state_dir}" + ("; ends when it has nothing to do" if info.on_demand else ""))
-    active = f"{info.jobs_active} of {units.count(info.jobs_total, 'job')} active"
+    active = f"{info.jobs_active} of {formatting.count(info.jobs_total, 'job')} active"
     policy = info.policy + (f" for {info.goal}" if info.goal else "")
-    data(f" {active}, policy {policy}, {units.count(info.steps_started, 'step')}")
+    data(f" {active}, policy {policy}, {formatting.count(info.steps_started, 'step')}")
     if info.paused:
         data(f" ! paused, no steps start: {info.paused}. Start them again:  autosched resume")
     for warning in info.warnings:
@@ -262,7 +263,7 @@ def stop(host: str | None, drain_s: float | None) -> None:
     with caller(host) as daemon:
         active = daemon.call(Info(), DaemonInfo).jobs_active
         daemon.call(Shutdown(drain_s=drain_s or 0.0), Done)
-    when = f" when the running steps have ended, in {units.duration(drain_s)} at most" if drain_s else ""
+    when = f" when the running steps have ended, in {formatting.duration(drain_s)} at most" if drain_s else ""
     say(f"The daemon stops{when}. Start it again:  autosched serve")
     if active:
-        say(f"{units.count(active, 'unfinished job')} will go on then.")
+        say(f"{formatting.count(active, 'unfinished job')} will go on then.")

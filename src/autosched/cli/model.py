@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from autosched import api, children
+from autosched import api, formatting
 from autosched.cli.groups import Group
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
-from autosched.text import units
+from autosched.process import json_command
 
 CHECK_S = 600.0
 TASKS_SHOWN = 8
@@ -34,7 +34,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
     words = [str(net.path), "--target", target]
     for name, shape in shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    answer = asyncio.run(children.ask("autosched_tvm.commands.model_check", words, timeout_s=CHECK_S))
+    answer = asyncio.run(json_command.ask("autosched_tvm.commands.model_check", words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)
     for line in tell(path, answer):
@@ -46,16 +46,16 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
 
 def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
     """The answer of the child in lines."""
-    yield f" {path.name}  {answer['format']}, {units.count(answer['nodes_before'], 'node')}"
+    yield f" {path.name}  {answer['format']}, {formatting.count(answer['nodes_before'], 'node')}"
     for tensor in answer["inputs"]:
         yield f" ok  input {tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape'])) or 'scalar'}"
     for fix in answer["fixes"]:
         yield f" ok  before tuning: {fix}"
     tasks = answer["tasks"]
-    yield f" ok  {units.count(len(tasks), 'task')} to tune, {units.count(answer['uses'], 'use')}"
+    yield f" ok  {formatting.count(len(tasks), 'task')} to tune, {formatting.count(answer['uses'], 'use')}"
     whole = sum(task["flops"] * task["uses"] for task in tasks)
     for task in sorted(tasks, key=lambda t: -t["flops"] * t["uses"])[:TASKS_SHOWN]:
-        part = units.share(task["flops"] * task["uses"], whole)
+        part = formatting.share(task["flops"] * task["uses"], whole)
         yield f"      {part:>5} of the arithmetic  {task['shape'] or task['name']}"
     if len(tasks) > TASKS_SHOWN:
         yield f"      … {len(tasks) - TASKS_SHOWN} more: -o json"

@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
-from autosched import api, children, config
+from autosched import api, config, formatting
 from autosched.api.module import MODULE_CHILD, Module
 from autosched.backend import Evaluation
 from autosched.cli.outcome import evaluation, shown
 from autosched.cli.output import data, document, say
 from autosched.cli.tune import tolerance_option
 from autosched.config import Config
+from autosched.process import json_command
 from autosched.report.verdict import interval
-from autosched.text import tables, units
+from autosched.text import tables
 
 RUN_S = 600.0
 
@@ -90,7 +91,7 @@ def _checked(found: Module, measured: Evaluation, style: str) -> int:
     if style == "json":
         document("evaluation", measured)
     else:
-        data(f" {found.path.name}  {units.size(found.path.stat().st_size)}")
+        data(f" {found.path.name}  {formatting.size(found.path.stat().st_size)}")
         for line in evaluation(measured):
             data(line)
     return 0 if measured.outputs_equal else 1
@@ -111,7 +112,7 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
     )
     if len(cores) >= found.cores:  # else it needs the cores of the devices, too
         words += ["--cores", ",".join(map(str, cores))]
-    answer = asyncio.run(children.ask(MODULE_CHILD, words, timeout_s=RUN_S))
+    answer = asyncio.run(json_command.ask(MODULE_CHILD, words, timeout_s=RUN_S))
     if style == "json":
         return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})
     if not inputs:
@@ -122,7 +123,7 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
         data(f" {tensor['name']}  {tensor['dtype']} {shape}  {first}{', …' if len(tensor['first']) == 5 else ''}")
         if tensor["file"]:
             data(f"   written to {tensor['file']}")
-    took = units.latency(answer["seconds"])
+    took = formatting.latency(answer["seconds"])
     say(f"took {took}, the first time. To measure and check it:  autosched run {shown(found.path)} --check")
 
 
@@ -160,6 +161,6 @@ def evaluate(
     if style == "json":
         document("timing", timing)
         return 0
-    count = units.count(len(timing.samples_s), "sample")
-    data(f" {found.path.name}  {units.latency(timing.median_s)}  95 % of {interval(timing)}, median of {count}")
+    count = formatting.count(len(timing.samples_s), "sample")
+    data(f" {found.path.name}  {formatting.latency(timing.median_s)}  95 % of {interval(timing)}, median of {count}")
     return 0

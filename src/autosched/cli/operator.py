@@ -5,6 +5,7 @@ from collections.abc import Callable
 import click
 from msgspec.structs import replace
 
+from autosched import formatting
 from autosched.cli.listings import caller, chosen, dry_run_option, seconds_of
 from autosched.cli.output import complain, data, document, document_option, say
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
@@ -31,7 +32,7 @@ from autosched.protocol import (
     UnitList,
     Wishes,
 )
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.text.selectors import MANY
 from autosched.wire.blocking import Caller
 
@@ -91,8 +92,8 @@ def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline
         was = daemon.call(SetJob(job=view.job, priority=priority, deadline_s=deadline_s), Wishes)
         parts = [] if priority is None else [f"priority {priority}, was {was.priority}"]
         if deadline_s is not None:
-            now = f"is wanted within {units.duration(deadline_s)}" if deadline_s else "has no deadline any more"
-            left = "" if was.deadline_at is None else f", was {units.duration(was.deadline_at - view.now)}"
+            now = f"is wanted within {formatting.duration(deadline_s)}" if deadline_s else "has no deadline any more"
+            left = "" if was.deadline_at is None else f", was {formatting.duration(was.deadline_at - view.now)}"
             parts.append(now + left)
         return f"job {view.job}: {'; '.join(parts)}"
 
@@ -178,7 +179,7 @@ def drain(host: str | None, unit: str, reason: str, deadline_s: float | None) ->
             (u for u in daemon.call(ListDevices(), UnitList).units if u.unit == unit and u.job is not None), None
         )
     left_s = 0.0 if held is None else min(held.left_s, held.left_s if deadline_s is None else deadline_s)
-    still = f"; job {held.job} {held.stage} runs on it for {units.duration(left_s)} at most" if held else ""
+    still = f"; job {held.job} {held.stage} runs on it for {formatting.duration(left_s)} at most" if held else ""
     say(f"{unit} gets no more steps{still}. Give it steps again:  autosched undrain {unit}")
 
 
@@ -213,8 +214,8 @@ def free(host: str | None, unit: str, force: bool) -> int:
         say(f"nothing holds {unit}. See:  autosched devices")
         return 0
     say(
-        f"{unit} is held by job {held.job}, {held.stage}, for {units.duration(held.held_s)} and at most"
-        f" {units.duration(held.left_s)} more. If something still runs there, the next measurement is wrong."
+        f"{unit} is held by job {held.job}, {held.stage}, for {formatting.duration(held.held_s)} and at most"
+        f" {formatting.duration(held.left_s)} more. If something still runs there, the next measurement is wrong."
         f" If you know that nothing does:  autosched free {unit} --force"
     )
     return NEEDS_FORCE
@@ -250,4 +251,4 @@ def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool
     elif check:
         say("Nothing is changed yet. Change it:  autosched reload --timeout 2m")
     elif found.reverts_in_s is not None:
-        say(f"All of it is undone in {units.duration(found.reverts_in_s)}. Keep it:  autosched reload --confirm")
+        say(f"All of it is undone in {formatting.duration(found.reverts_in_s)}. Keep it:  autosched reload --confirm")

@@ -4,19 +4,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from autosched import formatting
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
 from autosched.report import verdict
 from autosched.report.verdict import advice, interval, label
 from autosched.results import PAGE, REJECTED, Result
-from autosched.text import units
 
 
 def outcome(result: Result) -> Iterator[str]:
     """The lines to print."""
     job = result.report.job
-    took = units.duration((job.now if job.ended_at is None else job.ended_at) - job.submitted_at)
-    tuned = f"{units.count(job.trials, 'trial')} on {units.count(len(job.tasks), 'task')}"
+    took = formatting.duration((job.now if job.ended_at is None else job.ended_at) - job.submitted_at)
+    tuned = f"{formatting.count(job.trials, 'trial')} on {formatting.count(len(job.tasks), 'task')}"
     if job.trials == 0 and job.spec is not None and job.spec.records_from is not None:
         tuned = f"compiled with the trials of job {job.spec.records_from}"
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
@@ -25,18 +25,18 @@ def outcome(result: Result) -> Iterator[str]:
         told = advice(found, result.report.expected_gain, trials=job.trials, job=job.job)
         yield from evaluation(result.report.evaluation, told)
     elif job.estimate_s is not None:
-        yield f" best estimate {units.latency(job.estimate_s)}; nothing was measured as a whole"
+        yield f" best estimate {formatting.latency(job.estimate_s)}; nothing was measured as a whole"
     if job.failed:
-        yield f" failed trials {job.failed} of {job.trials}: {units.reasons(job.failures)}"
+        yield f" failed trials {job.failed} of {job.trials}: {formatting.reasons(job.failures)}"
     if finals := result.report.finals:
         others, defaults = (sum(final.winner == who for final in finals) for who in ("another", "default"))
-        yield f" finals of {units.count(len(finals), 'task')} changed the best of {others}, the default won {defaults}"
+        yield f" finals of {formatting.count(len(finals), 'task')} changed the best of {others}, the default won {defaults}"
     if job.disturbed_records:
-        yield f" {units.disturbed(job.disturbed_records)}"
+        yield f" {formatting.disturbed(job.disturbed_records)}"
     if job.shared_units:
-        yield f" ! {units.SHARED_UNITS}"
+        yield f" ! {formatting.SHARED_UNITS}"
     if job.failed_steps:
-        yield f" ! {units.failed_steps(job.failed_steps, job.last_error)}"
+        yield f" ! {formatting.failed_steps(job.failed_steps, job.last_error)}"
     folder = shown(result.folder)
     yield f" files in {folder}: {', '.join(path.name for path in result.files)}"
     if (other := result.replaced) is not None:
@@ -65,7 +65,7 @@ def evaluation(measured: Evaluation, told: str = "") -> Iterator[str]:
     yield f" latency of one inference{where}, median and 95 % confidence interval:"
     for timing in measured.timings:
         remark = found.remarks.get(timing.name, "")
-        yield f"   {label(timing):13}{units.latency(timing.median_s):>9}  {interval(timing):22} {remark}".rstrip()
+        yield f"   {label(timing):13}{formatting.latency(timing.median_s):>9}  {interval(timing):22} {remark}".rstrip()
     yield f" {found.outputs}"
     if measured.operators is not None:
         yield f" {operators(measured.operators)}"
@@ -87,7 +87,7 @@ def operators(times: OperatorTimes) -> str:
     for row in times.rows:
         by_schedule[row.schedule] += row.time_s
     parts = sorted(by_schedule.items(), key=lambda part: -part[1])
-    said = ", ".join(f"{schedule} {units.share(time_s, times.whole_s)}" for schedule, time_s in parts)
+    said = ", ".join(f"{schedule} {formatting.share(time_s, times.whole_s)}" for schedule, time_s in parts)
     return f"time by operators' schedules: {said}; each:  autosched evaluate MODULE --operators"
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autosched import formatting
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.protocol import ListJobs
 from autosched.protocol.pages import answered
-from autosched.text import units
 from autosched.text.selectors import select
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def plan(
     assumed that a step takes as long as it took, on any unit; that a job stays on one host, the one with the least work
     when it came; and that it makes the rounds that it made. Other jobs that ran at the time are not there.
     """
-    from autosched import policies
+    from autosched import policy_registry
     from autosched.config import load
     from autosched.sim import plan as planning
     from autosched.sim.loads import Change
     from autosched.workloads import recorded
 
     if policy not in (None, ALL):
-        policies.check_name(policy)
+        policy_registry.check_name(policy)
     recording = recorded.read(load(None).state_dir if source is None else source)
     kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
 
@@ -85,7 +85,7 @@ def plan(
     )
     jobs, aim = answered(select([which]), recorded_jobs), Goal(goal) if goal is not None else None
     if policy == ALL:
-        answers = planning.compare(recording, jobs, change, policies.installed(), aim)
+        answers = planning.compare(recording, jobs, change, policy_registry.installed(), aim)
         if style == "json":
             return document("plans", answers)
         data(_of_policies(answers))
@@ -155,7 +155,7 @@ def _of_policies(answers: Sequence["Plan"]) -> str:
 
 
 def _busy(way: "Outlook", pool: PoolName) -> str:
-    return units.share(way.busy[pool], 1) if pool in way.busy else "-"
+    return formatting.share(way.busy[pool], 1) if pool in way.busy else "-"
 
 
 def _jobs(jobs: Sequence["PlannedJob"]) -> str:
@@ -178,4 +178,4 @@ def _jobs(jobs: Sequence["PlannedJob"]) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    return f"{seconds:.1f}s" if seconds < 59.95 else units.duration(seconds)
+    return f"{seconds:.1f}s" if seconds < 59.95 else formatting.duration(seconds)

@@ -5,12 +5,12 @@ import sys
 
 import click
 
+from autosched import formatting
 from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
 from autosched.measured.shares import gain
 from autosched.protocol import GetJob, JobView, RecordPage, SpanList
 from autosched.protocol.pages import answered, records_of, steps_beside
-from autosched.text import units
 from autosched.text.curve import axis, curve
 from autosched.text.gantt import speaks_unicode
 
@@ -36,8 +36,8 @@ def plot(host: str | None, which: str, style: str) -> None:
         return say(f"Job {job.job} has no estimate yet: not every task was measured. See:  autosched job {job.job}")
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, 2 * WIDTH) if sys.stdout.isatty() else WIDTH
     until_s = (job.now if job.ended_at is None else job.ended_at) - job.submitted_at
-    best = f"{units.latency(job.whole_s)}{gain(job)}"
-    data(f" job {job.job} {job.name}: best estimate {best} after {units.count(job.trials, 'trial')}")
+    best = f"{formatting.latency(job.whole_s)}{gain(job)}"
+    data(f" job {job.job} {job.name}: best estimate {best} after {formatting.count(job.trials, 'trial')}")
     pairs = [(point.at_s, point.best_s) for point in points]
     height = HEIGHT if len({latency_s for _, latency_s in pairs}) > 1 else 1
     for line in curve(pairs, until_s, width, height, unicode=speaks_unicode(sys.stdout.encoding)):

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autosched import backend
+from autosched import backend, formatting
 from autosched.cli.groups import Group
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import JobLoad, JobSpec
-from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.plugin.listing import Plugin
@@ -199,7 +198,7 @@ def run(
         for line in evaluation(trial.evaluation):
             data(line)
     if stage:
-        data(f" {units.count(len(trial.records), 'record')}" + (f"; files in {left}" if left else ""))
+        data(f" {formatting.count(len(trial.records), 'record')}" + (f"; files in {left}" if left else ""))
     else:
         data(f" results in {left}" if left else " it published no file")
 

@@ -2,12 +2,12 @@
 
 import click
 
+from autosched import formatting
 from autosched.cli.groups import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
 from autosched.records import identity
-from autosched.text import units
 
 SHA256_SHOWN = 12
 
@@ -24,7 +24,7 @@ def poison() -> None:
 @poison.command("list")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
 @click.option(
-    "--before", type=click.IntRange(1, units.WHOLE_MAX), metavar="NUMBER", help="Only what is older than this one."
+    "--before", type=click.IntRange(1, formatting.WHOLE_MAX), metavar="NUMBER", help="Only what is older than this one."
 )
 @document_option
 @click.pass_obj
@@ -40,7 +40,7 @@ def list_(host: str | None, limit: int, before: int | None, style: str) -> None:
 
 
 @poison.command()
-@click.argument("number", type=click.IntRange(1, units.WHOLE_MAX))
+@click.argument("number", type=click.IntRange(1, formatting.WHOLE_MAX))
 @click.pass_obj
 def forgive(host: str | None, number: int) -> None:
     """Let a candidate be run again, by its number in the list."""

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import click
 
+from autosched import formatting
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say
 from autosched.model import Goal
 from autosched.protocol import ChoosePolicy, GetPolicy, PolicyView
-from autosched.text import units
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ def facts(view: PolicyView) -> Iterator[str]:
     else:
         yield f" estimates: half of the recent steps within a factor of {known.typical:.2f}, of {known.steps:,} in all"
         if known.coverage_p90 is not None:
-            yield f" {units.share(known.coverage_p90, 1.0)} of the steps took no longer than foreseen for 90 %"
+            yield f" {formatting.share(known.coverage_p90, 1.0)} of the steps took no longer than foreseen for 90 %"
     if view.configured != view.policy:
         yield f" at the next start: {view.configured}, as configured"
     yield f" installed: {', '.join(view.installed)}"

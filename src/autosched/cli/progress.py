@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
+from autosched import formatting
 from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
 from autosched.measured.shares import best, compared, gain, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
-from autosched.text import units
 from autosched.text.tables import plain
 
 LINE_EVERY_S = 30.0
@@ -82,12 +82,12 @@ def line(view: JobView) -> str:
     if (module := ready(view)) != "" and not JobState(view.state).ended:
         parts.append(f"ready: {module}")
     if view.failed:
-        parts.append(f"failed {units.reasons(view.failures)}")
+        parts.append(f"failed {formatting.reasons(view.failures)}")
     if view.failed_steps:
-        parts.append(units.failed_steps(view.failed_steps, view.last_error))
+        parts.append(formatting.failed_steps(view.failed_steps, view.last_error))
     if not JobState(view.state).ended:
-        parts += [f"eta {units.duration(view.eta_s)}"] if view.eta_s is not None else []
-        parts += [units.brief(view.reason)] if view.reason else []
+        parts += [f"eta {formatting.duration(view.eta_s)}"] if view.eta_s is not None else []
+        parts += [formatting.brief(view.reason)] if view.reason else []
     return ", ".join(parts)
 
 
@@ -135,21 +135,23 @@ def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:
     skipped = f", {len(view.skipped)} skipped (no arithmetic)" if view.skipped else ""
     parts: list[Any] = [
         Text.assemble(f" job {view.job} ", (view.name, "bold"), f"  {view.backend} on {view.device}")
-        + Text(f"  {units.count(len(view.tasks), 'task')}{skipped}" if view.tasks else ""),
+        + Text(f"  {formatting.count(len(view.tasks), 'task')}{skipped}" if view.tasks else ""),
         _bar(view),
     ]
     if view.whole_s is not None:
-        last = f"  last gain {units.duration(since_gain_s)} ago" if view.trials else ""
-        parts.append(Text.assemble(" best ", (units.latency(view.whole_s), "bold green"), gain(view), (last, "dim")))
+        last = f"  last gain {formatting.duration(since_gain_s)} ago" if view.trials else ""
+        parts.append(
+            Text.assemble(" best ", (formatting.latency(view.whole_s), "bold green"), gain(view), (last, "dim"))
+        )
     elif (against := compared(view)) != "":
         parts.append(Text(f" to beat: {against}"))
     if (module := ready(view)) != "":
         parts.append(Text.assemble((" ready ", "green"), module, (f"  autosched fetch {view.job}", "dim")))
     if view.failed:
-        rate = units.share(view.failed, view.trials)
-        parts.append(Text(f" failed {rate}: {units.reasons(view.failures)}", style="yellow"))
+        rate = formatting.share(view.failed, view.trials)
+        parts.append(Text(f" failed {rate}: {formatting.reasons(view.failures)}", style="yellow"))
     if view.failed_steps:
-        text = f" {units.failed_steps(view.failed_steps, view.last_error)}"
+        text = f" {formatting.failed_steps(view.failed_steps, view.last_error)}"
         parts.append(Text(text, style="red", no_wrap=True, overflow="ellipsis"))
     parts.append(Text(f" {view.reason}", style="dim", no_wrap=True, overflow="ellipsis"))
     if view.tasks:
@@ -165,7 +167,7 @@ def _bar(view: JobView) -> Any:
         return Text(" ")
     part = min(1.0, view.trials / view.trials_total)
     full = round(part * BAR_WIDTH)
-    numbers = f"  {view.trials}/{view.trials_total} trials  {100 * part:.0f} %  eta {units.duration(view.eta_s)}"
+    numbers = f"  {view.trials}/{view.trials_total} trials  {100 * part:.0f} %  eta {formatting.duration(view.eta_s)}"
     return Text.assemble(" ", ("━" * full, "green"), ("─" * (BAR_WIDTH - full), "bright_black"), numbers)
 
 
@@ -180,10 +182,10 @@ def _tasks(view: JobView) -> Any:
     table.add_column("STAGE", no_wrap=True)
     ordered = tasks_by_share(view)
     for task, part in ordered[:TASKS_SHOWN]:
-        share = "-" if part is None else units.share(part, 1.0)
-        speed = units.gflops(task.flops, task.best_s)
+        share = "-" if part is None else formatting.share(part, 1.0)
+        speed = formatting.gflops(task.flops, task.best_s)
         table.add_row(
-            Text(task.shape or task.name), share, str(task.trials), units.latency(task.best_s), speed, task.stage
+            Text(task.shape or task.name), share, str(task.trials), formatting.latency(task.best_s), speed, task.stage
         )
     if len(ordered) > TASKS_SHOWN:
         table.add_row(Text(f"… {len(ordered) - TASKS_SHOWN} more", style="dim"))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 import msgspec
 
+from autosched import formatting
 from autosched.cli.output import data, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal
-from autosched.text import units
 
 if TYPE_CHECKING:
     from autosched.sim.study import Row, Trial
@@ -82,7 +82,7 @@ def sim(
     RATIO is the makespan over the best known one, or over the lower bound where none is known. MEAN is the mean time
     from a job's arrival to its end; SLOW is the worst job's time over the one that it would take alone.
     """
-    from autosched import policies
+    from autosched import policy_registry
     from autosched.sim import estimates as kinds
     from autosched.sim import parallel, study
     from autosched.workloads import generate, instances
@@ -92,9 +92,9 @@ def sim(
     count = 400 if jobs is None and load is not None else jobs
     loads = [one for file in files for one in instances.read(file)]
     loads += [generate.generate(generate.parse(text, jobs=count, longer=longer, load=load)) for text in shapes]
-    names = policies.installed() if policy == ALL else (policy or study.DEFAULT,)
+    names = policy_registry.installed() if policy == ALL else (policy or study.DEFAULT,)
     for name in names:
-        policies.check_name(name)
+        policy_registry.check_name(name)
     trials = [
         study.Trial(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
         for one in loads or instances.standard()
@@ -143,12 +143,12 @@ def _table(rows: Sequence["Row"], policies: Sequence[str]) -> str:
         (
             row.name,
             row.policy,
-            units.duration(row.makespan_s),
+            formatting.duration(row.makespan_s),
             f"{row.ratio:.3f}",
-            units.duration(row.mean_completion_s),
+            formatting.duration(row.mean_completion_s),
             f"{row.max_slowdown:.1f}",
-            units.share(row.hosts_busy, 1),
-            units.share(row.devices_busy, 1),
+            formatting.share(row.hosts_busy, 1),
+            formatting.share(row.devices_busy, 1),
         )
         for row in rows
     ]
@@ -163,4 +163,4 @@ def _summary(word: str, rows: Sequence["Row"], of: Callable[[Sequence[float]], f
     ratio, completion_s = of([row.ratio for row in rows]), of([row.mean_completion_s for row in rows])
     slowest = of([row.max_slowdown for row in rows])
     title = f"{word} of {len(rows)}"
-    return (title, rows[0].policy, "", f"{ratio:.3f}", units.duration(completion_s), f"{slowest:.1f}", "", "")
+    return (title, rows[0].policy, "", f"{ratio:.3f}", formatting.duration(completion_s), f"{slowest:.1f}", "", "")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from autosched import api, results
+from autosched import api, formatting, results
 from autosched.api import Option, Settings
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
@@ -21,7 +21,6 @@ from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, J
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pages import answered_async
 from autosched.remote import Daemon, connected, kind_of_cores
-from autosched.text import units
 from autosched.text.selectors import labels, select, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +38,11 @@ def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
     for value in values:
         name, equals, text = value.rpartition("=")
         extents = text.replace("x", ",").split(",")
-        if not equals or not name or not all(e.strip().isdecimal() and 0 < int(e) <= units.WHOLE_MAX for e in extents):
+        if (
+            not equals
+            or not name
+            or not all(e.strip().isdecimal() and 0 < int(e) <= formatting.WHOLE_MAX for e in extents)
+        ):
             raise click.BadParameter(f"{value!r} is no shape. Write NAME=D1,D2,..., for example x=1,3,48,320")
         shapes[name] = tuple(int(extent) for extent in extents)
     return shapes
@@ -53,8 +56,8 @@ def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
         if not equals or not name:
             raise click.BadParameter(f"{value!r} is no option of a backend. Write KEY=VALUE, for example population=64")
         options[name] = number = _value(text)
-        if isinstance(number, int) and abs(number) > units.WHOLE_MAX:
-            raise click.BadParameter(f"{value!r}: no number is larger than {units.WHOLE_MAX}")
+        if isinstance(number, int) and abs(number) > formatting.WHOLE_MAX:
+            raise click.BadParameter(f"{value!r}: no number is larger than {formatting.WHOLE_MAX}")
     return options
 
 
@@ -104,7 +107,7 @@ def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) 
 def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     """ "30m" becomes 1800.0."""
     try:
-        seconds = None if value is None else units.seconds(value)
+        seconds = None if value is None else formatting.seconds(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if seconds == 0:
@@ -413,7 +416,7 @@ def _uploading() -> Callable[[int, int], None] | None:
         if total > 16 * 1024**2:
             end = "\n" if have == total else "\r"
             sys.stderr.write(
-                f"uploading {units.size(have)} of {units.size(total)} ({units.share(have, total)})   {end}"
+                f"uploading {formatting.size(have)} of {formatting.size(total)} ({formatting.share(have, total)})   {end}"
             )
             sys.stderr.flush()
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from autosched.core.state import Job, Queue, State, Task
+from autosched.formatting import count, duration, failed_steps
 from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
-from autosched.text.units import count, duration, failed_steps
 
 TASKS_NAMED = 8
 """Tasks that wait for the same are named up to here; the others are counted."""

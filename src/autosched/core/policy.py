@@ -1,8 +1,9 @@
 """Scheduling order. A policy is data and pure functions over the state; the scheduler does the rest.
 
 `key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first of a queue, and with it
-the queue, although units are free. Other packages add policies by an entry point in the group ``autosched.policies``
-that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`, and everybody is told.
+the queue, although units are free. Other packages add policies by an entry point in the group
+``autosched.policy_registry`` that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`,
+and everybody is told.
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from autosched import config, policies
+from autosched import config, policy_registry
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
@@ -91,12 +91,12 @@ def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
     An operator's mistake stops the start; a package that is broken must not: jobs wait.
     """
     try:
-        policy = policies.load(scheduler.policy)
-        policies.check_allowed(policy, scheduler.allow_interference)
+        policy = policy_registry.load(scheduler.policy)
+        policy_registry.check_allowed(policy, scheduler.allow_interference)
     except RequestError as error:
         raise ConfigError(f"scheduler.policy: {error}") from None
-    except policies.PolicyBroken as error:
-        return policies.FALLBACK, f"{error}; {policies.FALLBACK.name} decides instead"
+    except policy_registry.PolicyBroken as error:
+        return policy_registry.FALLBACK, f"{error}; {policy_registry.FALLBACK.name} decides instead"
     return policy, ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.config import Config
 from autosched.core.events import Event, JobCancelRequested, PolicyChosen
 from autosched.core.explain import explain_job
@@ -285,7 +285,7 @@ class UserSession:
             policy=self._runtime.scheduler.policy.name,
             goal=state.goal.value,
             rule=state.rule,
-            installed=policies.installed(),
+            installed=policy_registry.installed(),
             configured=self._services.config.scheduler.policy,
             replaced=self._runtime.replaced,
             calibration=calibration(state),
@@ -295,8 +295,10 @@ class UserSession:
         now = self._runtime.scheduler.policy.name
         name, goal = method.policy or now, method.goal or self._runtime.state.goal
         try:
-            policies.check_allowed(policies.load(name), self._services.config.scheduler.allow_interference)
-        except policies.PolicyBroken as error:
+            policy_registry.check_allowed(
+                policy_registry.load(name), self._services.config.scheduler.allow_interference
+            )
+        except policy_registry.PolicyBroken as error:
             raise Refused(f"{error}; {now} goes on deciding") from None
         await self._runtime.post(lambda: PolicyChosen(name, goal, self._who.name))
         return self._policy()

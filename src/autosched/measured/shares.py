@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from autosched import formatting
 from autosched.model import TaskInfo
 from autosched.protocol import JobView, TaskView
-from autosched.text import units
 
 AS_IT_IS = "as it is"
 """The form of a model that need not be named."""
@@ -54,7 +54,7 @@ def gain(view: JobView) -> str:
         return f" ({against})"
     if not view.first_estimate_s or not view.whole_s:
         return ""
-    return f" (start {units.latency(view.first_estimate_s)}, {units.ratio(view.first_estimate_s / view.whole_s)})"
+    return f" (start {formatting.latency(view.first_estimate_s)}, {formatting.ratio(view.first_estimate_s / view.whole_s)})"
 
 
 def best(view: JobView) -> str:
@@ -65,7 +65,7 @@ def best(view: JobView) -> str:
     if view.whole_s is None:
         return ""
     word = "best" if view.result_s is None else "result"
-    return f"{word} {units.latency(view.whole_s)}{gain(view)}"
+    return f"{word} {formatting.latency(view.whole_s)}{gain(view)}"
 
 
 def against(view: JobView) -> str:
@@ -78,7 +78,9 @@ def against(view: JobView) -> str:
 
 def _times(theirs_s: float, ours_s: float) -> str:
     return (
-        f"{units.ratio(theirs_s / ours_s)} faster" if ours_s <= theirs_s else f"{units.ratio(ours_s / theirs_s)} slower"
+        f"{formatting.ratio(theirs_s / ours_s)} faster"
+        if ours_s <= theirs_s
+        else f"{formatting.ratio(ours_s / theirs_s)} slower"
     )
 
 
@@ -91,7 +93,7 @@ def compared(view: JobView) -> str:
         return ""
     baseline = comparison.baseline
     form = f" {baseline.form}" if baseline.form != AS_IT_IS else ""
-    rival = f"{baseline.runtime}{form}, {units.latency(baseline.median_s)}"
+    rival = f"{baseline.runtime}{form}, {formatting.latency(baseline.median_s)}"
     if view.whole_s is None:
         return rival
     alone = "; tuned operators alone" if comparison.rest_s is None and view.result_s is None else ""
@@ -102,7 +104,7 @@ def ready(view: JobView) -> str:
     """The module that its user can have while the search goes on; empty without one, and when the result is there."""
     if (comparison := view.comparison) is None or comparison.module_s is None or view.result_s is not None:
         return ""
-    after = f" after {units.duration(comparison.faster_after_s)}" if comparison.faster_after_s is not None else ""
+    after = f" after {formatting.duration(comparison.faster_after_s)}" if comparison.faster_after_s is not None else ""
     baseline = comparison.baseline
-    times = units.ratio(baseline.median_s / comparison.module_s)
-    return f"{units.latency(comparison.module_s)}, {times} faster than {baseline.runtime}; the first such module{after}"
+    times = formatting.ratio(baseline.median_s / comparison.module_s)
+    return f"{formatting.latency(comparison.module_s)}, {times} faster than {baseline.runtime}; the first such module{after}"

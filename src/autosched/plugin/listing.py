@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from autosched import backend, children
+from autosched import backend
 from autosched.errors import AutoschedError
 from autosched.plugin.option_help import OptionHelp
+from autosched.process import json_command
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,7 +59,7 @@ async def _look(entry: "EntryPoint", used: "dict[str, EntryPoint]") -> Plugin:
     if winner is not None and winner.name != package:
         return _with(plugin, trouble=f"hidden: the package {winner.name} offers a backend of the same name")
     try:
-        answer = await children.ask(PROBE, [entry.name], timeout_s=PROBE_S)
+        answer = await json_command.ask(PROBE, [entry.name], timeout_s=PROBE_S)
     except AutoschedError as error:
         return _with(plugin, trouble=str(error).partition("\n")[0])
     api, options = ".".join(map(str, answer["api"])), msgspec.convert(answer["options"], tuple[OptionHelp, ...])

@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from autosched import formatting
 from autosched.backend import Backend, Evaluation, Lease, Session
 from autosched.client.course import Course
 from autosched.client.worker import Worker
 from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
 from autosched.plugin import blame
-from autosched.text import units
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
@@ -135,7 +135,7 @@ class Trial:
         best_s = min((record.best_s for record in new if record.best_s is not None), default=None)
         failed = [record for record in new if record.failure is not None]
         words = f": {len(new)} measured" if new else ""
-        words += f", best {units.latency(best_s)}" if best_s is not None else ""
+        words += f", best {formatting.latency(best_s)}" if best_s is not None else ""
         return words + (f", {len(failed)} failed, {failed[0].failure}: {failed[0].detail}" if failed else "")
 
     def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:

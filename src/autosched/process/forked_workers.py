@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autosched.errors import StepFailed
-from autosched.orphans import end_with_parent
+from autosched.process.parent_death_signal import end_with_parent
 
 JOIN_S = 5.0
 LOG_TAIL_BYTES = 4_000

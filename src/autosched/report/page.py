@@ -6,11 +6,7 @@ from importlib.resources import files
 from string import Template
 
 from autosched.backend import Evaluation, NoteGroup, Timing
-from autosched.model import Identity, JobState
-from autosched.report import svg
-from autosched.report.data import Report
-from autosched.report.verdict import Standing, advice, label, verdict
-from autosched.text.units import (
+from autosched.formatting import (
     SHARED_UNITS,
     count,
     disturbed,
@@ -23,6 +19,10 @@ from autosched.text.units import (
     size,
     tiny,
 )
+from autosched.model import Identity, JobState
+from autosched.report import svg
+from autosched.report.data import Report
+from autosched.report.verdict import Standing, advice, label, verdict
 
 WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from autosched.formatting import duration, latency
 from autosched.protocol import Span
 from autosched.report.data import BuildPoint, Point
-from autosched.text.units import duration, latency
 
 STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate")
 WIDTH = 1000

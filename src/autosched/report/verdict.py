@@ -4,10 +4,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.backend import RIVALS, Difference, Evaluation, Timing
+from autosched.formatting import latency, ratio
 from autosched.measured.statistics import clearly_faster
-from autosched.text import units
-from autosched.text.units import latency, ratio
 
 LABELS = {"default": "untuned", "tuned": "tuned"} | RIVALS
 NOTABLE_GAIN = 1.01
@@ -110,7 +110,9 @@ def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
     if gain is None or trials == 0:
         return f"{stay}More trials may make it faster"
     if gain < NOTABLE_GAIN:
-        return f"{stay}More trials would hardly help: the second half of them gained {units.share(gain - 1.0, 1.0)}"
+        return (
+            f"{stay}More trials would hardly help: the second half of them gained {formatting.share(gain - 1.0, 1.0)}"
+        )
     enough = "enough to pass it" if gain > found.rival_ratio else "not enough to pass it"
     return (
         f"{stay}Twice the trials may make it {ratio(gain)} faster, {enough}:"
@@ -119,11 +121,9 @@ def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
 
 
 def _outputs(evaluation: Evaluation) -> str:
-    difference = (
-        f"largest difference {units.tiny(evaluation.max_abs_error)}, allowed {units.tiny(evaluation.tolerance)}"
-    )
+    difference = f"largest difference {formatting.tiny(evaluation.max_abs_error)}, allowed {formatting.tiny(evaluation.tolerance)}"
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
-    samples = f", {units.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
+    samples = f", {formatting.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
     return f"outputs {word} {evaluation.reference} ({difference}{samples})"
 
 
@@ -134,7 +134,7 @@ def _difference(found: Difference | None) -> str:
     who = f"the {found.build} build" if found.build else "a build"
     return (
         f"{who} was rejected: {place} of sample {found.sample} is {found.got}, not {found.expected}"
-        f" (allowed {units.tiny(found.tolerance)})"
+        f" (allowed {formatting.tiny(found.tolerance)})"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.errors import NotFound
 from autosched.model import Goal, JobId, Pool, PoolName
 from autosched.sim.loads import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
@@ -80,7 +80,7 @@ def compare(
     jobs = [job for job in recording.jobs if job.job in which]
     notes = list[str]()
     before = recording.policy or DEFAULT
-    if before not in policies.installed():
+    if before not in policy_registry.installed():
         notes.append(f"policy {before!r} of the recording is not installed: {DEFAULT!r} stands in for it")
         before = DEFAULT
     as_it_was = recorded_scenario(recording, jobs)

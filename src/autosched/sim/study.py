@@ -4,7 +4,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.config import SchedulerConfig
 from autosched.errors import RequestError
 from autosched.model import Goal, JobState
@@ -60,7 +60,7 @@ def simulate(
     scenario: Scenario, policy: str, goal: Goal, estimates: Estimates = LEARNED, *, name: str = "the recording"
 ) -> Report:
     """Raises NotFound for an unknown policy, RequestError when it lets some job wait for ever."""
-    report = World(scenario, policies.load(policy), goal=goal, estimates=estimates).run()
+    report = World(scenario, policy_registry.load(policy), goal=goal, estimates=estimates).run()
     if stuck := len(scenario.jobs) - sum(state is JobState.DONE for state in report.states.values()):
         raise RequestError(
             f"under policy {policy!r} {stuck} of the {len(scenario.jobs)} jobs of {name} never end; choose another one"

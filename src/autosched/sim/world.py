@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec import Struct
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.core import events
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event
@@ -269,7 +269,7 @@ class World:
         return events.JobCancelRequested(job, "its user") if job in self.arrived_at else None
 
     def _is_chosen(self, policy: str, goal: Goal, by: str) -> Event:
-        self._policy = policies.load(policy)
+        self._policy = policy_registry.load(policy)
         return events.PolicyChosen(policy, goal, by)
 
     def _attaches(self, job: JobId, life: int) -> Event | None:

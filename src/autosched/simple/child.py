@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from autosched.errors import AutoschedError, misfit
-from autosched.lines import line
-from autosched.orphans import end_with_parent
+from autosched.process.parent_death_signal import end_with_parent
+from autosched.process.pipe_messages import line
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
 
 DEBUG, STOP = "AUTOSCHED_DEBUG", "stop"

@@ -13,7 +13,7 @@ import msgspec
 
 from autosched.backend import Lease
 from autosched.errors import StepFailed
-from autosched.lines import Lines
+from autosched.process.pipe_messages import Lines
 from autosched.simple.child import CRASHED, DEBUG, Answer, Item, Order, answers
 
 START_S = 30.0

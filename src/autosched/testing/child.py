@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from autosched.lines import line
-from autosched.orphans import end_with_parent
+from autosched.process.parent_death_signal import end_with_parent
+from autosched.process.pipe_messages import line
 from autosched.testing import process
 from autosched.testing.bench import Bench, Subject
 from autosched.testing.runner import judge

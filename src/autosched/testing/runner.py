@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from autosched.errors import AutoschedError
-from autosched.lines import Lines
 from autosched.plugin.blame import defined, place
+from autosched.process.pipe_messages import Lines
 from autosched.testing import comparing, process, search, stages, teaching
 from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autosched.text import units
+from autosched import formatting
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 LETTERS = " .:#"
@@ -31,7 +31,9 @@ def curve(
     lines = []
     for row in range(height):
         below = (height - 1 - row) * (len(shades) - 1)
-        label = units.latency(first) if row == 0 and spread else units.latency(best) if row == height - 1 else ""
+        label = (
+            formatting.latency(first) if row == 0 and spread else formatting.latency(best) if row == height - 1 else ""
+        )
         bar = "".join(shades[min(max(level - below, 0), len(shades) - 1)] for level in levels)
         lines.append(f"{label:>{LABEL_WIDTH - 1}} {bar}")
     return lines
@@ -40,6 +42,6 @@ def curve(
 def axis(from_s: float, until_s: float, width: int) -> str:
     """The line below: times at both ends and in the middle."""
     cells = max(1, width - LABEL_WIDTH)
-    middle = units.duration((from_s + until_s) / 2)
-    left = f"{units.duration(from_s):<{max(1, (cells - len(middle)) // 2)}}{middle}"
-    return f"{'':{LABEL_WIDTH}}{left}{units.duration(until_s):>{max(1, cells - len(left))}}"
+    middle = formatting.duration((from_s + until_s) / 2)
+    left = f"{formatting.duration(from_s):<{max(1, (cells - len(middle)) // 2)}}{middle}"
+    return f"{'':{LABEL_WIDTH}}{left}{formatting.duration(until_s):>{max(1, cells - len(left))}}"

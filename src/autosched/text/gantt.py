@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
+from autosched.formatting import duration, share
 from autosched.model import StepId, UnitName
 from autosched.protocol import Span
-from autosched.text.units import duration, share
 
 BLOCKS: Mapping[str, str] = {"select": "░", "build": "█", "profile": "▓", "update": "▒"}
 LETTERS: Mapping[str, str] = {"select": ".", "build": "#", "profile": "=", "update": "~"}

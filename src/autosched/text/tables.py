@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
 from autosched.measured.shares import against, best, compared, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
-from autosched.text import units
 
 WIDTH = 80
 TASKS_SHOWN = 15
@@ -111,7 +111,9 @@ def trials(job: JobView) -> str:
 
 
 def _trials(job: JobView) -> str:
-    return f"{units.compact(job.trials)}/{'?' if job.trials_total is None else units.compact(job.trials_total)}"
+    return (
+        f"{formatting.compact(job.trials)}/{'?' if job.trials_total is None else formatting.compact(job.trials_total)}"
+    )
 
 
 def wanted(view: JobView) -> str:
@@ -119,16 +121,16 @@ def wanted(view: JobView) -> str:
     parts = [f"priority {view.priority}"] if view.priority else []
     if view.deadline_at is not None:
         left_s = view.deadline_at - (view.now if view.ended_at is None else view.ended_at)
-        within = units.duration(view.deadline_at - view.submitted_at)
-        how = "met" if view.ended_at is not None else f"{units.duration(left_s)} left"
-        late = f"{units.duration(-left_s)} late"
+        within = formatting.duration(view.deadline_at - view.submitted_at)
+        how = "met" if view.ended_at is not None else f"{formatting.duration(left_s)} left"
+        late = f"{formatting.duration(-left_s)} late"
         parts.append(f"wanted within {within}: {how if left_s >= 0 else late}")
     return ", ".join(parts)
 
 
 def _to_beat(job: JobView) -> str:
     """Latency of what the user would run otherwise."""
-    return "" if job.comparison is None else units.latency(job.comparison.baseline.median_s).replace(" ", "")
+    return "" if job.comparison is None else formatting.latency(job.comparison.baseline.median_s).replace(" ", "")
 
 
 JOBS = (
@@ -137,10 +139,10 @@ JOBS = (
     Column("TARGET", lambda job: job.device if job.target == "auto" else target(job.target), least=6),
     Column("STATE", lambda job: job.doing or job.state),
     Column("TRIALS", _trials, right=True),
-    Column("BEST", lambda job: units.latency(job.whole_s).replace(" ", ""), right=True),
-    Column("ETA", lambda job: "" if _ended(job) else units.duration(job.eta_s), right=True),
+    Column("BEST", lambda job: formatting.latency(job.whole_s).replace(" ", ""), right=True),
+    Column("ETA", lambda job: "" if _ended(job) else formatting.duration(job.eta_s), right=True),
     Column("REASON", reason, least=14),
-    Column("START", lambda job: units.latency(job.first_estimate_s).replace(" ", ""), right=True, wide=True),
+    Column("START", lambda job: formatting.latency(job.first_estimate_s).replace(" ", ""), right=True, wide=True),
     Column("TO BEAT", _to_beat, right=True, wide=True),
     Column("FAILED", lambda job: str(job.failed), right=True, wide=True),
     Column("OWNER", lambda job: job.owner, wide=True),
@@ -148,28 +150,29 @@ JOBS = (
     Column("DEVICE", lambda job: job.device, wide=True),
     Column("PRIORITY", lambda job: str(job.priority), right=True, wide=True),
     Column("LABELS", lambda job: " ".join(f"{key}={value}" for key, value in job.labels.items()), wide=True),
-    Column("MEMORY", lambda job: units.size(job.client_bytes) if job.client_bytes else "", right=True, wide=True),
+    Column("MEMORY", lambda job: formatting.size(job.client_bytes) if job.client_bytes else "", right=True, wide=True),
 )
 
 
 def facts(view: JobView) -> list[str]:
     """A job in a few lines."""
-    took = units.duration((view.now if view.ended_at is None else view.ended_at) - view.submitted_at)
+    took = formatting.duration((view.now if view.ended_at is None else view.ended_at) - view.submitted_at)
     lines = [
         f" job {view.job}  {view.name}  {view.state}, {took}",
         f" {view.backend} on {view.device}, target {view.target}" + (f", by {view.owner}" if view.owner else ""),
-        f" trials {trials(view)}" + (f", {view.failed} failed: {units.reasons(view.failures)}" if view.failed else ""),
+        f" trials {trials(view)}"
+        + (f", {view.failed} failed: {formatting.reasons(view.failures)}" if view.failed else ""),
     ]
     if (wishes := wanted(view)) != "":
         lines.append(f" {wishes}")
     if view.held:
         lines.append(f" held: {view.held}. Let it go on:  autosched release {view.job}")
     if view.shared_units:
-        lines.append(f" ! {units.SHARED_UNITS}")
+        lines.append(f" ! {formatting.SHARED_UNITS}")
     if view.disturbed_records:
-        lines.append(f" {units.disturbed(view.disturbed_records)}")
+        lines.append(f" {formatting.disturbed(view.disturbed_records)}")
     if view.failed_steps:
-        lines.append(f" {units.failed_steps(view.failed_steps, view.last_error)}")
+        lines.append(f" {formatting.failed_steps(view.failed_steps, view.last_error)}")
     if (known := best(view)) != "":
         lines.append(f" {known}")
     elif (against := compared(view)) != "":
@@ -177,26 +180,26 @@ def facts(view: JobView) -> list[str]:
     if (module := ready(view)) != "":
         lines.append(f" ready: {module}. Fetch it:  autosched fetch {view.job}")
     if not _ended(view):
-        memory = f"; its client holds {units.size(view.client_bytes)}" if view.client_bytes else ""
-        lines.append(f" {view.reason or 'no reason given'}, ready in {units.duration(view.eta_s)}{memory}")
+        memory = f"; its client holds {formatting.size(view.client_bytes)}" if view.client_bytes else ""
+        lines.append(f" {view.reason or 'no reason given'}, ready in {formatting.duration(view.eta_s)}{memory}")
     if view.failure is not None:
         lines.append(f" failed: {view.failure.message}")
     return [plain(line) for text in lines for line in text.splitlines()]
 
 
 def _stage(task: TaskView) -> str:
-    return task.stage if task.left_s is None else f"{task.stage}, {units.duration(task.left_s)} left"
+    return task.stage if task.left_s is None else f"{task.stage}, {formatting.duration(task.left_s)} left"
 
 
 def task_table(view: JobView, shown: int = TASKS_SHOWN, room: int = WIDTH) -> list[str]:
     """Its tasks, those with the largest share of the network's time first."""
     columns = (
         Column("TASK", lambda row: row[0].shape or row[0].name, least=12),
-        Column("SHARE", lambda row: "-" if row[1] is None else units.share(row[1], 1.0), right=True),
+        Column("SHARE", lambda row: "-" if row[1] is None else formatting.share(row[1], 1.0), right=True),
         Column("TRIALS", lambda row: str(row[0].trials), right=True),
         Column("FAILED", lambda row: str(row[0].failed) if row[0].failed else "", right=True),
-        Column("BEST", lambda row: units.latency(row[0].best_s), right=True),
-        Column("GFLOP/S", lambda row: units.gflops(row[0].flops, row[0].best_s), right=True),
+        Column("BEST", lambda row: formatting.latency(row[0].best_s), right=True),
+        Column("GFLOP/S", lambda row: formatting.gflops(row[0].flops, row[0].best_s), right=True),
         Column("STAGE", lambda row: _stage(row[0])),
     )
     ordered = tasks_by_share(view)
@@ -214,10 +217,10 @@ def operator_table(times: OperatorTimes, room: int = WIDTH) -> list[str]:
     columns = (
         Column("OPERATOR", lambda row: row.name, least=24), Column("SCHEDULE", lambda row: row.schedule),
         Column("CALLS", lambda row: str(row.calls), right=True),
-        Column("TIME", lambda row: units.latency(row.time_s), right=True),
-        Column("SHARE", lambda row: units.share(row.time_s, whole_s), right=True),
+        Column("TIME", lambda row: formatting.latency(row.time_s), right=True),
+        Column("SHARE", lambda row: formatting.share(row.time_s, whole_s), right=True),
     )  # fmt: skip
-    total = f" sum {units.latency(times.sum_s)} of {units.latency(whole_s)}: {units.share(times.sum_s, whole_s)}"
+    total = f" sum {formatting.latency(times.sum_s)} of {formatting.latency(whole_s)}: {formatting.share(times.sum_s, whole_s)}"
     return [*table(columns, times.rows, room=room), total]
 
 
@@ -241,8 +244,8 @@ def unit_facts(unit: UnitView) -> list[str]:
     """Activity of a lane or device, or the reason for its idleness, in a few lines."""
     lines = [f"{unit.unit} is {unit.state}, {100 * unit.busy_ratio:.0f} % busy so far"]
     if unit.job is not None:
-        eta = "" if unit.eta_s is None else f", likely done in {units.duration(unit.eta_s)}"
-        held, left = units.duration(unit.held_s), units.duration(unit.left_s)
+        eta = "" if unit.eta_s is None else f", likely done in {formatting.duration(unit.eta_s)}"
+        held, left = formatting.duration(unit.held_s), formatting.duration(unit.left_s)
         lines.append(
             f"job {unit.job} has held it for {held}, {unit.stage or 'a step'}{eta}, killed in {left} at the latest"
         )
@@ -251,7 +254,7 @@ def unit_facts(unit: UnitView) -> list[str]:
     if unit.health:
         lines.append(unit.health)
     lines.append(
-        f"{units.count(unit.waiting, 'task')} in its queue" + (". See:  autosched queue" if unit.waiting else "")
+        f"{formatting.count(unit.waiting, 'task')} in its queue" + (". See:  autosched queue" if unit.waiting else "")
     )
     return [plain(line) for line in lines]
 
@@ -261,7 +264,7 @@ def unit_reason(unit: UnitView) -> str:
     words = [drained(unit)] if unit.drained else []
     words += [unit.health] if unit.health else []
     if unit.job is not None and not words:
-        words.append(f"killed in {units.duration(unit.left_s)}")
+        words.append(f"killed in {formatting.duration(unit.left_s)}")
     return "; ".join(words)
 
 
@@ -270,18 +273,18 @@ DEVICES = (
     Column("KIND", lambda unit: ",".join(pool.removeprefix(DEVICE_POOL) for pool in unit.pools), least=8),
     Column("STATE", lambda unit: unit.state),
     Column("HELD BY", lambda unit: "" if unit.job is None else f"job {unit.job} {unit.stage}", least=10),
-    Column("ETA", lambda unit: "" if unit.job is None else units.duration(unit.eta_s), right=True),
+    Column("ETA", lambda unit: "" if unit.job is None else formatting.duration(unit.eta_s), right=True),
     Column("QUEUE", lambda unit: str(unit.waiting), right=True),
     Column("BUSY", lambda unit: f"{100 * unit.busy_ratio:.0f} %", right=True),
     Column("REASON", unit_reason, least=10),
     Column("CORES", lambda unit: type_words(unit.accelerator) if unit.accelerator else cores(unit.cores), wide=True),
-    Column("SINCE", lambda unit: "" if unit.job is None else units.duration(unit.held_s), right=True, wide=True),
-    Column("LEFT", lambda unit: "" if unit.job is None else units.duration(unit.left_s), right=True, wide=True),
+    Column("SINCE", lambda unit: "" if unit.job is None else formatting.duration(unit.held_s), right=True, wide=True),
+    Column("LEFT", lambda unit: "" if unit.job is None else formatting.duration(unit.left_s), right=True, wide=True),
 )
 
 
 def _first(queue: QueueView) -> str:
-    named = [f"{place.job}.{place.task} {place.stage} {units.duration(place.waited_s)}" for place in queue.first]
+    named = [f"{place.job}.{place.task} {place.stage} {formatting.duration(place.waited_s)}" for place in queue.first]
     more = queue.waiting - len(named)
     return ", ".join(named) + (f", {more} more" if more > 0 else "")
 

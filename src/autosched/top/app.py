@@ -12,12 +12,12 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
+from autosched import formatting
 from autosched.errors import AutoschedError
 from autosched.measured.shares import gain
 from autosched.model import JobId, JobState
 from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
 from autosched.remote import Daemon
-from autosched.text import units
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
 from autosched.top import panels
@@ -164,12 +164,12 @@ class Top(App[None]):
         if (job := self._chosen()) is not None:
             points = tuple(self._watch.curves.get(job.job, ()))
             until = look.now if job.ended_at is None else job.ended_at
-            head = f"job {job.job} {job.name}: {units.latency(job.whole_s)}{gain(job)}"
+            head = f"job {job.job} {job.name}: {formatting.latency(job.whole_s)}{gain(job)}"
             size = curve.content_size
             lines = [head, *curve_lines(points, until, max(20, size.width), max(2, size.height - 1))]
             self._put("curve", Text("\n".join(lines), no_wrap=True))
         last = list(self._watch.news)[-max(1, news.content_size.height) :]
-        ago = [f"{units.duration(look.now - at):>6}  {words}" for at, words in last]
+        ago = [f"{formatting.duration(look.now - at):>6}  {words}" for at, words in last]
         self._put("news", Text("\n".join(ago or ["no news yet"]), no_wrap=True))
 
     def on_data_table_row_highlighted(self) -> None:

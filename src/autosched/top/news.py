@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from autosched import formatting
 from autosched.measured.shares import gain
 from autosched.protocol import JobView, UnitView
-from autosched.text import units
 from autosched.top.look import Look
 
 
@@ -38,7 +38,7 @@ def _of_job(before: JobView | None, job: JobView) -> Iterator[str]:
         why = f": {job.failure.message.partition(chr(10))[0]}" if job.failure is not None else ""
         yield f"{name} is {job.state}{why}"
     if job.whole_s is not None and job.whole_s != before.whole_s:
-        yield f"{name}: {units.latency(job.whole_s)}{gain(job)}"
+        yield f"{name}: {formatting.latency(job.whole_s)}{gain(job)}"
     if job.failed_steps > before.failed_steps:
         yield f"{name}: a step failed: {job.last_error.partition(chr(10))[0]}"
 

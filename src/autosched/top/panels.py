@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from autosched import formatting
 from autosched.measured.shares import against
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.text.gantt import Style, gantt
 from autosched.top.look import Look
 
@@ -29,7 +30,7 @@ def headline(look: Look) -> str:
     info = look.info
     goal = f", {info.goal}" if info.policy == "predictive" else ""
     waiting = max(0, active - running)
-    return f"{running} running, {waiting} waiting   {info.policy}{goal}   up {units.duration(info.uptime_s)}"
+    return f"{running} running, {waiting} waiting   {info.policy}{goal}   up {formatting.duration(info.uptime_s)}"
 
 
 def rows(look: Look, room: int) -> list[str]:
@@ -46,7 +47,7 @@ def time_line(
     start = look.now - window_s
     lately = [span for span in spans if span.ended_at is None or span.ended_at > start]
     lines = gantt(lately, start, look.now, units=shown, width=width, style=style)
-    axis = f"-{units.duration(window_s)}"
+    axis = f"-{formatting.duration(window_s)}"
     margin = max(map(len, shown), default=0)
     lines[len(shown)] = f"{'':<{margin}}  {axis}{'now':>{max(4, width - margin - len(axis) - 10)}}"
     if (hidden := len(look.units) - len(shown)) > 0:
@@ -90,8 +91,8 @@ def job_cells(job: JobView, width: int) -> tuple[str, ...]:
         job.name,
         job.doing or job.state,
         f"{job.trials}/{'?' if job.trials_total is None else job.trials_total}",
-        units.latency(job.whole_s).replace(" ", ""),
-        "" if ended else units.duration(job.eta_s),
+        formatting.latency(job.whole_s).replace(" ", ""),
+        "" if ended else formatting.duration(job.eta_s),
         "; ".join(part for part in (against(job), wish + reason) if part),
     )
     widths = [size for _, size in JOB_COLUMNS]

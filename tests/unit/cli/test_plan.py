@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.cli.app import run
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
 from autosched.sim.world import World
@@ -61,9 +61,9 @@ def test_all_policies_are_compared(cli: Cli) -> None:
     assert code == 0
     heads, *rows = [line.split() for line in out.splitlines()]
     assert heads == ["POLICY", "MAKESPAN", "MEAN", "COMPLETION", "BUSY", "HOST", "BUSY", "DEVICE:CPU"]
-    assert [row[0] for row in rows] == ["recorded", "simulated", *["planned"] * len(policies.installed())]
+    assert [row[0] for row in rows] == ["recorded", "simulated", *["planned"] * len(policy_registry.installed())]
     took = {row[1]: row[2] for row in rows[2:]}
-    assert list(took) == list(policies.installed())
+    assert list(took) == list(policy_registry.installed())
     assert took["sequential"] != took["interleaved"]
     assert max(map(len, out.splitlines())) <= 80
     assert err.count("only the steps that they made count: job 2") == 1

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from autosched import formatting
 from autosched.backend import OperatorTime, OperatorTimes
 from autosched.protocol import JobView, LoopTask, Place, QueueView, UnitView
-from autosched.text import tables, units
+from autosched.text import tables
 
 JOB = JobView(
     job=12, name="squeezenet", target='{"kind": "llvm", "mcpu": "x"}', device="cpu", backend="mock", state="running",
@@ -107,7 +108,7 @@ def test_a_target_in_a_word(text: str, shown: str) -> None:
     ("number", "text"), [(0, "0"), (999, "999"), (1_000, "1k"), (1_536, "1.54k"), (12_500, "12.5k"), (2_000_000, "2M")]
 )
 def test_compact_counts(number: int, text: str) -> None:
-    assert units.compact(number) == text
+    assert formatting.compact(number) == text
 
 
 def test_operators_fit_eighty_characters_and_end_with_their_sum() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Event
 from autosched.daemon.clients import survivors
@@ -54,7 +55,6 @@ from autosched.protocol import (
 )
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
-from autosched.text import units
 from autosched.wire.link import Handler, Link
 
 log = logging.getLogger(__name__)
@@ -217,8 +217,10 @@ class Clients:
         """Replace a client that leaks before the machine runs out of memory; the next one goes on from the records."""
         while not client.lost:
             if (used := process.memory_bytes) > self.bytes_max:
-                most = units.size(self.bytes_max)
-                return self._kill(client, f"it held {units.size(used)} of memory; limits.client_bytes_max is {most}")
+                most = formatting.size(self.bytes_max)
+                return self._kill(
+                    client, f"it held {formatting.size(used)} of memory; limits.client_bytes_max is {most}"
+                )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WEIGH_S):
                     await client.gone.wait()

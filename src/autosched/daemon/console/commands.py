@@ -5,12 +5,13 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched import protocol as p
 from autosched.daemon.console.words import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
 from autosched.protocol.pages import answered_async
-from autosched.text import tables, units
+from autosched.text import tables
 from autosched.text.selectors import labels, select, select_one
 
 R = TypeVar("R", bound=Struct)
@@ -160,7 +161,7 @@ async def _each(ask: Ask, line: Line, would: str, make: Callable[[int], p.Method
         if len(chosen) == 1 or not JobState(view.state).ended:
             jobs.append(job)
             trials += view.trials
-    named = units.count(len(jobs), "job")
+    named = formatting.count(len(jobs), "job")
     if "dry-run" in line.options:
         return Said(f"would {would} {named}: {_named(jobs)}; {trials} trials are kept", (), "jobs", jobs)
     changed: list[int] = []
@@ -201,7 +202,7 @@ async def _set(ask: Ask, line: Line) -> Said:
             view = await _call(ask, p.GetJob(job=job), p.JobView)
             until_s = 0.0 if value == "none" else seconds(value)
             was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.Wishes)
-            words = "none" if was.deadline_at is None else f"in {units.duration(was.deadline_at - view.now)}"
+            words = "none" if was.deadline_at is None else f"in {formatting.duration(was.deadline_at - view.now)}"
             return Said(f"was {words}", (), "was", was)
         case ["policy", name, *goal]:
             before = await _call(ask, p.GetPolicy(), p.PolicyView)
@@ -221,8 +222,8 @@ async def _drain(ask: Ask, line: Line) -> Said:
     await ask(p.DrainUnit(unit=unit, reason=line.options["reason"], deadline_s=within))
     found = (await _call(ask, p.ListDevices(), p.UnitList)).units
     busy = sum(1 for one in found if one.unit == unit and one.job is not None)
-    waits = "" if not busy else "; waits for it" if within is None else f"; killed in {units.duration(within)}"
-    return Said(f"{units.count(busy, 'step')} running{waits}; `undrain {unit}` to undo")
+    waits = "" if not busy else "; waits for it" if within is None else f"; killed in {formatting.duration(within)}"
+    return Said(f"{formatting.count(busy, 'step')} running{waits}; `undrain {unit}` to undo")
 
 
 async def _undrain(ask: Ask, line: Line) -> Said:
@@ -265,8 +266,8 @@ async def _reload(ask: Ask, line: Line) -> Said:
         f"{change.name} {change.old}->{change.new}{' (needs a restart)' if change.restart else ''}"
         for change in found.changes
     ]
-    undo = f"; reverts in {units.duration(found.reverts_in_s)} unless `confirm`" if found.reverts_in_s else ""
-    words = units.count(len(shown), "change") + (f": {', '.join(shown)}" if shown else "")
+    undo = f"; reverts in {formatting.duration(found.reverts_in_s)} unless `confirm`" if found.reverts_in_s else ""
+    words = formatting.count(len(shown), "change") + (f": {', '.join(shown)}" if shown else "")
     return Said(tables.plain(words) + undo, (), "reload", found)
 
 
@@ -283,7 +284,7 @@ async def _shutdown(ask: Ask, line: Line) -> Said:
         case ["drain"] | ["drain", _]:
             limit_s = seconds(line.words[1]) if len(line.words) == 2 else 300.0
             await ask(p.Shutdown(drain_s=limit_s))
-            return Said(f"running steps finish, for {units.duration(limit_s)} at most; then the daemon stops")
+            return Said(f"running steps finish, for {formatting.duration(limit_s)} at most; then the daemon stops")
     raise RequestError("write: shutdown drain 5m, or shutdown now")
 
 

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 import msgspec
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.config import Config, ConsoleConfig
 from autosched.daemon import ground
 from autosched.daemon.access import endpoints, identity
@@ -31,7 +32,6 @@ from autosched.daemon.telling.stream import Filter
 from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most
-from autosched.text import units
 from autosched.version import __version__
 from autosched.wire.address import TCP, UNIX
 
@@ -224,7 +224,7 @@ class Visitor:
 
     async def serve(self) -> None:
         """Greet, then answer line by line until one side has enough."""
-        uptime = units.duration(self._services.runtime.clock() - self._services.runtime.timeline.began_at)
+        uptime = formatting.duration(self._services.runtime.clock() - self._services.runtime.timeline.began_at)
         role = self.who.role.value if self.who is not None else "none"
         await self._write(
             f"# autosched {__version__} {socket.gethostname()} uptime {uptime} role={role}   help | quit\n"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.errors import RequestError
-from autosched.text import units
 
 _HERE = {"explain": "why", "status": "info", "stop": "shutdown now"}
 """Commands that are called otherwise here."""
@@ -94,7 +94,7 @@ def as_typed_here(text: str) -> str:
 def seconds(text: str) -> float:
     """A duration: "90", "5m", "1h30m". Raises RequestError."""
     try:
-        return units.seconds(text)
+        return formatting.seconds(text)
     except ValueError as error:
         raise RequestError(str(error)) from None
 

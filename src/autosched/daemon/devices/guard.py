@@ -14,6 +14,7 @@ from statistics import median
 
 from msgspec import Struct
 
+from autosched import formatting
 from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
 from autosched.daemon.disk.store import Store
@@ -22,7 +23,6 @@ from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.stream import Stream
 from autosched.model import DeviceNote, JobId, UnitName
 from autosched.protocol import TagRecords
-from autosched.text import units
 
 LEARNED_FROM = 5
 """Sentinels that make a baseline: the median of fewer would be at the mercy of two bad ones."""
@@ -191,10 +191,10 @@ class DeviceWatch:
         """In words: the worst first."""
         words = []
         if self.drifting_since is not None:
-            words.append(f"drifting for {units.duration(now - self.drifting_since)}: {self.why}")
+            words.append(f"drifting for {formatting.duration(now - self.drifting_since)}: {self.why}")
         if self.foreign is not None and now - self.foreign[0] < FOREIGN_SHOWN_S:
             at, share = self.foreign
-            words.append(f"other programs used {_percent(share)} of a core {units.duration(now - at)} ago")
+            words.append(f"other programs used {_percent(share)} of a core {formatting.duration(now - at)} ago")
         if self.measured_at is None:
             words.append("not measured yet")
         elif self.core.baseline_s is None or self.memory.baseline_s is None:

@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from autosched import programs
+from autosched import formatting
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.measured.blame import Ward
 from autosched.model import DeviceNote, UnitName
-from autosched.text import units
+from autosched.process import program_runner
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Quarantine:
         await self._until_well(unit, reason, pause_s)
 
     async def _say(self, unit: UnitName, reason: str, pause_s: float) -> None:
-        words = f"quarantined: {reason}; to be probed after {units.duration(pause_s)} ({BY})"
+        words = f"quarantined: {reason}; to be probed after {formatting.duration(pause_s)} ({BY})"
 
         def drained() -> Event | None:
             state = self._runtime.state
@@ -136,7 +136,7 @@ class Quarantine:
 async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> str:
     """Run a program to its end; returns what it printed. Raises Unwell when it fails or takes too long."""
     try:
-        ended = await programs.run(words, timeout_s=timeout_s, environment={**os.environ, **environment})
+        ended = await program_runner.run(words, timeout_s=timeout_s, environment={**os.environ, **environment})
     except TimeoutError:
         raise Unwell(f"{what} took longer than {timeout_s:g} s") from None
     except OSError as error:

@@ -11,13 +11,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autosched import programs
 from autosched.config import BackupConfig
 from autosched.daemon.disk import backups, database, recovery, snapshot
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.telling.happenings import Kept
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
+from autosched.process import program_runner
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Keeper:
         """Whether it was made."""
         command = (sys.executable, "-m", "autosched.daemon.disk.keeper", words[0], str(self._folder), *words[1:])
         try:
-            ended = await programs.run(command, timeout_s=LIMIT_S, nice=0 if hurried else NICE)
+            ended = await program_runner.run(command, timeout_s=LIMIT_S, nice=0 if hurried else NICE)
             why = "" if ended.code == 0 else ended.last_words or f"its process {ended.how}"
         except TimeoutError:
             why = f"not done after {LIMIT_S:g} s"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.core.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
@@ -38,7 +38,7 @@ def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Rec
     """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
     pruned = pruning.mark(journal)
     found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq) if seq >= pruned else None)
-    installed = policies.Installed()
+    installed = policy_registry.Installed()
     if found is None:
         runtime = Runtime(journal, Scheduler(policies=installed, guard=budget), budget)
     else:

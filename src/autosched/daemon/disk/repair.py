@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk import backups, database, schema
 from autosched.daemon.disk.acknowledged import Acknowledged
@@ -117,7 +117,7 @@ def _format(path: Path) -> int:
 def _take_over(source: sqlite3.Connection, to: sqlite3.Connection) -> dict[str, int]:
     """Returns how many rows of each table are left behind."""
     to.execute("BEGIN")
-    core = Scheduler(policies=policies.Installed())
+    core = Scheduler(policies=policy_registry.Installed())
     taken = _events(source, to, core)
     lost = {"journal": max(0, _number(source, "SELECT max(seq) FROM journal") - taken)}
     there = schema.tables(source)

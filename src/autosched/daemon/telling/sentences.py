@@ -1,5 +1,6 @@
 """Events as sentences, for the page. Logs and the monitor use the terms that one searches for."""
 
+from autosched import formatting
 from autosched.core import actions, events
 from autosched.daemon.telling.happenings import (
     CandidatePoisoned,
@@ -11,7 +12,6 @@ from autosched.daemon.telling.happenings import (
     LoopStalled,
     RecordsTagged,
 )
-from autosched.text import units
 
 STALLED = "the daemon stood still for"
 """How the page knows a stall, of which it shows the last of a run."""
@@ -25,7 +25,9 @@ def sentence(happening: Happening) -> str:
         case events.JobAltered(job=job, by=by, held=held) if held:
             return f"job {job} held{_by(by)}: {held}"
         case events.JobAltered(job=job, by=by, priority=priority, deadline_s=deadline_s):
-            until = f", to be done {units.duration(deadline_s)} after its submission" if deadline_s is not None else ""
+            until = (
+                f", to be done {formatting.duration(deadline_s)} after its submission" if deadline_s is not None else ""
+            )
             return f"job {job} changed{_by(by)}: priority {priority}{until}"
         case events.JobCancelRequested(job=job, by=by):
             return f"job {job} is to be cancelled{_by(by)}"
@@ -52,15 +54,15 @@ def sentence(happening: Happening) -> str:
         case DeviceSteady(unit=unit):
             return f"{unit} is steady again"
         case DeviceDisturbed(unit=unit, share=share):
-            return f"other programs used {units.share(share, 1.0)} of a core of {unit} during a step"
+            return f"other programs used {formatting.share(share, 1.0)} of a core of {unit} during a step"
         case RecordsTagged(job=job, records=records, reason=reason):
-            return f"{units.count(records, 'record')} of job {job} tagged: {reason}"
+            return f"{formatting.count(records, 'record')} of job {job} tagged: {reason}"
         case CandidatePoisoned(number=number, reason=reason):
             return f"candidate {number} is not run any more: {reason}"
         case Kept(kind=kind, folder=folder):
             return f"{kind} made: {folder}"
         case LoopStalled(lag_s=lag_s, where=where):
-            return f"{STALLED} {units.latency(lag_s)}" + (f" in {where}" if where else "")
+            return f"{STALLED} {formatting.latency(lag_s)}" + (f" in {where}" if where else "")
     return happening.text()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autosched import children
 from autosched.errors import NotFound, RequestError
+from autosched.process import json_command
 from processes import dies
 
 
@@ -18,7 +18,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(program: str, timeout_s: float = 30.0) -> dict[str, Any]:
         (tmp_path / "child_program.py").write_text(program)
-        return asyncio.run(children.ask("child_program", ["word"], timeout_s=timeout_s))
+        return asyncio.run(json_command.ask("child_program", ["word"], timeout_s=timeout_s))
 
     return run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched import backend, offers
+from autosched import backend, plugin_registry
 from autosched.errors import NotFound
 from packages import install
 
@@ -21,7 +21,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return read(group=group)
 
     monkeypatch.setattr(importlib.metadata, "entry_points", counting)
-    monkeypatch.setattr(offers, "_read", {})
+    monkeypatch.setattr(plugin_registry, "_read", {})
     return seen
 
 
@@ -32,9 +32,9 @@ def test_a_name_that_was_seen_costs_nothing(reads: list[str]) -> None:
 
 
 def test_groups_are_apart(reads: list[str]) -> None:
-    assert "mock" in offers.offered(backend.GROUP)
-    assert "mock" not in offers.offered("autosched.policies")
-    assert reads == [backend.GROUP, "autosched.policies"]
+    assert "mock" in plugin_registry.offered(backend.GROUP)
+    assert "mock" not in plugin_registry.offered("autosched.policy_registry")
+    assert reads == [backend.GROUP, "autosched.policy_registry"]
 
 
 def test_a_backend_installed_meanwhile_is_found(

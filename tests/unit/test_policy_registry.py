@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from autosched import policies
+from autosched import policy_registry
 from autosched.config import SchedulerConfig
 from autosched.core.policy import POLICIES
 from autosched.daemon.main import choose_policy
 from autosched.errors import ConfigError, NotFound, Refused
-from autosched.policies import GROUP, PolicyBroken
+from autosched.policy_registry import GROUP, PolicyBroken
 from packages import install
 
 
@@ -20,27 +20,27 @@ def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
     def offer(**entries: str) -> None:
         monkeypatch.syspath_prepend(str(install(tmp_path / "packages", GROUP, **entries)))
-        monkeypatch.setattr("autosched.offers._read", {})
+        monkeypatch.setattr("autosched.plugin_registry._read", {})
 
     return offer
 
 
 def test_policies_of_the_core_come_first_and_cannot_be_replaced(offers: Callable[..., None]) -> None:
     offers(lifo="their_policies:lifo", interleaved="their_policies:lifo")
-    assert policies.installed() == (*POLICIES, "lifo")
-    assert policies.load("lifo").name == "lifo"
-    assert policies.load("interleaved") is POLICIES["interleaved"]
+    assert policy_registry.installed() == (*POLICIES, "lifo")
+    assert policy_registry.load("lifo").name == "lifo"
+    assert policy_registry.load("interleaved") is POLICIES["interleaved"]
 
 
 def test_nothing_is_imported_to_list_them(offers: Callable[..., None]) -> None:
     offers(broken="their_broken_policies:it")
-    assert "broken" in policies.installed()
-    policies.check_name("broken")
+    assert "broken" in policy_registry.installed()
+    policy_registry.check_name("broken")
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
     with pytest.raises(NotFound, match=r"no policy is named .lifo.; there are: .*interleaved"):
-        policies.load("lifo")
+        policy_registry.load("lifo")
 
 
 BROKEN = [
@@ -55,7 +55,7 @@ BROKEN = [
 def test_what_cannot_be_used_is_named(offers: Callable[..., None], value: str, message: str) -> None:
     offers(theirs=value)
     with pytest.raises(PolicyBroken, match=message) as caught:
-        policies.load("theirs")
+        policy_registry.load("theirs")
     assert "the policy 'theirs'" in str(caught.value)
 
 
@@ -75,5 +75,5 @@ def test_a_daemon_starts_without_a_broken_policy_and_not_with_a_mistake(offers: 
 
 def test_interference_is_refused_unless_wanted() -> None:
     with pytest.raises(Refused, match="allow_interference = true"):
-        policies.check_allowed(POLICIES["synchronous"], False)
-    policies.check_allowed(POLICIES["synchronous"], True)
+        policy_registry.check_allowed(POLICIES["synchronous"], False)
+    policy_registry.check_allowed(POLICIES["synchronous"], True)

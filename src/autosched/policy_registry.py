@@ -1,7 +1,8 @@
 """Which policies there are: those of the core, and those of other packages.
 
-A package offers a policy by an entry point of the group `autosched.policies` whose object is a `core.policy.Policy`.
-Its code runs inside the daemon: what raises or takes longer than `scheduler.policy_budget_s` is replaced.
+A package offers a policy by an entry point of the group `autosched.policy_registry` whose object is a
+`core.policy.Policy`. Its code runs inside the daemon: what raises or takes longer than `scheduler.policy_budget_s` is
+replaced.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from autosched.core.policy import POLICIES, Policy
 from autosched.errors import AutoschedError, NotFound, Refused
-from autosched.offers import offered
+from autosched.plugin_registry import offered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "autosched.policies"
+GROUP = "autosched.policy_registry"
 FALLBACK = POLICIES["interleaved"]
 """Decides when another policy cannot: it needs no estimates and has no code that could fail."""
 

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from autosched import programs
 from autosched.errors import AutoschedError, RequestError, from_wire
-from autosched.programs import Ended
+from autosched.process import program_runner
+from autosched.process.program_runner import Ended
 
 TAIL_CHARS = 1_500
 INSTALL = "TVM is not installed here. Install it with:  pip install 'autosched[tvm]'"
@@ -28,7 +28,7 @@ async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
         try:
             command = [sys.executable, "-m", module, *words]
-            return await programs.run(command, timeout_s=timeout_s, environment=environment)
+            return await program_runner.run(command, timeout_s=timeout_s, environment=environment)
         except TimeoutError:
             raise RequestError(f"{module} did not end within {timeout_s:g} s and was killed") from None
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from autosched import programs
+from autosched.process import program_runner
 from processes import dies
 
 ALONE = {"PATH": os.defpath}
 
 
-async def shell(line: str, timeout_s: float = 30.0, nice: int = 0) -> programs.Ended:
-    return await programs.run(["sh", "-c", line], timeout_s=timeout_s, nice=nice, environment=ALONE)
+async def shell(line: str, timeout_s: float = 30.0, nice: int = 0) -> program_runner.Ended:
+    return await program_runner.run(["sh", "-c", line], timeout_s=timeout_s, nice=nice, environment=ALONE)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_it_is_as_nice_as_it_is_told() -> None:
 
 def test_a_program_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        asyncio.run(programs.run(["/nowhere/program"], timeout_s=1.0))
+        asyncio.run(program_runner.run(["/nowhere/program"], timeout_s=1.0))
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
