@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from autosched.core.events import ClientAttached, DeadlineReached, Event, JobSubmitted, ResourcesDeclared, StepEnded
-from autosched.core.policy import POLICIES
+from autosched.core.policies.policy import POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Step, TaskLoad, Unit
 

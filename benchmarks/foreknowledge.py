@@ -20,9 +20,9 @@ from statistics import fmean
 from scheduling import of_kinds
 
 from autosched.core.estimates import SURE_COUNT, Estimates
-from autosched.core.lookahead import Forecast, Search
-from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
-from autosched.core.predictive import plan
+from autosched.core.policies.lookahead import Forecast, Search
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, Policy
+from autosched.core.policies.predictive import plan
 from autosched.core.state import State
 from autosched.model import JobId, TaskIndex
 from autosched.sim.loads import instance_scenario

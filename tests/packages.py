@@ -6,7 +6,7 @@ from pathlib import Path
 POLICIES = """
 import time
 from dataclasses import replace
-from autosched.core.policy import INTERLEAVED as like
+from autosched.core.policies.policy import INTERLEAVED as like
 
 
 def _raises(state, task):

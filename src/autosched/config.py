@@ -266,7 +266,7 @@ def check_policy(scheduler: SchedulerConfig) -> None:
     """Raise ConfigError for a policy that is not installed or not allowed; those of other packages are not loaded."""
     # Here, because commands that only want the default paths must start fast.
     from autosched import policy_registry
-    from autosched.core.policy import POLICIES
+    from autosched.core.policies.policy import POLICIES
 
     try:
         policy_registry.check_name(scheduler.policy)

@@ -8,7 +8,7 @@ replaced.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from autosched.core.policy import POLICIES, Policy
+from autosched.core.policies.policy import POLICIES, Policy
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.plugin_registry import offered
 

@@ -15,7 +15,7 @@ import pytest
 
 from autosched.core.actions import StartStep
 from autosched.core.events import ResourcesDeclared, RuleChosen, StepEnded, UnitReturned
-from autosched.core.policy import INTERLEAVED, PREDICTIVE
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, one_of_each
 from autosched.model import Goal, JobState, Step

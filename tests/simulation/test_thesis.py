@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.policy import INTERLEAVED, PREDICTIVE
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
 from autosched.sim import thesis
 from autosched.sim.scenario import lower_bound_s
 

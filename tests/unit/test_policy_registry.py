@@ -7,7 +7,7 @@ import pytest
 
 from autosched import policy_registry
 from autosched.config import SchedulerConfig
-from autosched.core.policy import POLICIES
+from autosched.core.policies.policy import POLICIES
 from autosched.daemon.main import choose_policy
 from autosched.errors import ConfigError, NotFound, Refused
 from autosched.policy_registry import GROUP, PolicyBroken

@@ -5,10 +5,10 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
-from autosched.core import outlook
 from autosched.core.actions import ReplacePolicy
-from autosched.core.policy import INTERLEAVED, POLICIES, Policy
-from autosched.core.rules import Key
+from autosched.core.policies import work_estimation
+from autosched.core.policies.dispatching_rules import Key
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.state import State, Task
 from autosched.model import PoolName
 
@@ -87,7 +87,7 @@ class Ranking:
         self._reckoned_at = state.now
         tasks = list(islice(self._in_turn.values(), RECKON_ALL if count <= RECKON_ALL else 1))
         for job in dict.fromkeys(task.job for task in tasks):
-            outlook.look(state, state.jobs[job])
+            work_estimation.look(state, state.jobs[job])
         for task in tasks:
             key = self._key(task)  # a policy that breaks here gives all new tickets
             if key != task.key:

@@ -7,10 +7,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from autosched.core import events, leases, lookahead, outlook
+from autosched.core import events, leases
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event, RuleChosen
-from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.policies import lookahead, work_estimation
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task
 from autosched.model import (
@@ -324,7 +325,7 @@ class Scheduler:
             self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
             estimates.acquit()
         job.done_s += seconds
-        job.rounds_seen += step.stage == outlook.HOME
+        job.rounds_seen += step.stage == work_estimation.HOME
 
     def _take_load(self, job: Job, load: JobLoad) -> Iterable[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
@@ -346,7 +347,7 @@ class Scheduler:
                 leases.move(job, task, said.stage_next if wanted else "")
                 if wanted:
                     task.queued_in = wanted
-                    outlook.show_place(self.state, job, task.at, wanted)
+                    work_estimation.show_place(self.state, job, task.at, wanted)
                     ready[task.index] = task
         job.rounds_left = load.rounds_left
         self._look(job)
@@ -362,7 +363,7 @@ class Scheduler:
     def _look(self, job: Job, *, always: bool = False) -> None:
         """Take note of a change of the job's remaining work."""
         if self._ranking.policy.drifts or always:
-            outlook.look(self.state, job)
+            work_estimation.look(self.state, job)
 
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
         """The job is over. Its running steps are killed; their units come free when that is known."""

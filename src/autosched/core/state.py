@@ -7,8 +7,8 @@ from itertools import product
 
 from autosched.core.estimates import Estimates
 from autosched.core.events import UnitDrained
-from autosched.core.rules import Key
-from autosched.core.totals import Outlook, Totals
+from autosched.core.policies.dispatching_rules import Key
+from autosched.core.remaining_work import Outlook, Totals
 from autosched.model import (
     Goal,
     JobFailure,

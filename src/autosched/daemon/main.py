@@ -16,7 +16,7 @@ from autosched import config, policy_registry
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
-from autosched.core.policy import Policy
+from autosched.core.policies.policy import Policy
 from autosched.daemon import ground, service
 from autosched.daemon.access import endpoints
 from autosched.daemon.access.admission import Admission

@@ -28,7 +28,7 @@ from autosched.core.events import (
     RuleChosen,
     StepEnded,
 )
-from autosched.core.policy import INTERLEAVED, POLICIES
+from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
 from autosched.daemon.disk.journal import WAYS_OUT, Journal

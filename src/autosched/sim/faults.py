@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from autosched.core.lookahead import Search
-from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL
-from autosched.core.predictive import plan
+from autosched.core.policies.lookahead import Search
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL
+from autosched.core.policies.predictive import plan
 from autosched.core.scheduler import PLAN_EVERY, Scheduler
 from autosched.core.state import State
 from autosched.model import Goal

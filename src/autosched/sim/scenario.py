@@ -5,7 +5,7 @@ from random import Random
 
 from msgspec import Struct
 
-from autosched.core.policy import POLICIES
+from autosched.core.policies.policy import POLICIES
 from autosched.model import Goal, JobId, Pool, PoolName, TaskIndex, Unit, UnitName
 
 HOST = "host"

@@ -6,7 +6,7 @@ one stage on the client. On one lane and one device no policy can be faster than
 
 from msgspec import Struct
 
-from autosched.core.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
 from autosched.sim.report import Report
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, lower_bound_s, pools
 from autosched.sim.world import World

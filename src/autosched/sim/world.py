@@ -12,7 +12,7 @@ from autosched import policy_registry
 from autosched.core import events
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event
-from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
 from autosched.protocol import Span

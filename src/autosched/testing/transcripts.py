@@ -51,7 +51,7 @@ from autosched.core.events import (
     UnitReturned,
 )
 from autosched.core.explain import explain_job
-from autosched.core.policy import POLICIES
+from autosched.core.policies.policy import POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, Pool, StageHistory, TaskLoad, Unit
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
-from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Key, State, Task
 from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad

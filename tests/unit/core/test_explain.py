@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from autosched.core.explain import TASKS_NAMED, explain_job, why_step, why_task
-from autosched.core.policy import SEQUENTIAL
+from autosched.core.policies.policy import SEQUENTIAL
 from autosched.model import JobFailure, TaskLoad
 from unit.core.story import BOTH, DEVICE, HOST, Story, complete, idle, pool, wants
 

@@ -16,7 +16,7 @@ from autosched.core.events import (
     ResourcesDeclared,
     StepEnded,
 )
-from autosched.core.policy import POLICIES, Policy
+from autosched.core.policies.policy import POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
 from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, StageHistory, Step, TaskLoad

@@ -7,9 +7,9 @@ import pytest
 
 from autosched.core.actions import ReplacePolicy
 from autosched.core.events import DeadlineReached, PolicyChosen
-from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
+from autosched.core.policies.dispatching_rules import Key
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
 from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
-from autosched.core.rules import Key
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, Task
 from autosched.model import Goal

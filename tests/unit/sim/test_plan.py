@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.core.policy import INTERLEAVED, SEQUENTIAL, Policy
+from autosched.core.policies.policy import INTERLEAVED, SEQUENTIAL, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
 from autosched.sim.loads import Change

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
 from autosched.sim.estimates import PERFECT, parse

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autosched.core.policy import SYNCHRONOUS
+from autosched.core.policies.policy import SYNCHRONOUS
 from autosched.core.scheduler import CLIENT_LOSSES_MAX
 from autosched.model import JobState, Pool, Unit
 from autosched.sim import world as world_module

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.policy import INTERLEAVED, PREDICTIVE
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
 from autosched.sim.loads import instance_scenario
 from autosched.sim.world import World
 from autosched.workloads.bounds import lower_bound_s

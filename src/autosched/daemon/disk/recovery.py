@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from autosched import policy_registry
-from autosched.core.policy import INTERLEAVED
+from autosched.core.policies.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
 from autosched.daemon.disk import pruning, snapshot

@@ -8,7 +8,7 @@ from typing import Never
 import pytest
 
 from autosched.core.actions import StartStep
-from autosched.core.policy import INTERLEAVED, POLICIES
+from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import TABLES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
 from unit.core.story import DEVICE, HOST, Story, complete, pool, steps, wants
 
 ONE_LANE = (pool("host", "host/0"),)

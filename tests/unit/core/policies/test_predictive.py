@@ -4,9 +4,9 @@ import pytest
 
 from autosched.core.estimates import STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S
 from autosched.core.events import ClientAttached, HistoryRecalled, JobSubmitted, RuleChosen, StepEnded
-from autosched.core.lookahead import Forecast
-from autosched.core.policy import INTERLEAVED, PREDICTIVE, Policy
-from autosched.core.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
+from autosched.core.policies.lookahead import Forecast
+from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, Policy
+from autosched.core.policies.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
 from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory, Step
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools

@@ -4,8 +4,8 @@ A job is so many rounds that nobody has begun, and the rest of each round that i
 and where they run, is learned from the loads; until a job has shown a stage, other jobs' places stand in for it.
 """
 
+from autosched.core.remaining_work import Outlook, Pools
 from autosched.core.state import Job, State
-from autosched.core.totals import Outlook, Pools
 
 ROUND = ("select", "build", "profile", "update")
 """The stages of a round, in their order; a job need not have all of them."""

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from autosched.core import lookahead, rules
 from autosched.core.events import ClientAttached, ResourcesDeclared, RuleChosen
-from autosched.core.lookahead import OPERATIONS_MAX, Forecast, Snapshot, play, search, snapshot
-from autosched.core.policy import POLICIES, PREDICTIVE, Policy
-from autosched.core.predictive import AIMS, foreseen_key
-from autosched.core.rules import RULES, Sight, named, order
+from autosched.core.policies import dispatching_rules, lookahead
+from autosched.core.policies.dispatching_rules import RULES, Sight, named, order
+from autosched.core.policies.lookahead import OPERATIONS_MAX, Forecast, Snapshot, play, search, snapshot
+from autosched.core.policies.policy import POLICIES, PREDICTIVE, Policy
+from autosched.core.policies.predictive import AIMS, foreseen_key
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.model import Goal, JobLoad, Pool, Unit
@@ -157,7 +157,7 @@ def test_one_job_alone_needs_no_order() -> None:
 @pytest.mark.parametrize("rounds_left", [1e3, 1e5, 1e9])
 def test_a_simulation_is_bounded_however_much_is_to_be_done(rounds_left: float) -> None:
     shot = snapshot(crowded(1, rounds_left=rounds_left))
-    own = sum(1 for chain in shot.chains for _ in range(len(rules.RANKS) + 2))
+    own = sum(1 for chain in shot.chains for _ in range(len(dispatching_rules.RANKS) + 2))
     assert 0 < sum(len(chain.operations) for chain in shot.chains) <= OPERATIONS_MAX + own
 
 

@@ -9,9 +9,9 @@ and everybody is told.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autosched.core.lookahead import Search
-from autosched.core.predictive import foreseen_key, plan
-from autosched.core.rules import Key
+from autosched.core.policies.dispatching_rules import Key
+from autosched.core.policies.lookahead import Search
+from autosched.core.policies.predictive import foreseen_key, plan
 from autosched.core.state import State, Task
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import truediv
 
-from autosched.core import outlook
-from autosched.core.rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
+from autosched.core.policies import work_estimation
+from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
+from autosched.core.remaining_work import Pools
 from autosched.core.state import Job, State, Task
-from autosched.core.totals import Pools
 from autosched.model import JobId, PoolName
 
 OPERATIONS_MAX = 4_000
@@ -71,13 +71,13 @@ def snapshot(state: State) -> Snapshot:
     """The state as a job shop. Pools that share a unit count as one; of several pools a step is played on the first."""
     numbers, units = _pools(state)
     jobs = [job for job in state.active if not state.jobs[job].held]
-    total = sum(outlook.rounds_left(state.jobs[job]) * len(outlook.ROUND) for job in jobs)
+    total = sum(work_estimation.rounds_left(state.jobs[job]) * len(work_estimation.ROUND) for job in jobs)
     thin = min(1.0, OPERATIONS_MAX / total) if total else 1.0
     shot = Snapshot(
         now=state.now,
         jobs=jobs,
         priorities=[state.jobs[job].spec.priority for job in jobs],
-        homes=[numbers.get(place[0], -1) if (place := outlook.home(state.jobs[job])) else -1 for job in jobs],
+        homes=[numbers.get(place[0], -1) if (place := work_estimation.home(state.jobs[job])) else -1 for job in jobs],
         units=units,
     )
     for number, job_id in enumerate(jobs):
@@ -112,9 +112,9 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         ahead = state.oracle(job.id, task.index)
         operations = [(numbers[pools[0]], s, rank(stage)) for stage, pools, s in ahead]
     else:
-        cycle = outlook.cycle(state, job)
+        cycle = work_estimation.cycle(state, job)
         pools = task.queued_in if task.ticket else job.places.get(task.at, task.queued_in)
-        names = [(task.at, pools), *outlook.rest_of_round(cycle, task.at)]
+        names = [(task.at, pools), *work_estimation.rest_of_round(cycle, task.at)]
         operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
         own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s, typical=state.typical)
         if own_s is not None:
@@ -130,16 +130,16 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
     seconds, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
     if seconds is None:
-        home_s, _ = state.estimates.of_job(job.id, outlook.HOME, typical=state.typical)
-        seconds = home_s or outlook.UNKNOWN_S
+        home_s, _ = state.estimates.of_job(job.id, work_estimation.HOME, typical=state.typical)
+        seconds = home_s or work_estimation.UNKNOWN_S
     return (numbers[pools[0]], seconds, rank(stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
     """Deal the rounds that nobody has begun out among the job's chains."""
-    stages = outlook.cycle(state, job)
+    stages = work_estimation.cycle(state, job)
     one = [_operation(state, job, stage, pools, numbers) for stage, pools in stages]
-    rounds = round(outlook.rounds_left(job) * thin)
+    rounds = round(work_estimation.rounds_left(job) * thin)
     for index, chain in enumerate(chains):
         chain.operations.extend(one * (rounds // len(chains) + (index < rounds % len(chains))))
 
@@ -237,7 +237,7 @@ def doubt(state: State) -> float:
         return 0.0
     weighted = 0.0
     for job in (state.jobs[job_id] for job_id in state.active):
-        seen = min((state.estimates.of_job(job.id, s)[1] for s, _ in outlook.cycle(state, job)), default=0.0)
+        seen = min((state.estimates.of_job(job.id, s)[1] for s, _ in work_estimation.cycle(state, job)), default=0.0)
         weighted += job.outlook.left_s * 0.5 / (seen + 1.0) ** 0.5
     return weighted / total_s
 

@@ -6,9 +6,9 @@ Before any rule come fairness and promises: who has waited too long, then priori
 import math
 from dataclasses import dataclass
 
-from autosched.core import outlook, rules
-from autosched.core.lookahead import Forecast, Score, Search, doubt
-from autosched.core.rules import Key, Sight
+from autosched.core.policies import dispatching_rules, work_estimation
+from autosched.core.policies.dispatching_rules import Key, Sight
+from autosched.core.policies.lookahead import Forecast, Score, Search, doubt
 from autosched.core.state import Job, State, Task
 from autosched.model import Goal
 
@@ -97,14 +97,18 @@ def plan(state: State) -> Search | None:
 def foreseen_key(state: State, task: Task) -> Key:
     """Fairness and promises first, then the rule that holds now. O(1)."""
     job = state.jobs[task.job]
-    rule = rules.BUILD_FIRST if state.estimates.are_wrong() else rules.named(state.rule or AIMS[state.goal].rule)
+    rule = (
+        dispatching_rules.BUILD_FIRST
+        if state.estimates.are_wrong()
+        else dispatching_rules.named(state.rule or AIMS[state.goal].rule)
+    )
     ahead = job.outlook
-    home, home_s = outlook.home(job), 0.0
+    home, home_s = work_estimation.home(job), 0.0
     for pool in home:
         home_s += state.totals.pools.get(pool, 0.0)
     left_s = ahead.bold_s if rule.bold else ahead.left_s
     sight = Sight(
-        rules.rank(task.at),
+        dispatching_rules.rank(task.at),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,

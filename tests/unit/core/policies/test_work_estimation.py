@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from autosched.core import outlook
 from autosched.core.events import ClientAttached, JobSubmitted, StepEnded
-from autosched.core.policy import PREDICTIVE
+from autosched.core.policies import work_estimation
+from autosched.core.policies.policy import PREDICTIVE
+from autosched.core.remaining_work import STALE_MIN, Outlook
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job
-from autosched.core.totals import STALE_MIN, Outlook
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import random_scenario
@@ -51,7 +51,7 @@ def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through
     assert job.rounds_seen == 1
     assert job.outlook.left_s == pytest.approx(8.0 + 8.0)
     fresh = Job(id=9, spec=job.spec, submitted_at=story.now)
-    assert outlook.rounds_left(fresh) > 0, "a job that has just come has something to do"
+    assert work_estimation.rounds_left(fresh) > 0, "a job that has just come has something to do"
 
 
 def test_a_stage_outside_of_the_round_counts_too() -> None:
