@@ -41,7 +41,7 @@ from autosched.protocol import (
     UnitList,
     UnitView,
     Welcome,
-    pages,
+    pagination,
 )
 from autosched.version import __version__
 from autosched.wire import blobs, blocking
@@ -150,12 +150,14 @@ class Daemon:
 
     async def records(self, job: JobId) -> list[Record]:
         """All records of a job, in the order in which they were measured."""
-        return await pages.answered_async(pages.records_of(job), lambda asked: self.link.call(asked, RecordPage))
+        return await pagination.answered_async(
+            pagination.records_of(job), lambda asked: self.link.call(asked, RecordPage)
+        )
 
     async def spans(self, near: JobView | float | None = None) -> list[Span]:
         """Steps of all jobs that the daemon remembers: in the time of a job, in the last so many seconds, or ever."""
-        asking = pages.steps_beside(near) if isinstance(near, JobView) else pages.steps_since(near)
-        spans, _ = await pages.answered_async(asking, lambda asked: self.link.call(asked, SpanList))
+        asking = pagination.steps_beside(near) if isinstance(near, JobView) else pagination.steps_since(near)
+        spans, _ = await pagination.answered_async(asking, lambda asked: self.link.call(asked, SpanList))
         return spans
 
     async def units(self) -> tuple[UnitView, ...]:

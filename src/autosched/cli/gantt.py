@@ -11,7 +11,7 @@ from autosched.cli.listings import caller
 from autosched.cli.output import WIDTH, colours, data, document, document_option, say
 from autosched.errors import RequestError
 from autosched.protocol import IdleList, ListDevices, ListIdle, SpanList, UnitList
-from autosched.protocol.pages import answered, steps_since
+from autosched.protocol.pagination import answered, steps_since
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 from autosched.text.trace import trace
 

@@ -45,7 +45,7 @@ from autosched.protocol import (
     StallList,
     UnitList,
 )
-from autosched.protocol.pages import answered
+from autosched.protocol.pagination import answered
 from autosched.text import tables
 from autosched.text.selectors import MANY, labels, select, select_one
 from autosched.wire import address

@@ -12,7 +12,7 @@ from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.protocol import ListJobs
-from autosched.protocol.pages import answered
+from autosched.protocol.pagination import answered
 from autosched.text.selectors import select
 
 if TYPE_CHECKING:

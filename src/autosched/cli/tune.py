@@ -19,7 +19,7 @@ from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
-from autosched.protocol.pages import answered_async
+from autosched.protocol.pagination import answered_async
 from autosched.remote import Daemon, connected, kind_of_cores
 from autosched.text.selectors import labels, select, select_one
 

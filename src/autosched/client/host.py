@@ -62,7 +62,7 @@ from autosched.protocol import (
     StartStep,
     Stop,
     TagRecords,
-    pages,
+    pagination,
 )
 from autosched.wire import blobs
 
@@ -184,7 +184,9 @@ class Host:
         return Earlier(one.job, one.spec, model, one.workloads, tuple(records))
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
-        return await pages.answered_async(pages.records_of(job), lambda asked: self._line.ask(asked, RecordPage))
+        return await pagination.answered_async(
+            pagination.records_of(job), lambda asked: self._line.ask(asked, RecordPage)
+        )
 
     # What the daemon asks -----------------------------------------------------------------------------------
 

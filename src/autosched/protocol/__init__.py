@@ -7,11 +7,11 @@ on the wire, which is the class name in snake_case. A peer that sends anything e
 
 from functools import cache
 
-from autosched.protocol.basics import *
 from autosched.protocol.clients import *
-from autosched.protocol.inside import *
+from autosched.protocol.diagnostics import *
+from autosched.protocol.handshake import *
 from autosched.protocol.jobs import *
-from autosched.protocol.lab import *
+from autosched.protocol.operations import *
 
 
 @cache

@@ -5,7 +5,7 @@ import pytest
 
 from autosched.errors import NotFound, RequestError
 from autosched.protocol import ListJobs
-from autosched.protocol.pages import answered, answered_async
+from autosched.protocol.pagination import answered, answered_async
 from autosched.text.selectors import labels, select, select_one
 
 THERE = {3: "a", 12: "net", 13: "b", 14: "net", 20: "net"}

@@ -10,7 +10,7 @@ from autosched import protocol as p
 from autosched.daemon.console.words import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
-from autosched.protocol.pages import answered_async
+from autosched.protocol.pagination import answered_async
 from autosched.text import tables
 from autosched.text.selectors import labels, select, select_one
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from autosched.model import Record
 from autosched.protocol import GetRecords, ListSpans, RecordPage, Span, SpanList
-from autosched.protocol.pages import answered, records_of, steps_beside, steps_since
+from autosched.protocol.pagination import answered, records_of, steps_beside, steps_since
 from samples import job_view, records
 
 NOW = 1_000.0
