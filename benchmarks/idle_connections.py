@@ -28,7 +28,7 @@ from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello
 from autosched.protocol.roles import Role
 from autosched.remote import BEAT_S
 from autosched.wire import keys
-from autosched.wire.introduction import introduce
+from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 
 AT_ONCE = 48

@@ -44,9 +44,9 @@ from autosched.protocol import (
     pagination,
 )
 from autosched.version import __version__
-from autosched.wire import blobs, blocking
+from autosched.wire import blob_transfer, blocking_link
 from autosched.wire.address import UNIX, default, named, own
-from autosched.wire.introduction import introduce
+from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 
 CONNECT_S = 5.0
@@ -80,7 +80,7 @@ class Daemon:
             link = await Link.open(address, timeout_s=timeout_s)
         except DaemonUnreachable as error:
             if isinstance(error.__context__, OSError) and not isinstance(error.__context__, TimeoutError):
-                raise blocking.unreachable(address, error.__context__) from None
+                raise blocking_link.unreachable(address, error.__context__) from None
             raise
         try:
             hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
@@ -115,9 +115,9 @@ class Daemon:
         """Let another policy or goal hold until the daemon starts again. Raises NotFound or Refused."""
         return await self.link.call(ChoosePolicy(policy=policy, goal=goal), PolicyView)
 
-    async def upload(self, path: Path, progress: blobs.Progress | None = None) -> str:
+    async def upload(self, path: Path, progress: blob_transfer.Progress | None = None) -> str:
         """Put a file into the blob store; returns its hash."""
-        return await blobs.upload(self.link, path, progress)
+        return await blob_transfer.upload(self.link, path, progress)
 
     async def submit(self, spec: JobSpec) -> Submitted:
         """Submit one job whose model is uploaded; waits for a minute at most while the daemon has too much to do."""
@@ -171,7 +171,7 @@ class Daemon:
     async def download(self, artifact: Artifact, folder: Path, name: str | None = None) -> Path:
         """Fetch one result file, under its own name if no other is given. Raises OSError when it cannot be written."""
         path = folder / (name or Path(artifact.name).name)
-        await blobs.download(self.link, artifact.sha256, path)
+        await blob_transfer.download(self.link, artifact.sha256, path)
         return path
 
 

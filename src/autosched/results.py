@@ -15,7 +15,7 @@ from autosched.model import IdentityFrom, JobId, JobState, Record
 from autosched.protocol import Artifact, JobView
 from autosched.records import identity
 from autosched.remote import Daemon
-from autosched.wire import blobs
+from autosched.wire import blob_transfer
 
 MODULE, SIDE = ".so", ".json"
 REJECTED = ".rejected.so"
@@ -100,7 +100,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
     evaluation = None
     for artifact in artifacts:
         if artifact.name == EVALUATION:
-            evaluation = read_evaluation(await blobs.fetch(daemon.link, artifact.sha256))
+            evaluation = read_evaluation(await blob_transfer.fetch(daemon.link, artifact.sha256))
     source = _source(job)
     records = await daemon.records(source)
     if source != job.job:  # it has measured nothing itself
@@ -120,7 +120,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             files = [await daemon.download(artifact, folder) for artifact in wanted]
             files += write(folder, gathered, saved(records, job.identities))
     except OSError as error:
-        why = "the disk is full" if blobs.is_full_disk(error) else f"{error.strerror} ({error.filename})"
+        why = "the disk is full" if blob_transfer.is_full_disk(error) else f"{error.strerror} ({error.filename})"
         raise RequestError(
             f"the results of job {job.job} could not be written to {folder}: {why}. Nothing is lost, the daemon keeps"
             f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from autosched.remote import Daemon
-from autosched.wire.blocking import Caller
+from autosched.wire.blocking_link import Caller
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 from integration.lab import Lab, Said, command_line, lab

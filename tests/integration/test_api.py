@@ -13,7 +13,7 @@ from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Purpose
 from autosched.protocol import DaemonInfo, Done, Info, ListDevices, Shutdown, UnitList
 from autosched.wire import address
-from autosched.wire.blocking import Caller
+from autosched.wire.blocking_link import Caller
 from integration.lab import MODEL, Lab, lab
 
 

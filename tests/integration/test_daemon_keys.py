@@ -42,7 +42,7 @@ from autosched.protocol import (
 from autosched.protocol.roles import Role
 from autosched.remote import Daemon
 from autosched.wire import keys
-from autosched.wire.blocking import Caller
+from autosched.wire.blocking_link import Caller
 from autosched.wire.keys import Key
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S

@@ -28,7 +28,7 @@ from autosched.model import Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
 from autosched.remote import Daemon, connected, kind_of_cores
 from autosched.report import Verdict, verdict
-from autosched.wire import blobs
+from autosched.wire import blob_transfer
 
 __all__ = [
     "Inputs", "Job", "Model", "Module", "Option", "Settings", "TunedModel", "Watch", "load_model", "load_module",
@@ -244,7 +244,9 @@ class TunedModel(Ordered):
 # Shared with the command line -----------------------------------------------------------------------------------------
 
 
-async def submit(daemon: Daemon, model: Model, settings: Settings, progress: blobs.Progress | None = None) -> JobId:
+async def submit(
+    daemon: Daemon, model: Model, settings: Settings, progress: blob_transfer.Progress | None = None
+) -> JobId:
     """Upload a model and submit the job."""
     sha256 = await daemon.upload(model.path, progress)
     return (await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))).job

@@ -22,7 +22,7 @@ from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
 from autosched.process import json_command
 from autosched.remote import Daemon, Told, connected
-from autosched.wire import address, blobs
+from autosched.wire import address, blob_transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,7 @@ class Module(Ordered):
                 if source.is_file() and source.parent != target:
                     shutil.copy2(source, target)
         except OSError as error:
-            why = "the disk is full" if blobs.is_full_disk(error) else error.strerror
+            why = "the disk is full" if blob_transfer.is_full_disk(error) else error.strerror
             raise RequestError(f"the module could not be saved to {target}: {why}. Choose another folder") from None
         return Module(target / self.path.name, self.threads)
 
@@ -168,7 +168,7 @@ class Module(Ordered):
         path = folder / origin.file
         try:
             async with connected(daemon, start=False) as connection:
-                await blobs.download(connection.link, origin.model, path)
+                await blob_transfer.download(connection.link, origin.model, path)
         except (DaemonUnreachable, NotFound):
             raise NotFound(
                 f"{origin.file}, which {self.path.name} was compiled from, is neither here nor in a daemon that runs."
@@ -276,7 +276,7 @@ def _here(module: Path, origin: Origin, given: Path | None) -> Path | None:
     if given is not None:
         if not given.is_file():
             raise NotFound(f"there is no model {given}. Name the file that {module.name} was compiled from")
-        if origin.model and blobs.sha256(given) != origin.model:
+        if origin.model and blob_transfer.sha256(given) != origin.model:
             raise RequestError(
                 f"{given} is not what {module.name} was compiled from: that {origin.file} differs from it"
             )
@@ -284,7 +284,7 @@ def _here(module: Path, origin: Origin, given: Path | None) -> Path | None:
     if not origin.model:
         raise RequestError(f"{module.name} does not say what it was compiled from. Name it:  --model MODEL.onnx")
     places = (place / origin.file for place in (Path(), module.parent, module.parent.parent))
-    return next((path for path in places if path.is_file() and blobs.sha256(path) == origin.model), None)
+    return next((path for path in places if path.is_file() and blob_transfer.sha256(path) == origin.model), None)
 
 
 def _given(inputs: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ from autosched.protocol.pagination import answered
 from autosched.text import tables
 from autosched.text.selectors import MANY, labels, select, select_one
 from autosched.wire import address
-from autosched.wire.blocking import TIMEOUT_S, Caller
+from autosched.wire.blocking_link import TIMEOUT_S, Caller
 
 
 def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:

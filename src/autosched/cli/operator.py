@@ -34,7 +34,7 @@ from autosched.protocol import (
 )
 from autosched.text import tables
 from autosched.text.selectors import MANY
-from autosched.wire.blocking import Caller
+from autosched.wire.blocking_link import Caller
 
 NEEDS_FORCE = 5
 

@@ -64,7 +64,7 @@ from autosched.protocol import (
     TagRecords,
     pagination,
 )
-from autosched.wire import blobs
+from autosched.wire import blob_transfer
 
 log = logging.getLogger(__name__)
 
@@ -173,10 +173,10 @@ class Host:
         """Have a blob in a file."""
 
         def there() -> bool:
-            return path.exists() and blobs.sha256(path) == sha256
+            return path.exists() and blob_transfer.sha256(path) == sha256
 
         if not await asyncio.to_thread(there):
-            await self._line.over(lambda link: blobs.download(link, sha256, path))
+            await self._line.over(lambda link: blob_transfer.download(link, sha256, path))
 
     async def _fetch_earlier(self, one: EarlierJob) -> Earlier:
         model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
@@ -442,7 +442,7 @@ class Host:
         (self._outdir / EVALUATION).write_bytes(text + b"\n")
         files = []
         for path in sorted(p for p in self._outdir.iterdir() if p.is_file()):
-            digest = await self._line.over(partial(blobs.upload, path=path))
+            digest = await self._line.over(partial(blob_transfer.upload, path=path))
             files.append(ResultFile(path.name, digest))
         if self._line.speaks(ARTIFACTS_SINCE):
             await self._line.ask(AddArtifacts(files=tuple(files)), Done)

@@ -33,7 +33,7 @@ from autosched.protocol import (
 )
 from autosched.version import __version__
 from autosched.wire.address import UNIX
-from autosched.wire.introduction import introduce
+from autosched.wire.handshake import introduce
 from autosched.wire.link import CALL_TIMEOUT_S, Handler, Link
 
 log = logging.getLogger(__name__)

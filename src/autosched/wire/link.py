@@ -24,7 +24,7 @@ from msgspec import Struct
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
 from autosched.wire import address as addresses
-from autosched.wire import awake
+from autosched.wire import suspend_aware_clock
 from autosched.wire.address import TCP, TLS, UNIX
 from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
@@ -94,7 +94,7 @@ class Link(asyncio.BufferedProtocol):
         """When the peer last sent anything, by `clock`."""
         self._opened = opened
         self._loop = asyncio.get_running_loop()
-        self.clock = awake.clock().time
+        self.clock = suspend_aware_clock.clock().time
         self._transport: asyncio.Transport | None = None
         self._arrived = _SHARED.arrived
         self._closed = asyncio.Event()

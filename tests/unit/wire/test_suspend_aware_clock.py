@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from autosched.protocol import Done, GetBlob, Method, wire_name
-from autosched.wire import awake
-from autosched.wire.awake import Clock
+from autosched.wire import suspend_aware_clock
 from autosched.wire.link import Link
+from autosched.wire.suspend_aware_clock import Clock
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -52,7 +52,9 @@ def test_it_stands_still_with_the_process(loop: Loop, still_s: float) -> None:
     before = clock.time()
     loop.now += still_s
     after = clock.time()
-    assert before <= after <= before + awake.BEAT_S, "whoever asks first is told, before the beat that is due"
+    assert before <= after <= before + suspend_aware_clock.BEAT_S, (
+        "whoever asks first is told, before the beat that is due"
+    )
     loop.due[1]()
     loop.pass_time(7.0)
     assert clock.time() == pytest.approx(after + 7.0)
@@ -61,7 +63,7 @@ def test_it_stands_still_with_the_process(loop: Loop, still_s: float) -> None:
 def test_a_busy_loop_stands_still_for_nobody(loop: Loop) -> None:
     clock = Clock(loop)
     for _ in range(20):
-        loop.now = loop.due[0] + 0.9 * awake.STOOD_STILL_S
+        loop.now = loop.due[0] + 0.9 * suspend_aware_clock.STOOD_STILL_S
         loop.due[1]()
     assert clock.time() == pytest.approx(loop.now)
 
@@ -72,8 +74,8 @@ def stand_still() -> None:
 
 
 def test_a_call_that_was_asked_before_has_its_time_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awake, "BEAT_S", 0.02)
-    monkeypatch.setattr(awake, "STOOD_STILL_S", 0.02)
+    monkeypatch.setattr(suspend_aware_clock, "BEAT_S", 0.02)
+    monkeypatch.setattr(suspend_aware_clock, "STOOD_STILL_S", 0.02)
 
     async def answer(method: Method) -> Done:
         stand_still()

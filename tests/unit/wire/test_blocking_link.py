@@ -8,7 +8,7 @@ from msgspec import Struct
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
 from autosched.wire.address import SERVICE
-from autosched.wire.blocking import Caller, unreachable
+from autosched.wire.blocking_link import Caller, unreachable
 from deadlines import DEADLINE_S
 from fake import fake_daemon
 

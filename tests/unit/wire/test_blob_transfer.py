@@ -9,7 +9,7 @@ from msgspec import Struct
 from autosched.errors import WireError
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, Method, PutBlob
 from autosched.remote import connected
-from autosched.wire import blobs
+from autosched.wire import blob_transfer
 from fake import fake_daemon
 
 
@@ -56,7 +56,7 @@ def test_an_upload_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
 def fetch(tmp_path: Path, store: Store, name: str) -> Path:
     async def download(address: str) -> None:
         async with connected(address) as daemon:
-            await blobs.download(daemon.link, name, tmp_path / "out")
+            await blob_transfer.download(daemon.link, name, tmp_path / "out")
 
     with fake_daemon(tmp_path, store.answer) as address:
         asyncio.run(download(address))
@@ -78,9 +78,9 @@ def test_a_damaged_download_leaves_nothing(tmp_path: Path, store: Store, message
 
 
 def test_which_errors_mean_a_full_disk() -> None:
-    assert blobs.is_full_disk(OSError(errno.ENOSPC, "x"))
-    assert blobs.is_full_disk(OSError(errno.EDQUOT, "x"))
-    assert not blobs.is_full_disk(OSError(errno.EACCES, "x"))
+    assert blob_transfer.is_full_disk(OSError(errno.ENOSPC, "x"))
+    assert blob_transfer.is_full_disk(OSError(errno.EDQUOT, "x"))
+    assert not blob_transfer.is_full_disk(OSError(errno.EACCES, "x"))
 
 
 @pytest.mark.parametrize("claimed", [None, len(CONTENT) + 1], ids=["whole", "cut off"])
@@ -90,7 +90,7 @@ def test_small_content_is_fetched_to_its_end(tmp_path: Path, claimed: int | None
 
     async def fetched(address: str) -> bytes:
         async with connected(address) as daemon:
-            return await blobs.fetch(daemon.link, "0" * 64)
+            return await blob_transfer.fetch(daemon.link, "0" * 64)
 
     with fake_daemon(tmp_path, store.answer) as address:
         assert asyncio.run(fetched(address)) == CONTENT
