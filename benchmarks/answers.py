@@ -29,9 +29,9 @@ from autosched.daemon.disk.store import ADD_RECORD, PUT_SPAN, Store
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Refused
-from autosched.measured.blame import Ward
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep
+from autosched.records.failure_attribution import Ward
 
 JOBS, LANES, TASKS = 24, 6, 3
 AT_ONCE = 32

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
+from autosched.records.statistics import interval
 from msgspec import Struct
 
-from autosched.measured.statistics import interval
 from autosched.protocol import Span
 
 WORKING = "working"

@@ -9,9 +9,9 @@ import onnx
 import psutil
 import pytest
 
-from autosched.measured import standing
 from autosched.model import JobSpec, JobState, Purpose, Record
 from autosched.protocol import JobView
+from autosched.records import record_selection
 from autosched.remote import Daemon
 from integration.lab import Lab, lab
 from nets import small_net
@@ -84,7 +84,7 @@ def test_a_job_stays_off_the_device_and_its_finals_decide(tmp_path: Path) -> Non
     assert strayed == []
     for task in view.tasks:
         own = [record for record in records if record.task == task.task]
-        finals = standing.finals(own)
+        finals = record_selection.finals(own)
         assert finals[-1].purpose is Purpose.DEFAULT
         assert finals[-1].best_s is not None
         assert task.best_s == min(record.best_s for record in finals if record.best_s is not None)

@@ -14,10 +14,10 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
+from autosched.records.statistics import summarize
 from msgspec import Struct
 
 from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
-from autosched.measured.statistics import summarize
 from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of

@@ -18,9 +18,9 @@ import msgspec
 
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.measured import standing
 from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
+from autosched.records import record_selection
 from autosched_tvm import worker_messages
 from autosched_tvm.compile import intrinsics, targets, toolchain
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
@@ -182,7 +182,7 @@ class TvmSession:
             except ModelRejected as error:  # it was taken in by another version
                 self._lessons += (f"nothing was learned from job {one.job}: {error}",)
                 continue
-            measured = standing.by_task(one.records)
+            measured = record_selection.by_task(one.records)
             same = [info for info in found.tasks if one.workloads.get(info.task) == info.workload]
             told = [self._told(one.job, info, folder, measured.get(info.task, []), lease) for info in same]
             self._lessons += (f"learned from job {one.job}: {sum(told)} measurements of {len(same)} tasks",)

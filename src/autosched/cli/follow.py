@@ -13,9 +13,9 @@ from autosched.cli.outcome import outcome, shown
 from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress import Progress, progress
 from autosched.errors import AutoschedError, DaemonUnreachable
-from autosched.measured.shares import ready
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
+from autosched.records.network_estimate import ready
 from autosched.remote import Daemon, connected, off_devices
 from autosched.text import tables
 from autosched.text.tables import Column

@@ -8,9 +8,9 @@ import click
 from autosched import formatting
 from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
-from autosched.measured.shares import gain
 from autosched.protocol import GetJob, JobView, RecordPage, SpanList
 from autosched.protocol.pagination import answered, records_of, steps_beside
+from autosched.records.network_estimate import gain
 from autosched.text.curve import axis, curve
 from autosched.text.gantt import speaks_unicode
 

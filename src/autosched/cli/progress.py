@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from autosched import formatting
 from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
-from autosched.measured.shares import best, compared, gain, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import JobView
+from autosched.records.network_estimate import best, compared, gain, ready, tasks_by_share
 from autosched.text.tables import plain
 
 LINE_EVERY_S = 30.0

@@ -25,10 +25,10 @@ from autosched.client.allocation import LIGHT_TRIALS, Share, leading, light, nex
 from autosched.client.early import BuildMeasurement, Early, in_tasks_s, untuned
 from autosched.client.poison import Poison
 from autosched.client.rounds import Past, budget, first_count, pasts, spent
-from autosched.measured import standing
-from autosched.measured.blame import DOUBTFUL
-from autosched.measured.shares import network_s
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
+from autosched.records import record_selection
+from autosched.records.failure_attribution import DOUBTFUL
+from autosched.records.network_estimate import network_s
 
 HOST = "host"
 STAGES = {
@@ -163,7 +163,7 @@ class Course:
         doubts = self.doubts.setdefault(record.task, {})
         if record.purpose is Purpose.NETWORK or doubts.get(record.candidate) == "" or record.candidate in doubts:
             doubts[record.candidate] = ""
-        elif record.failure in DOUBTFUL and record.purpose not in standing.FINALS:
+        elif record.failure in DOUBTFUL and record.purpose not in record_selection.FINALS:
             doubts[record.candidate] = record.device
         if record.purpose is Purpose.AGAIN and self.purpose.get(record.task) is not Purpose.AGAIN:
             self.attempts[record.task, record.candidate] += 1  # by an earlier client
@@ -429,8 +429,8 @@ class Course:
         """Candidates to be measured again; empty once the finals have compared the best ones."""
         if self._settled(task) or self.finals.get(task) == FINALS_MAX:
             return []
-        found = standing.suspects(self.records[task])
-        return [candidate for candidate in found if self.attempts[task, candidate] < standing.ATTEMPTS_MAX]
+        found = record_selection.suspects(self.records[task])
+        return [candidate for candidate in found if self.attempts[task, candidate] < record_selection.ATTEMPTS_MAX]
 
     def _measure_elsewhere(self, least: int) -> TaskIndex | None:
         """A second try, on another device, for candidates of a task that failed."""
@@ -450,7 +450,7 @@ class Course:
         wanted = [
             (candidate, device)
             for candidate, device in doubts.items()
-            if device and self.attempts[task, candidate] < standing.ATTEMPTS_MAX
+            if device and self.attempts[task, candidate] < record_selection.ATTEMPTS_MAX
             and not self.poison.reason(task, candidate)
         ]  # fmt: skip
         where = wanted[0][1] if wanted else ""
@@ -467,14 +467,14 @@ class Course:
             return None
         share = max(waiting, key=lambda s: (s.weight * (s.best_s[-1] or 0.0), -s.task))
         self.finals[share.task] += 1
-        return self._begin(share.task, Purpose.FINAL, standing.finalists(self.records[share.task]))
+        return self._begin(share.task, Purpose.FINAL, record_selection.finalists(self.records[share.task]))
 
     def _wants_finals(self, share: Share) -> bool:
         held = self.finals.get(share.task, FINALS_MAX)
         return share.tuned and held < FINALS_MAX and not self._settled(share.task)
 
     def _settled(self, task: TaskIndex) -> bool:
-        return standing.settled(self.records[task])
+        return record_selection.settled(self.records[task])
 
     def _begin(self, task: TaskIndex, purpose: Purpose, candidates: Sequence[bytes]) -> TaskIndex:
         self.stage[task], self.purpose[task], self.candidates[task] = STAGES[purpose][0], purpose, tuple(candidates)

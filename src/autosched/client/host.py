@@ -25,7 +25,6 @@ from autosched.client.quiet import Watch, pace
 from autosched.client.worker import Worker, pin
 from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.machine import cores_of
-from autosched.measured import standing
 from autosched.model import (
     NETWORK_TASK,
     JobFailure,
@@ -64,6 +63,7 @@ from autosched.protocol import (
     TagRecords,
     pagination,
 )
+from autosched.records import record_selection
 from autosched.wire import blob_transfer
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class Host:
 
     async def _fetch_earlier(self, one: EarlierJob) -> Earlier:
         model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
-        records = standing.tried(await self._fetch_records(one.job))
+        records = record_selection.tried(await self._fetch_records(one.job))
         return Earlier(one.job, one.spec, model, one.workloads, tuple(records))
 
     async def _fetch_records(self, job: JobId) -> list[Record]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from autosched.backend import Network
-from autosched.measured import standing
 from autosched.model import Purpose, Record, TaskIndex
+from autosched.records import record_selection
 
 
 class Past(Struct, frozen=True):
@@ -55,8 +55,8 @@ def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: i
     A round that was short for another reason, because the space was exhausted or a step failed, is taken for one that
     was cut off: whoever goes on with it finds that nothing is missing, or something else.
     """
-    before = len(standing.tried(borrowed))
-    tried = standing.tried([*borrowed, *own])
+    before = len(record_selection.tried(borrowed))
+    tried = record_selection.tried([*borrowed, *own])
     ends = [*range(batch, before, batch), before] if before else []
     ends += range(before + (batch if before else min(batch, first)), len(tried), batch)
     cuts = [0, *ends]

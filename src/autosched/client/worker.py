@@ -26,8 +26,8 @@ from autosched.client import border
 from autosched.client.poison import Poison
 from autosched.client.rounds import pasts
 from autosched.machine import cpu_model
-from autosched.measured import standing
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
+from autosched.records import record_selection
 from autosched.records.identity import complete
 
 
@@ -200,7 +200,7 @@ class Worker:
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules."""
-        self._session.compile(standing.counting(records), lease)
+        self._session.compile(record_selection.counting(records), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
@@ -227,7 +227,7 @@ class Worker:
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules so far."""
-        self._comparing.compile_early(standing.counting(records), lease)
+        self._comparing.compile_early(record_selection.counting(records), lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""

@@ -57,10 +57,10 @@ from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
-from autosched.measured.blame import Ward
 from autosched.model import JobId, Pool
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
+from autosched.records.failure_attribution import Ward
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)

@@ -38,9 +38,9 @@ from autosched.daemon.telling import happenings
 from autosched.daemon.telling.stream import Stream
 from autosched.daemon.telling.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
-from autosched.measured.statistics import p99
 from autosched.model import JobId, Step
 from autosched.protocol import Span
+from autosched.records.statistics import p99
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from autosched.backend import Evaluation, MeasuredBuild
 from autosched.machine import cpu_model
-from autosched.measured import standing
-from autosched.measured.shares import network_s, tasks_by_share
-from autosched.measured.task_best import Measurement, TaskBest
 from autosched.model import NETWORK_TASK, Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
+from autosched.records import record_selection
+from autosched.records.network_estimate import network_s, tasks_by_share
+from autosched.records.task_best import Measurement, TaskBest
 from autosched.version import __version__
 
 SCHEMA = 1
@@ -225,16 +225,16 @@ def _expected_gain(job: JobView, records: Sequence[Record]) -> float | None:
 
 
 def _estimate_s(job: JobView, records: Sequence[Record]) -> float | None:
-    best = {task: standing.best(own) for task, own in standing.by_task(records).items()}
+    best = {task: record_selection.best(own) for task, own in record_selection.by_task(records).items()}
     known = {task: record.best_s for task, record in best.items() if record is not None and record.best_s is not None}
     return network_s(job.tasks, known)
 
 
 def _finals(job: JobView, records: Sequence[Record]) -> tuple[Final, ...]:
     names, found = {task.task: task.name for task in job.tasks}, []
-    for task, own in sorted(standing.by_task(records).items()):
-        finals, first = standing.finals(own), standing.best(standing.tried(own))
-        winner = standing.best(own)
+    for task, own in sorted(record_selection.by_task(records).items()):
+        finals, first = record_selection.finals(own), record_selection.best(record_selection.tried(own))
+        winner = record_selection.best(own)
         if not finals or first is None or winner is None:
             continue
         how = "default" if winner.purpose is Purpose.DEFAULT else "another"

@@ -7,7 +7,7 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.backend import RIVALS, Difference, Evaluation, Timing
 from autosched.formatting import latency, ratio
-from autosched.measured.statistics import clearly_faster
+from autosched.records.statistics import clearly_faster
 
 LABELS = {"default": "untuned", "tuned": "tuned"} | RIVALS
 NOTABLE_GAIN = 1.01

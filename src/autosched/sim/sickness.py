@@ -1,4 +1,5 @@
-"""Poisonous candidates and sick devices in a simulated world, and what `autosched.measured.blame` makes of them.
+"""Poisonous candidates and sick devices in a simulated world, and what `autosched.records.failure_attribution` makes of
+them.
 
 It does what the daemon's verdicts and quarantine do, without a disk, hooks and sentinels: a probe sees the truth.
 """
@@ -8,8 +9,8 @@ from functools import partial
 from random import Random
 
 from autosched.core.events import Event, UnitDrained, UnitReturned
-from autosched.measured.blame import Blame, Finding, Mishap, Suspect, Ward
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
+from autosched.records.failure_attribution import Blame, Finding, Mishap, Suspect, Ward
 from autosched.sim.client import SimClient
 from autosched.sim.scenario import Faults
 

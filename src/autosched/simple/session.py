@@ -15,9 +15,9 @@ import msgspec
 
 from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed, from_wire
-from autosched.measured import standing
-from autosched.measured.statistics import summarize
 from autosched.model import Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo
+from autosched.records import record_selection
+from autosched.records.statistics import summarize
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
 from autosched.simple.child import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.children import TIMED_OUT, Children
@@ -96,7 +96,7 @@ class SimpleSession:
                     f"job {one.job} was tuned with backend {one.spec.backend!r}, which teaches"
                     f" {self._spec.backend!r} nothing: submit again without learning from it"
                 )
-            for task, records in standing.by_task(one.records).items():
+            for task, records in record_selection.by_task(one.records).items():
                 worked = {record.candidate: best_s for record in records if (best_s := record.best_s) is not None}
                 self._earlier[_kin(one.workloads.get(task, ""))].append(worked)
 

@@ -16,9 +16,9 @@ from autosched import formatting
 from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
-from autosched.measured.shares import against, best, compared, ready, tasks_by_share
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
+from autosched.records.network_estimate import against, best, compared, ready, tasks_by_share
 
 WIDTH = 80
 TASKS_SHOWN = 15

@@ -14,9 +14,9 @@ from textual.widgets import DataTable, Footer, Static
 
 from autosched import formatting
 from autosched.errors import AutoschedError
-from autosched.measured.shares import gain
 from autosched.model import JobId, JobState
 from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
+from autosched.records.network_estimate import gain
 from autosched.remote import Daemon
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from autosched import formatting
-from autosched.measured.shares import gain
 from autosched.protocol import JobView, UnitView
+from autosched.records.network_estimate import gain
 from autosched.top.look import Look
 
 

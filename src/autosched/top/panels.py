@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from autosched import formatting
-from autosched.measured.shares import against
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
+from autosched.records.network_estimate import against
 from autosched.text import tables
 from autosched.text.gantt import Style, gantt
 from autosched.top.look import Look

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from autosched.client.course import FINALS_MAX, STAGES, Course
-from autosched.measured.standing import ATTEMPTS_MAX
 from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
+from autosched.records.record_selection import ATTEMPTS_MAX
 from unit.client.test_course import course, network, record, wants
 
 ALL = (1, 2, 3)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from autosched.core.events import Event, UnitDrained, UnitReturned
-from autosched.measured.blame import MISHAPS_MAX
 from autosched.model import JobId, Outcome, Step
+from autosched.records.failure_attribution import MISHAPS_MAX
 from autosched.sim import sickness
 from autosched.sim.client import SimClient
 from autosched.sim.scenario import DEVICE, Faults, JobPlan, Work

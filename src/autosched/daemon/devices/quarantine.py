@@ -20,9 +20,9 @@ from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.runtime import BY, Runtime, spawn
-from autosched.measured.blame import Ward
 from autosched.model import DeviceNote, UnitName
 from autosched.process import program_runner
+from autosched.records.failure_attribution import Ward
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Acts upon failed measurements of candidates and devices (`autosched.measured.blame`).
+"""Acts upon failed measurements of candidates and devices (`autosched.records.failure_attribution`).
 
 A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
 record is. What a client says of a device counts only while the daemon leases that device to it.
@@ -18,10 +18,10 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.telling.happenings import CandidatePoisoned
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Damaged, NotFound
-from autosched.measured.blame import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
 from autosched.records import identity
+from autosched.records.failure_attribution import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 
 TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",)
 PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"

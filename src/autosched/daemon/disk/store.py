@@ -10,9 +10,9 @@ from autosched.daemon.disk.journal import WAYS_OUT, Journal
 from autosched.daemon.disk.rows import Insert, Statement, blob
 from autosched.daemon.disk.schema import checked, row_crc
 from autosched.errors import Damaged
-from autosched.measured.task_best import Measurement
 from autosched.model import Failure, Identity, IdentityFrom, JobId, Purpose, Record, StepId, TaskIndex, encode
 from autosched.protocol import Artifact, RecordPage, Span
+from autosched.records.task_best import Measurement
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB, crc INTEGER) STRICT",

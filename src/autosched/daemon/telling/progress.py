@@ -9,9 +9,9 @@ from typing import Protocol
 
 from autosched.backend import Network, expected_s
 from autosched.daemon.disk.store import Found, Store
-from autosched.measured.shares import network_s
-from autosched.measured.task_best import TaskBest
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
+from autosched.records.network_estimate import network_s
+from autosched.records.task_best import TaskBest
 
 RECENT_TRIALS = 256
 """The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import datetime
 from types import FrameType
 
-from autosched.measured.statistics import p99
 from autosched.protocol import LoopTask, Stall
+from autosched.records.statistics import p99
 
 BEAT_S = 0.1
 SLOW_S = 0.05

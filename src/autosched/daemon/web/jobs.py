@@ -13,11 +13,11 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.sessions import UserSession
 from autosched.daemon.web.shown import Shown
 from autosched.errors import NotFound
-from autosched.measured.shares import network_s
-from autosched.measured.task_best import Measurement, TaskBest
 from autosched.model import JobId, Purpose, Record
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span
 from autosched.protocol.roles import Role
+from autosched.records.network_estimate import network_s
+from autosched.records.task_best import Measurement, TaskBest
 from autosched.report import Report, gather, page
 
 POINTS_MAX = 400

@@ -19,8 +19,8 @@ from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantin
 from autosched.daemon.disk.journal import Journal
 from autosched.daemon.disk.store import TABLES
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.measured.blame import Ward
 from autosched.model import DeviceNote, Pool, Unit
+from autosched.records.failure_attribution import Ward
 from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)))))

@@ -20,7 +20,6 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound
-from autosched.measured.blame import MISHAPS_MAX, Ward
 from autosched.model import (
     Failure,
     Identity,
@@ -37,6 +36,7 @@ from autosched.model import (
     Unit,
 )
 from autosched.protocol import POISON_MAX, Poisoned
+from autosched.records.failure_attribution import MISHAPS_MAX, Ward
 from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1"))))

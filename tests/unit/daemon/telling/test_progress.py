@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from autosched.records.task_best import Measurement
 from msgspec.structs import replace
 
 from autosched.backend import Network, NetworkMeasurements
 from autosched.daemon.disk.store import Found
 from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
-from autosched.measured.task_best import Measurement
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
 
 NETWORK = Network(

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from autosched.measured import blame
-from autosched.measured.blame import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
+from autosched.records import failure_attribution
+from autosched.records.failure_attribution import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
 
 
 def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on cpu") -> Suspect:
@@ -176,7 +176,7 @@ def test_the_next_daemon_knows_what_this_one_knew() -> None:
 
 
 def test_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blame, "CASES_MAX", 2)
+    monkeypatch.setattr(failure_attribution, "CASES_MAX", 2)
     court = Court()
     for name in "xyz":
         found = court.fails(name, "a")

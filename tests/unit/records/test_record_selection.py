@@ -1,7 +1,7 @@
 """Which records count."""
 
-from autosched.measured import standing
 from autosched.model import Failure, Purpose, Record
+from autosched.records import record_selection
 
 
 def record(trial: int, candidate: str, *latency_s: float, disturbed: bool = False, **words: object) -> Record:
@@ -23,15 +23,15 @@ def trials(records: list[Record]) -> list[int]:
 
 def test_an_undisturbed_record_replaces_the_disturbed_ones_of_its_candidate() -> None:
     records = [record(0, "a", 1.0, disturbed=True), record(1, "b", 2.0), record(2, "a", 3.0, purpose=Purpose.AGAIN)]
-    assert trials(standing.lasting(records)) == [2, 1]
-    best = standing.best(records)
+    assert trials(record_selection.lasting(records)) == [2, 1]
+    best = record_selection.best(records)
     assert best is not None
     assert best.candidate == b"b"
 
 
 def test_a_disturbed_record_counts_until_there_is_a_better_one() -> None:
-    assert trials(standing.lasting([record(0, "a", 1.0), record(1, "a", 5.0, disturbed=True)])) == [0]
-    assert trials(standing.lasting([record(0, "a", 1.0, disturbed=True)])) == [0]
+    assert trials(record_selection.lasting([record(0, "a", 1.0), record(1, "a", 5.0, disturbed=True)])) == [0]
+    assert trials(record_selection.lasting([record(0, "a", 1.0, disturbed=True)])) == [0]
 
 
 def test_of_a_disturbed_record_the_fastest_repeat_counts() -> None:
@@ -40,59 +40,59 @@ def test_of_a_disturbed_record_the_fastest_repeat_counts() -> None:
 
 
 def test_a_failure_is_never_best() -> None:
-    assert standing.best([record(0, "a")]) is None
-    assert standing.best([]) is None
+    assert record_selection.best([record(0, "a")]) is None
+    assert record_selection.best([]) is None
 
 
 def test_finals_alone_decide() -> None:
     records = [record(0, "a", 1.0), record(1, "b", 1.05), final(2, "a", 1.2), final(3, "b", 1.1), final(4, "", 9.0)]
-    best = standing.best(records)
+    best = record_selection.best(records)
     assert best is not None
     assert (best.candidate, best.best_s) == (b"b", 1.1)
-    assert trials(standing.counting(records)) == [2, 3, 4]
-    assert standing.settled(records)
+    assert trials(record_selection.counting(records)) == [2, 3, 4]
+    assert record_selection.settled(records)
 
 
 def test_the_default_can_win() -> None:
-    best = standing.best([record(0, "a", 1.0), final(1, "a", 1.2), final(2, "", 1.1)])
+    best = record_selection.best([record(0, "a", 1.0), final(1, "a", 1.2), final(2, "", 1.1)])
     assert best is not None
     assert best.purpose is Purpose.DEFAULT
 
 
 def test_finals_without_the_default_are_not_over() -> None:
     records = [record(0, "a", 1.0), final(1, "a", 1.2)]
-    assert not standing.settled(records)
-    assert standing.best(records) == records[1]  # the last undisturbed one of its candidate
+    assert not record_selection.settled(records)
+    assert record_selection.best(records) == records[1]  # the last undisturbed one of its candidate
 
 
 def test_finals_are_stale_when_something_was_tried_after_them() -> None:
     records = [record(0, "a", 1.0), final(1, "a", 1.2), final(2, "", 1.1), record(3, "b", 0.5)]
-    assert not standing.settled(records)
-    assert standing.finals(records) == []
+    assert not record_selection.settled(records)
+    assert record_selection.finals(records) == []
 
 
 def test_disturbed_finals_count_but_are_held_again_and_the_last_ones_count() -> None:
     first = [record(0, "a", 1.0), final(1, "a", 1.2, disturbed=True), final(2, "", 1.1, disturbed=True)]
-    assert not standing.settled(first)
-    best = standing.best(first)
+    assert not record_selection.settled(first)
+    best = record_selection.best(first)
     assert best is not None
     assert best.trial == 2
     second = [*first, final(3, "a", 0.9), final(4, "", 1.1)]
-    assert standing.settled(second)
-    assert trials(standing.finals(second)) == [3, 4]
+    assert record_selection.settled(second)
+    assert trials(record_selection.finals(second)) == [3, 4]
     half = [*first, final(3, "a", 0.9)]
-    assert trials(standing.finals(half)) == [1, 2]
+    assert trials(record_selection.finals(half)) == [1, 2]
 
 
 def test_finalists_are_close_to_the_best_and_few() -> None:
     close = [record(i, f"c{i}", 1.0 + i / 100) for i in range(6)]
-    assert standing.finalists([record(9, "far", 1.2), record(8, "none"), *close]) == [b"c0", b"c1", b"c2"]
-    assert standing.finalists([record(0, "a", 1.0), record(1, "b", 1.11)]) == [b"a"]
-    assert standing.finalists([record(0, "a")]) == []
+    assert record_selection.finalists([record(9, "far", 1.2), record(8, "none"), *close]) == [b"c0", b"c1", b"c2"]
+    assert record_selection.finalists([record(0, "a", 1.0), record(1, "b", 1.11)]) == [b"a"]
+    assert record_selection.finalists([record(0, "a")]) == []
 
 
 def test_the_default_is_no_finalist_of_the_next_finals() -> None:
-    assert standing.finalists([record(0, "a", 1.0), final(1, "", 0.5, disturbed=True)]) == [b"a"]
+    assert record_selection.finalists([record(0, "a", 1.0), final(1, "", 0.5, disturbed=True)]) == [b"a"]
 
 
 def test_suspects_have_nothing_but_disturbed_measurements() -> None:
@@ -105,7 +105,7 @@ def test_suspects_have_nothing_but_disturbed_measurements() -> None:
         record(5, "broken", disturbed=True),
         record(6, "late", disturbed=True, failure=Failure.RUN_TIMEOUT),
     ]
-    assert standing.suspects(records) == [b"fast", b"slow", b"late"]
+    assert record_selection.suspects(records) == [b"fast", b"slow", b"late"]
 
 
 def test_a_search_is_told_one_record_of_each_candidate_and_nothing_of_finals() -> None:
@@ -117,7 +117,7 @@ def test_a_search_is_told_one_record_of_each_candidate_and_nothing_of_finals() -
         final(4, "c", 2.0),
         final(5, "", 3.0),
     ]
-    assert trials(standing.tried(records)) == [3, 2, 1]
+    assert trials(record_selection.tried(records)) == [3, 2, 1]
 
 
 def test_a_candidate_that_was_wrong_in_the_network_counts_no_more() -> None:
@@ -129,10 +129,10 @@ def test_a_candidate_that_was_wrong_in_the_network_counts_no_more() -> None:
     ]
     verdict = Record(task=1, trial=4, candidate=b"wrong", failure=Failure.WRONG_RESULT, purpose=Purpose.NETWORK)
     again = Record(task=1, trial=5, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.AGAIN)
-    best = standing.best([*trials, verdict, again])
+    best = record_selection.best([*trials, verdict, again])
     assert best is not None
     assert best.candidate == b"next"
-    assert standing.finalists([*trials, verdict]) == [b"next"]
-    assert [record.candidate for record in standing.tried([*trials, verdict])] == [b"wrong", b"next"]
-    assert standing.tried([*trials, verdict])[0].best_s is None
-    assert standing.settled([*trials, verdict])
+    assert record_selection.finalists([*trials, verdict]) == [b"next"]
+    assert [record.candidate for record in record_selection.tried([*trials, verdict])] == [b"wrong", b"next"]
+    assert record_selection.tried([*trials, verdict])[0].best_s is None
+    assert record_selection.settled([*trials, verdict])

@@ -1,12 +1,12 @@
 """The best of a task, record by record: the same that the rules for all records together say."""
 
 import msgspec
+from autosched.records.task_best import Measurement, TaskBest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autosched.measured import standing
-from autosched.measured.task_best import Measurement, TaskBest
 from autosched.model import Failure, Purpose, Record, encode
+from autosched.records import record_selection
 
 
 def records_of(rows: list[tuple[str, list[float], bool, Purpose]]) -> list[Record]:
@@ -37,7 +37,7 @@ def test_after_each_record_the_best_is_that_of_all_records(rows: list[tuple[str,
     records, best = records_of(rows), TaskBest()
     for number, record in enumerate(records, 1):
         best.add(Measurement.of(record))
-        expected, finals = standing.best(records[:number]), standing.finals(records[:number])
+        expected, finals = record_selection.best(records[:number]), record_selection.finals(records[:number])
         assert (best.best.trial if best.best else None) == (expected.trial if expected else None)
         assert best.best_s == (expected.best_s if expected else None)
         assert best.default_s == (finals[-1].best_s if finals else None)

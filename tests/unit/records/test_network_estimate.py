@@ -1,10 +1,10 @@
 """What the latencies of tasks say of the network, where some of them compete."""
 
 import pytest
+from autosched.records.network_estimate import against, best, calls_made, compared, network_s, ready, tasks_by_share
 from msgspec.structs import replace
 
 from autosched.backend import Baseline, Comparison
-from autosched.measured.shares import against, best, calls_made, compared, network_s, ready, tasks_by_share
 from autosched.model import TaskInfo
 from samples import job_view
 
