@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.testing import BackendContract
+from autosched.conformance import BackendContract
 from autosched_backend_ansor import AnsorBackend
 from nets import conv_net
 

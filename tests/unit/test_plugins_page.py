@@ -10,11 +10,10 @@ import pytest
 from autosched import backend, simple
 from autosched.cli.app import COMMANDS
 from autosched.cli.plugin import plugin
+from autosched.conformance import BackendContract, scaffold
+from autosched.conformance.check_runner import Runner
+from autosched.conformance.local_job import Trial
 from autosched.model import JobSpec
-from autosched.plugin import scaffold
-from autosched.plugin.trial import Trial
-from autosched.testing import BackendContract
-from autosched.testing.runner import Runner
 
 PAGE = Path(__file__).parents[2] / "docs/plugins.md"
 CHECKS = ("select_is_pure", "a_restored_search_goes_on", "latencies_are_latencies", "kill_ends_a_stage")

@@ -19,8 +19,8 @@ from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import JobLoad, JobSpec
 
 if TYPE_CHECKING:
-    from autosched.plugin.listing import Plugin
-    from autosched.testing.runner import Verdict
+    from autosched.conformance.check_runner import Verdict
+    from autosched.conformance.installed_backends import Plugin
 
 TRIALS = 16
 OPTION_CHARS = 74
@@ -48,14 +48,14 @@ def list_(name: str | None, style: str) -> None:
 
     Each is imported in a process of its own.
     """
-    from autosched.plugin import listing
+    from autosched.conformance import installed_backends
 
     if name is not None:
-        found = [asyncio.run(listing.described(name))]
+        found = [asyncio.run(installed_backends.described(name))]
         if style == "table":
             return _say_options(found[0])
     else:
-        found = asyncio.run(listing.installed())
+        found = asyncio.run(installed_backends.installed())
     if style == "json":
         return document("plugins", found)
     rows = [(p.name, f"{p.package} {p.version}", p.api or "-", p.about if not p.trouble else "BROKEN") for p in found]
@@ -85,7 +85,7 @@ def _say_options(one: "Plugin") -> None:
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where to write it.")
 def new(name: str, into: Path) -> None:
     """Write a package that works already: autosched-backend-NAME."""
-    from autosched.plugin import scaffold
+    from autosched.conformance import scaffold
 
     folder = scaffold.create(name, into)
     data(str(folder))
@@ -105,7 +105,7 @@ def check(
     style: str,
 ) -> int:  # fmt: skip
     """Run the conformance suite: what is broken, where, and what to do. Exit code 1: something is."""
-    from autosched.testing.runner import CHECKS
+    from autosched.conformance.check_runner import CHECKS
 
     backend.check_name(name)
     for wanted in only:
@@ -130,9 +130,9 @@ def check(
 def _verdicts(
     name: str, model: Path | None, options: dict[str, Any], target: str, wanted: tuple[str, ...], in_process: bool
 ) -> "Iterator[Verdict]":
-    from autosched.testing.bench import Subject
-    from autosched.testing.contract import model_file
-    from autosched.testing.runner import Runner
+    from autosched.conformance.backend_harness import Subject
+    from autosched.conformance.check_runner import Runner
+    from autosched.conformance.contract import model_file
 
     with tempfile.TemporaryDirectory(prefix="autosched-check-") as folder:
         path = model_file(None, model, Path(folder)) if model else _example(name, Path(folder))
@@ -147,7 +147,7 @@ def _verdicts(
 
 def _example(name: str, folder: Path) -> Path:
     """The backend's own example. Imports it."""
-    from autosched.testing.contract import model_file
+    from autosched.conformance.contract import model_file
 
     return model_file(backend.load(name), None, folder)
 
@@ -170,8 +170,8 @@ def run(
     debugged: bool,
 ) -> None:  # fmt: skip
     """Run a small job in this process, or the first step of one stage (and what it needs before)."""
-    from autosched.plugin.trial import Trial, of_use, plainly, tidy
-    from autosched.simple.child import DEBUG, STOP
+    from autosched.conformance.local_job import Trial, of_use, plainly, tidy
+    from autosched.simple.child_process import DEBUG, STOP
 
     if debugged:
         os.environ[DEBUG] = STOP

@@ -19,8 +19,8 @@ from autosched.model import Failure, Identity, JobSpec, Record, TaskIndex, TaskI
 from autosched.records import record_selection
 from autosched.records.statistics import summarize
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
-from autosched.simple.child import CRASHED, Answer, Item, Order, called, code_of, entry_of
-from autosched.simple.children import TIMED_OUT, Children
+from autosched.simple.child_manager import TIMED_OUT, Children
+from autosched.simple.child_process import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.search import decode, encode
 
 COMPARED = 3

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from autosched.testing import BackendContract
+from autosched.conformance import BackendContract
 from autosched_backend_gcc import GccBackend
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

@@ -1,6 +1,6 @@
 """The backend without a compiler keeps what every backend promises."""
 
-from autosched.testing import BackendContract
+from autosched.conformance import BackendContract
 from autosched_backend_mock import MockBackend
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from autosched.backend import GROUP
 from autosched.cli.app import run
-from autosched.plugin import scaffold
-from autosched.simple.child import DEBUG
+from autosched.conformance import scaffold
+from autosched.simple.child_process import DEBUG
 from packages import BROKEN, install
 
 Said = tuple[int, str, str]

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from autosched.cli.app import autosched
-from autosched.plugin import scaffold
-from autosched.testing import BackendContract
+from autosched.conformance import BackendContract, scaffold
 
 sys.path.append(str(scaffold.TEMPLATE))
 

@@ -14,7 +14,7 @@ from autosched.backend import Earlier, Lease, Measured, Session, Tuner
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record, TaskInfo
 from autosched.simple import Run, SimpleBackend, Space, search
-from autosched.simple.child import code_of
+from autosched.simple.child_process import code_of
 from autosched.simple.search import decode, encode, suggest
 from deadlines import DEADLINE_S
 from unit.simple.toys import Fussy, Hasty, Lazy, Toy
@@ -215,7 +215,7 @@ def test_how_a_child_died_is_said(opened: Callable[..., tuple[Session, Tuner]], 
 
 def test_a_module_that_raises_in_a_child_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strange.py").write_text(
-        "import sys\nif 'autosched.simple.child' in str(sys.orig_argv): import numpi\n"
+        "import sys\nif 'autosched.simple.child_process' in str(sys.orig_argv): import numpi\n"
         "from autosched.simple import SimpleBackend\nclass Strange(SimpleBackend): pass"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

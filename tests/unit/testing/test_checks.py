@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched.testing.bench import Subject
-from autosched.testing.runner import CHECKS, DEADLINE_S, Runner
+from autosched.conformance.backend_harness import Subject
+from autosched.conformance.check_runner import CHECKS, DEADLINE_S, Runner
 
 OTHERS = {
     "the_model_is_imported": ("the_model_is_imported", "imports_nothing", "imports_with_a_bug"),
@@ -29,8 +29,8 @@ ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behin
 
 ASKS = """
 import sys, msgspec
-from autosched.testing.bench import Subject
-from autosched.testing.runner import Runner
+from autosched.conformance.backend_harness import Subject
+from autosched.conformance.check_runner import Runner
 Runner(msgspec.json.decode(sys.argv[1], type=Subject)).check("build_answers_each_candidate")
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.plugin.option_help import option_help
+from autosched.conformance.option_help import option_help
 from autosched_tvm.tuning.early_stopping import HASTE, NEAR, PROGRESS, SEVERAL, EarlyStopping
 from autosched_tvm.tuning.options import Options
 

@@ -14,7 +14,7 @@ import msgspec
 from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.process.pipe_messages import Lines
-from autosched.simple.child import CRASHED, DEBUG, Answer, Item, Order, answers
+from autosched.simple.child_process import CRASHED, DEBUG, Answer, Item, Order, answers
 
 START_S = 30.0
 """For an interpreter to start and to import the author's module, on a busy machine."""
@@ -99,7 +99,7 @@ class Children:
                     raise StepFailed(f"{order.method} was killed")
 
     def _start(self, order: Order, outer: int, lease: Lease) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "autosched.simple.child", str(outer)]
+        command = [sys.executable, "-m", "autosched.simple.child_process", str(outer)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with self._lock:
             try:

@@ -3,8 +3,8 @@
 from typing import cast
 
 from autosched.backend import Baseline, ComparingSession, Evaluation
-from autosched.plugin.blame import written
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable, well_formed
+from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, well_formed
+from autosched.conformance.plugin_errors import written
 
 SINCE = (1, 5)
 """The version of the interface that has `Session.baseline`."""

@@ -1,6 +1,6 @@
 """Runs checks in a warm process that may crash or hang with what it checks: the next check gets a new one then.
 
-That process is autosched.testing.child.
+That process is autosched.conformance.check_process.
 """
 
 import inspect
@@ -18,16 +18,16 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from autosched.conformance import baseline_checks, process_checks, search_checks, stage_checks, warm_start_checks
+from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, Subject
+from autosched.conformance.plugin_errors import defined, place
 from autosched.errors import AutoschedError
-from autosched.plugin.blame import defined, place
 from autosched.process.pipe_messages import Lines
-from autosched.testing import comparing, process, search, stages, teaching
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable, Subject
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
-        *stages.CHECKS[:8], *search.CHECKS, *teaching.CHECKS, *stages.CHECKS[8:], *comparing.CHECKS, *process.CHECKS,
+        *stage_checks.CHECKS[:8], *search_checks.CHECKS, *warm_start_checks.CHECKS, *stage_checks.CHECKS[8:], *baseline_checks.CHECKS, *process_checks.CHECKS,
     )
 }  # fmt: skip
 """In the order in which their failures are best mended."""
@@ -167,7 +167,7 @@ class Runner:
         self._pipe, outer = os.pipe()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "autosched.testing.child", "checks", str(outer), str(places["bench"])],
+                [sys.executable, "-m", "autosched.conformance.check_process", "checks", str(outer), str(places["bench"])],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(outer,), env=environment, cwd=places["cwd"],
                 start_new_session=True,
             )  # fmt: skip

@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
+from autosched.conformance.option_help import OptionHelp
 from autosched.errors import AutoschedError
-from autosched.plugin.option_help import OptionHelp
 from autosched.process import json_command
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-PROBE = "autosched.plugin.probe"
+PROBE = "autosched.conformance.backend_description"
 PROBE_S = 60.0
 
 

@@ -1,4 +1,5 @@
-"""``python -m autosched.plugin.probe NAME``: import one backend and print what it says of itself, as JSON."""
+"""``python -m autosched.conformance.backend_description NAME``: import one backend and print what it says of itself, as
+JSON."""
 
 import inspect
 import json
@@ -8,8 +9,8 @@ from typing import Any
 import msgspec
 
 from autosched import backend
+from autosched.conformance.option_help import option_help
 from autosched.errors import AutoschedError
-from autosched.plugin.option_help import option_help
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The process in which checks run: ``python -m autosched.testing.child checks FD FOLDER``.
+"""The process in which checks run: ``python -m autosched.conformance.check_process checks FD FOLDER``.
 
 ``... story HOW FOLDER`` is a client's life. No other module imports this one: Python warns of a module that is imported
 before it is run, and those would be the last words of whoever says nothing else.
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from autosched.conformance import process_checks
+from autosched.conformance.backend_harness import Bench, Subject
+from autosched.conformance.check_runner import judge
 from autosched.process.parent_death_signal import end_with_parent
 from autosched.process.pipe_messages import line
-from autosched.testing import process
-from autosched.testing.bench import Bench, Subject
-from autosched.testing.runner import judge
 
 
 def _serve(out: int, folder: Path) -> None:
@@ -30,7 +30,7 @@ def _serve(out: int, folder: Path) -> None:
 
 def _live(how: str, folder: Path) -> None:
     subject = msgspec.json.decode(sys.stdin.buffer.read(), type=Subject)
-    process.story(Bench(subject, folder, alone=True), how == "killed")
+    process_checks.story(Bench(subject, folder, alone=True), how == "killed")
 
 
 if __name__ == "__main__":

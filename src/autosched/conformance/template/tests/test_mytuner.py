@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from autosched.simple import Job
-from autosched.testing import BackendContract
 from autosched_backend_mytuner import MytunerBackend, Options, add
+
+from autosched.conformance import BackendContract
+from autosched.simple import Job
 
 
 class TestMytuner(BackendContract):

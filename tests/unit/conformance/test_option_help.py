@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autosched.plugin.option_help import OptionHelp, option_help
+from autosched.conformance.option_help import OptionHelp, option_help
 
 
 class Base(Struct):

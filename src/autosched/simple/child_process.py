@@ -1,4 +1,5 @@
-"""Runs an author's methods in a process that may crash, hang and be killed: ``python -m autosched.simple.child FD``.
+"""Runs an author's methods in a process that may crash, hang and be killed: ``python -m autosched.simple.child_process
+FD``.
 
 The order comes on standard input; each answer goes to the file descriptor FD, so that what the author's code
 prints goes nowhere but into the client's log.

@@ -9,9 +9,9 @@ from autosched import formatting
 from autosched.backend import Backend, Evaluation, Lease, Session
 from autosched.client.course import Course
 from autosched.client.worker import Worker
+from autosched.conformance import plugin_errors
 from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
-from autosched.plugin import blame
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
@@ -73,7 +73,9 @@ class Trial:
         except AutoschedError:
             raise
         except (Exception, SystemExit) as error:  # the border to the plugin's code
-            raise blame.failed("open", error, "No stage has begun: the session of the job was to be opened") from error
+            raise plugin_errors.failed(
+                "open", error, "No stage has begun: the session of the job was to be opened"
+            ) from error
 
     def _keep(self, record: Record) -> None:
         self.records.append(record)
@@ -120,7 +122,7 @@ class Trial:
             self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
             only = f"--stage {stage} " if first else ""
             to_do = f"Stop there, with its variables at hand:  autosched plugin run {self._name} {only}--pdb"
-            raise blame.failed(METHODS.get(stage, stage), error, to_do) from error
+            raise plugin_errors.failed(METHODS.get(stage, stage), error, to_do) from error
         self._told(f"{stage:9}{of}{self._news(before)}")
         return load
 
@@ -128,7 +130,7 @@ class Trial:
         """Where the plugin's method for the stage begins, unless it is one of ours."""
         owner = self._session if task == NETWORK_TASK else self._worker.tuner(task)
         methods = (getattr(owner, METHODS.get(stage, stage), None), getattr(self._backend, SIMPLE.get(stage, ""), None))
-        return f", its code begins at {where}" if (where := blame.written(*methods)) else ""
+        return f", its code begins at {where}" if (where := plugin_errors.written(*methods)) else ""
 
     def _news(self, before: int) -> str:
         new = self.records[before:]

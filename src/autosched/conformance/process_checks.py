@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autosched.backend import Lease, Session, Tuner
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable
+from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable
 
 BEGUN_S = 0.2
 """After so long a stage is taken to be under way."""
@@ -236,7 +236,7 @@ def story(bench: Bench, killed: bool) -> None:
 
 def _live(bench: Bench, how: str) -> None:
     """Let a client live in this bench's folder."""
-    words = [sys.executable, "-m", "autosched.testing.child", "story", how, str(bench.folder)]
+    words = [sys.executable, "-m", "autosched.conformance.check_process", "story", how, str(bench.folder)]
     order = msgspec.json.encode(bench.subject)
     environment = {**os.environ, MARK: str(bench.folder)}
     ended = subprocess.run(words, input=order, env=environment, stdout=2, timeout=STORY_S)

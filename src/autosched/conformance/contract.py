@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import SkipTest
 
-from autosched.testing.bench import Option, Subject
-from autosched.testing.runner import CHECKS, DEADLINE_S, Runner
+from autosched.conformance.backend_harness import Option, Subject
+from autosched.conformance.check_runner import CHECKS, DEADLINE_S, Runner
 
 
 class BackendContract:

@@ -4,8 +4,8 @@ import pickletools
 from collections.abc import Sequence
 
 from autosched.backend import Built, Measured, Tuner
+from autosched.conformance.backend_harness import Bench, Broken, Check, parting
 from autosched.model import Failure, Record
-from autosched.testing.bench import Bench, Broken, Check, parting
 
 CANDIDATE_BYTES_MAX = 200_000
 FOREIGN = b"\x00 a candidate of another backend"

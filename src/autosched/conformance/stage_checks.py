@@ -5,11 +5,19 @@ from math import isfinite
 from pathlib import Path
 
 from autosched.backend import BACKEND_API, Built, Evaluation, Measured, Network, check_api
+from autosched.conformance.backend_harness import (
+    Bench,
+    Broken,
+    Check,
+    NotApplicable,
+    answers_each,
+    parting,
+    well_formed,
+)
+from autosched.conformance.plugin_errors import written
+from autosched.conformance.search_checks import FOREIGN
 from autosched.errors import RequestError
 from autosched.model import Failure, Record
-from autosched.plugin.blame import written
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable, answers_each, parting, well_formed
-from autosched.testing.search import FOREIGN
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 

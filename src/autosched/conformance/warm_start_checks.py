@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from autosched.backend import Earlier, Tuner
+from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, parting
+from autosched.conformance.plugin_errors import written
 from autosched.model import Failure, Record
-from autosched.plugin.blame import written
-from autosched.testing.bench import Bench, Broken, Check, NotApplicable, parting
 
 SINCE = (1, 4)
 """The version of the interface that has `Session.learn`."""

@@ -1,6 +1,6 @@
 """Tests for those who write a backend: inherit `BackendContract` and run pytest, or `autosched plugin check NAME`.
 
-    from autosched.testing import BackendContract
+    from autosched.conformance import BackendContract
 
     class TestMine(BackendContract):
         backend = MyBackend
@@ -10,6 +10,6 @@ backend as a client does), search.py, teaching.py, stages.py, comparing.py, proc
 (stories told to the scheduler, for its own tests).
 """
 
-from autosched.testing.contract import BackendContract
+from autosched.conformance.contract import BackendContract
 
 __all__ = ["BackendContract"]
