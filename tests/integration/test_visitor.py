@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.client.visitor import visit
+from autosched.client.one_step_client import visit
 from autosched.errors import JobCancelled, RequestError
 from autosched.model import JobSpec, TaskLoad
 from autosched.protocol import GetJob, JobList, JobView, ListDevices, ListJobs, StartStep, UnitList

@@ -16,7 +16,7 @@ from msgspec import Struct
 from autosched import config, results
 from autosched.api.chain import Ordered, wait
 from autosched.backend import Evaluation, OperatorTimes, Timing
-from autosched.client import visitor
+from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
@@ -205,7 +205,12 @@ class Module(Ordered):
         return next((found.units[0].cores for found in pools if found.name == f"{config.DEVICE_POOL}{device}"), ())
 
     async def _leased(
-        self, daemon: Daemon, device: str, budget_s: float, work: visitor.Work[dict[str, Any]], told: Told | None
+        self,
+        daemon: Daemon,
+        device: str,
+        budget_s: float,
+        work: one_step_client.Work[dict[str, Any]],
+        told: Told | None,
     ) -> dict[str, Any]:
         name = f"evaluate-{self.path.stem}"[:200]
         spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
@@ -220,7 +225,7 @@ class Module(Ordered):
                 told(f"Waiting for device {device} as job {job}. Why:  autosched explain {job}")
 
         where = (await daemon.info()).address or daemon.address
-        return await visitor.visit(daemon.link, where, spec, load, work, waiting=waiting)
+        return await one_step_client.visit(daemon.link, where, spec, load, work, waiting=waiting)
 
     async def save_async(self, folder: str | Path) -> "Module":
         """The same for coroutines."""

@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from autosched.client.backstop import Backstop
-from autosched.client.host import Host
-from autosched.client.line import Line
+from autosched.client.daemon_session import Line
+from autosched.client.job_runner import Host
+from autosched.client.watchdog_process import Backstop
 from autosched.errors import AutoschedError
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from autosched import formatting
 from autosched.backend import Backend, Evaluation, Lease, Session
-from autosched.client.course import Course
-from autosched.client.worker import Worker
+from autosched.client.plan.job_plan import Course
+from autosched.client.stage_runner import Worker
 from autosched.conformance import plugin_errors
 from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex

@@ -4,7 +4,7 @@ import inspect
 import traceback
 from typing import Any
 
-from autosched.client.border import is_foreign, raised_at
+from autosched.client.backend_boundary import is_foreign, raised_at
 from autosched.errors import AutoschedError
 
 OWN_FRAMES = 2

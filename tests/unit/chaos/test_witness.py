@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
-from autosched.client.worker import Worker
+from autosched.client.stage_runner import Worker
 from autosched.model import JobSpec, Record, TaskInfo
 from chaos.checker import repetitions
 from chaos.evidence import Evidence, LoggedStep, lines, lives

@@ -3,8 +3,8 @@
 import pytest
 
 from autosched.backend import Baseline, Comparison, Network, OperatorTime, OperatorTimes
-from autosched.client.course import Course
-from autosched.client.early import ROUNDS_BETWEEN, BuildMeasurement
+from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
+from autosched.client.plan.job_plan import Course
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)

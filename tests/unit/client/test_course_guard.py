@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from unit.client.test_course import course, network, record, wants
 
-from autosched.client.course import FINALS_MAX, STAGES, Course
+from autosched.client.plan.job_plan import FINALS_MAX, STAGES, Course
 from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
 from autosched.records.record_selection import ATTEMPTS_MAX
-from unit.client.test_course import course, network, record, wants
 
 ALL = (1, 2, 3)
 

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
-from autosched.client.course import Course
-from autosched.client.rounds import Past, past
-from autosched.client.worker import Worker
+from autosched.client.plan.job_plan import Course
+from autosched.client.plan.rounds import Past, past
+from autosched.client.stage_runner import Worker
 from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 from msgspec import Struct
 
-from autosched.client import line as module
-from autosched.client.line import PAUSE_MAX_S, Line, pauses
+from autosched.client import daemon_session as module
+from autosched.client.daemon_session import PAUSE_MAX_S, Line, pauses
 from autosched.errors import Refused, RequestError
 from autosched.model import JobLoad, Outcome, Record
 from autosched.protocol import (

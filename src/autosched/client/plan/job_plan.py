@@ -21,10 +21,10 @@ from statistics import median
 import msgspec
 
 from autosched.backend import Baseline, Network, OperatorTimes
-from autosched.client.allocation import LIGHT_TRIALS, Share, leading, light, next_share, outdone
-from autosched.client.early import BuildMeasurement, Early, in_tasks_s, untuned
-from autosched.client.poison import Poison
-from autosched.client.rounds import Past, budget, first_count, pasts, spent
+from autosched.client.plan.allocation import LIGHT_TRIALS, Share, leading, light, next_share, outdone
+from autosched.client.plan.blocked_candidates import Poison
+from autosched.client.plan.early_builds import BuildMeasurement, Early, in_tasks_s, untuned
+from autosched.client.plan.rounds import Past, budget, first_count, pasts, spent
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 from autosched.records import record_selection
 from autosched.records.failure_attribution import DOUBTFUL

@@ -3,8 +3,8 @@
 import pytest
 
 from autosched.backend import Baseline, Evaluation, OperatorTime, OperatorTimes, Timing
-from autosched.client import early
-from autosched.client.early import BuildMeasurement, Early
+from autosched.client.plan import early_builds
+from autosched.client.plan.early_builds import BuildMeasurement, Early
 from autosched.model import TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
@@ -17,7 +17,7 @@ def knowing(*builds: tuple[float, float, bool]) -> Early:
     for tasks_s, latency_s, kept in builds:
         found.begin(tasks_s)
         found.measured(BuildMeasurement(1, latency_s), kept=kept, after_s=60.0)
-        found.rounds = early.ROUNDS_BETWEEN
+        found.rounds = early_builds.ROUNDS_BETWEEN
     return found
 
 
@@ -62,7 +62,7 @@ def test_a_module_that_is_kept_is_replaced_by_a_clearly_better_one(tasks_s: floa
 
 def test_rounds_lie_between_two_builds() -> None:
     found = knowing((9e-3, 11e-3, False))
-    found.rounds = early.ROUNDS_BETWEEN - 1
+    found.rounds = early_builds.ROUNDS_BETWEEN - 1
     assert not found.wants(1e-3)
 
 
@@ -70,9 +70,9 @@ def test_one_build_at_a_time_and_none_after_two_that_failed() -> None:
     found = knowing()
     found.begin(9e-3)
     assert not found.wants(1e-3)
-    for _ in range(early.FAILURES_MAX):
+    for _ in range(early_builds.FAILURES_MAX):
         found.failed()
-    found.rounds = early.ROUNDS_BETWEEN
+    found.rounds = early_builds.ROUNDS_BETWEEN
     assert not found.wants(1e-3)
 
 
@@ -99,7 +99,7 @@ def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_cos
     assert found.builds == 1, "it waited for its lane"
     found.measured(BuildMeasurement(1, 15e-3), (11e-3, 12e-3), kept=False, after_s=1.0)
     assert found.comparison is not None and found.comparison.rest_s == pytest.approx(1e-3)
-    found.rounds = early.ROUNDS_BETWEEN
+    found.rounds = early_builds.ROUNDS_BETWEEN
     assert not found.wants(9.5e-3)
     assert found.wants(8.9e-3)
 
@@ -133,8 +133,8 @@ def test_times_of_operators_by_rule_are_times_of_tasks_without_a_search() -> Non
         OperatorTime("mean 8", "tuned", 1, 1e-3),
         OperatorTime("softmax 8", "by rule", 2, 0.0),
     )
-    assert early.untuned(tasks, OperatorTimes(1e-2, rows)) == {1: 2e-3, 3: 2e-3}
-    assert early.in_tasks_s(
+    assert early_builds.untuned(tasks, OperatorTimes(1e-2, rows)) == {1: 2e-3, 3: 2e-3}
+    assert early_builds.in_tasks_s(
         tasks, OperatorTimes(1e-2, (*rows, OperatorTime("pad 8", "by rule", 1, 5e-3)))
     ) == pytest.approx(9e-3)
 
@@ -169,7 +169,7 @@ def test_a_disturbed_build_does_not_move_the_baseline() -> None:
 
 def test_a_disturbed_build_is_made_again_after_more_and_more_rounds() -> None:
     found = under_load(6e-3, 22e-3)
-    for rounds in (2 * early.ROUNDS_BETWEEN, 4 * early.ROUNDS_BETWEEN):
+    for rounds in (2 * early_builds.ROUNDS_BETWEEN, 4 * early_builds.ROUNDS_BETWEEN):
         found.rounds = rounds - 1
         assert not found.wants(6e-3)
         found.rounds = rounds
@@ -184,7 +184,7 @@ def test_a_disturbed_build_is_made_again_after_more_and_more_rounds() -> None:
 def test_where_only_the_rest_speaks_against_the_network_it_is_built_again_after_many_rounds() -> None:
     """Something slowed the first build down and was not seen; without another build that would stand for ever."""
     found = knowing((6e-3, 22e-3, False))
-    found.rounds = early.ROUNDS_BETWEEN * early.RECHECK_GROWTH**found.builds - 1
+    found.rounds = early_builds.ROUNDS_BETWEEN * early_builds.RECHECK_GROWTH**found.builds - 1
     assert not found.wants(5e-3)
     found.rounds += 1
     assert found.wants(5e-3)

@@ -11,7 +11,7 @@ from processes import dies, is_dead
 
 CLIENT = """
 import subprocess, sys
-from autosched.client.backstop import Backstop
+from autosched.client.watchdog_process import Backstop
 backstop = Backstop()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 for line in sys.stdin:

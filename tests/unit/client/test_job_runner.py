@@ -15,12 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.backend import Earlier, Lease
-from autosched.client import host, line
-from autosched.client.course import Course
-from autosched.client.host import Host
-from autosched.client.line import Line
-from autosched.client.quiet import Watch
-from autosched.client.worker import Worker
+from autosched.client import daemon_session, job_runner
+from autosched.client.daemon_session import Line
+from autosched.client.interference import Watch
+from autosched.client.job_runner import Host
+from autosched.client.plan.job_plan import Course
+from autosched.client.stage_runner import Worker
 from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
@@ -60,7 +60,7 @@ class Told:
 
 
 def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(daemon_session, "HEARTBEAT_S", 0.01)
 
     speaking, link = Line("unix:/nowhere", OWN, ""), Told()
 
@@ -209,7 +209,7 @@ def order(timeout_s: float) -> StartStep:
 
 def test_a_step_that_nobody_revokes_is_killed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its daemon may be gone, and the next one counts on the device being quiet then."""
-    monkeypatch.setattr(host, "WATCHDOG_S", 0.0)
+    monkeypatch.setattr(job_runner, "WATCHDOG_S", 0.0)
 
     async def work() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: []}, hang_stage="import")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.client.quiet import COPIED_BYTES, TICK_S, ForeignLoad, Pace, Watch, pace
+from autosched.client.interference import COPIED_BYTES, TICK_S, ForeignLoad, Pace, Watch, pace
 from autosched.model import FOREIGN_MIN_S, DeviceNote
 
 CORE = max(os.sched_getaffinity(0))

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from autosched.backend import Built, Evaluation, Measured, Network, Timing
-from autosched.client import border
+from autosched.client import backend_boundary
 from autosched.errors import RequestError, StepFailed
 from autosched.model import Failure, Record, TaskInfo
 
 
 @pytest.mark.parametrize("latency_s", [(nan,), (inf,), (-1e-3,), (0.0,), (1e-3, nan), (2e6,), ("fast",), (None,), 5])
 def test_a_latency_that_is_none_is_a_failure(latency_s: Any) -> None:
-    found = border.measured(Measured(b"a", latency_s), [b"a"])
+    found = backend_boundary.measured(Measured(b"a", latency_s), [b"a"])
     assert (found.failure, found.latency_s) == (Failure.RUN_ERROR, ())
     assert found.detail.startswith("the backend measured nonsense: ")
 
@@ -27,7 +27,7 @@ def test_what_passes_can_be_a_record() -> None:
         Measured(b"a", (), failure="exploded"),  # type: ignore[arg-type]
     ]
     for one in strange:
-        found = border.measured(one, [b"a"])
+        found = backend_boundary.measured(one, [b"a"])
         record = Record(
             task=1, trial=0, candidate=found.candidate, latency_s=found.latency_s, failure=found.failure,
             detail=found.detail, build_s=found.build_s, profile_s=found.profile_s,
@@ -38,42 +38,42 @@ def test_what_passes_can_be_a_record() -> None:
 
 def test_numbers_of_other_kinds_are_made_floats() -> None:
     numpy = pytest.importorskip("numpy")
-    (seconds,) = border.measured(Measured(b"a", (numpy.float32(0.5),)), [b"a"]).latency_s
+    (seconds,) = backend_boundary.measured(Measured(b"a", (numpy.float32(0.5),)), [b"a"]).latency_s
     assert (type(seconds), seconds) == (float, 0.5)
 
 
 @pytest.mark.parametrize("one", [None, 1.0, Measured(b"b", (1.0,)), Built(b"a")])
 def test_what_is_no_measurement_of_the_round_fails_the_step(one: Any) -> None:
     with pytest.raises(StepFailed, match="one Measured for each candidate"):
-        border.measured(one, [b"a"])
+        backend_boundary.measured(one, [b"a"])
 
 
 @pytest.mark.parametrize("found", [None, 5])
 def test_what_yields_nothing_at_all_fails_the_step(found: Any) -> None:
     with pytest.raises(StepFailed, match=f"profile answered with a {type(found).__name__}"):
-        border.each(found)
+        backend_boundary.each(found)
 
 
 def test_a_candidate_is_measured_once() -> None:
     left = [b"a", b"b"]
-    border.measured(Measured(b"a", (1.0,)), left)
+    backend_boundary.measured(Measured(b"a", (1.0,)), left)
     assert left == [b"b"]
     with pytest.raises(StepFailed):
-        border.measured(Measured(b"a", (1.0,)), left)
+        backend_boundary.measured(Measured(b"a", (1.0,)), left)
 
 
 @pytest.mark.parametrize("found", [None, 7, "abc", b"abc", {b"a"}, ["a"], [b"x" * 200_001], [bytearray(b"a")]])
 def test_candidates_are_bytes(found: Any) -> None:
     with pytest.raises(StepFailed, match="select"):
-        border.candidates(found, 8)
-    assert border.candidates((b"a", b"b", b"c"), 2) == [b"a", b"b"]
+        backend_boundary.candidates(found, 8)
+    assert backend_boundary.candidates((b"a", b"b", b"c"), 2) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("found", [None, "garbage", [], [Built(b"b"), Built(b"a")], [Built(b"a")], [b"a", b"b"]])
 def test_every_candidate_has_its_build_in_order(found: Any) -> None:
     with pytest.raises(StepFailed, match="one Built for each of the 2 candidates"):
-        border.built(found, [b"a", b"b"])
-    assert border.built((Built(b"a"), Built(b"b")), [b"a", b"b"]) == [Built(b"a"), Built(b"b")]
+        backend_boundary.built(found, [b"a", b"b"])
+    assert backend_boundary.built((Built(b"a"), Built(b"b")), [b"a", b"b"]) == [Built(b"a"), Built(b"b")]
 
 
 def task(number: int, **words: Any) -> TaskInfo:
@@ -97,7 +97,7 @@ def task(number: int, **words: Any) -> TaskInfo:
 )
 def test_a_network_that_cannot_be_used_is_refused_in_words(network: Any, said: str) -> None:
     with pytest.raises(RequestError) as caught:
-        border.network(network)
+        backend_boundary.network(network)
     assert said in str(caught.value)
 
 
@@ -106,9 +106,9 @@ def evaluation(seconds: float) -> Evaluation:
 
 
 def test_an_evaluation_has_latencies() -> None:
-    assert border.evaluation(evaluation(1.0)) == evaluation(1.0)
+    assert backend_boundary.evaluation(evaluation(1.0)) == evaluation(1.0)
     for wrong in (nan, 0.0, -1.0, inf):
         with pytest.raises(StepFailed, match="the build 'tuned' has latencies of"):
-            border.evaluation(evaluation(wrong))
+            backend_boundary.evaluation(evaluation(wrong))
     with pytest.raises(StepFailed, match="it is a str, not a"):
-        border.evaluation("fast")
+        backend_boundary.evaluation("fast")

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
-from autosched.client.worker import Worker
+from autosched.client.stage_runner import Worker
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 

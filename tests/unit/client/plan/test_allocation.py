@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.client.allocation import STRIKES_MAX, Share, leading, light, next_share, outdone, untuned_s
+from autosched.client.plan.allocation import STRIKES_MAX, Share, leading, light, next_share, outdone, untuned_s
 
 
 def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> Share:

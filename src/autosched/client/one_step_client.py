@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from autosched.client.line import Line
+from autosched.client.daemon_session import Line
 from autosched.errors import AutoschedError, DaemonUnreachable, JobCancelled, WireError
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.protocol import (

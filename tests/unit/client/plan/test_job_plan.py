@@ -5,7 +5,7 @@ import random
 import pytest
 
 from autosched.backend import Network
-from autosched.client.course import STAGES, Course
+from autosched.client.plan.job_plan import STAGES, Course
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
 
 MODEL = "0" * 64

@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from autosched import backend
 from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
-from autosched.client.backstop import Backstop
-from autosched.client.border import raised_at
-from autosched.client.course import HOST, Course
-from autosched.client.early import BuildMeasurement
-from autosched.client.line import Line
-from autosched.client.quiet import Watch, pace
-from autosched.client.worker import Worker, pin
+from autosched.client.backend_boundary import raised_at
+from autosched.client.daemon_session import Line
+from autosched.client.interference import Watch, pace
+from autosched.client.plan.early_builds import BuildMeasurement
+from autosched.client.plan.job_plan import HOST, Course
+from autosched.client.stage_runner import Worker, pin
+from autosched.client.watchdog_process import Backstop
 from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.machine import cores_of
 from autosched.model import (

@@ -22,9 +22,9 @@ from autosched.backend import (
     Session,
     Tuner,
 )
-from autosched.client import border
-from autosched.client.poison import Poison
-from autosched.client.rounds import pasts
+from autosched.client import backend_boundary
+from autosched.client.plan.blocked_candidates import Poison
+from autosched.client.plan.rounds import pasts
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
 from autosched.records import record_selection
@@ -69,7 +69,7 @@ class Worker:
     ) -> Network:
         """Import the model, learn from earlier jobs, and make a tuner for each task, as far as records brought it: up
         to the last whole round."""
-        network = border.network(self._session.import_network(lease))
+        network = backend_boundary.network(self._session.import_network(lease))
         known = complete(network.identity, self._spec, device=cpu_model(), version=backend.version(self._spec.backend))
         network = structs.replace(network, identity=known)
         if earlier:
@@ -93,7 +93,7 @@ class Worker:
         make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have none
         if make is None or (default := make()) is None:
             return None
-        return border.candidates([default], 1)[0]
+        return backend_boundary.candidates([default], 1)[0]
 
     def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
         """A round that selects nothing: these candidates again, or finals among them and the default."""
@@ -111,10 +111,10 @@ class Worker:
         """Choose candidates; returns how many there are to measure. What was begun by an earlier client is finished."""
         half, tuner = self._halves.pop(task, []), self._tuners[task]
         known, wanted = {one.candidate for one in half}, count + len(half)
-        chosen = border.candidates(tuner.select(wanted, lease), wanted)
+        chosen = backend_boundary.candidates(tuner.select(wanted, lease), wanted)
         if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
             tuner.update(half, lease)
-            half, chosen = [], border.candidates(tuner.select(count, lease), count)
+            half, chosen = [], backend_boundary.candidates(tuner.select(count, lease), count)
         left = [candidate for candidate in chosen if candidate not in known]
         self._rounds[task] = Round(left, measured=half, earlier=len(half))
         return len(left)
@@ -124,7 +124,7 @@ class Worker:
         current = self._rounds[task]
         barred = self._barred(task, current)
         wanted = [candidate for candidate in current.candidates if candidate not in barred]
-        current.built = border.built(self._tuners[task].build(wanted, lease), wanted) if wanted else ()
+        current.built = backend_boundary.built(self._tuners[task].build(wanted, lease), wanted) if wanted else ()
 
     def profile(self, task: TaskIndex, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
@@ -141,13 +141,13 @@ class Worker:
         barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
         for candidate, reason in barred.items():
             left.remove(candidate)
-            keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: border.DETAIL_CHARS_MAX]))
+            keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
         built = [one for one in current.built if one.candidate not in barred]
         method = tuner.compare if finals else tuner.profile
-        for one in border.each(method(built, lease)) if built else ():
-            keep(border.measured(one, left))
+        for one in backend_boundary.each(method(built, lease)) if built else ():
+            keep(backend_boundary.measured(one, left))
         for candidate in left:
-            keep(border.unsaid(candidate))
+            keep(backend_boundary.unsaid(candidate))
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
         """Those of a round's candidates that must not be run, and why. What is untuned is always run."""
@@ -204,10 +204,10 @@ class Worker:
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
-        evaluation = border.evaluation(self._session.evaluate(lease))
+        evaluation = backend_boundary.evaluation(self._session.evaluate(lease))
         for one in evaluation.wrong:
             if one.task in self._tuners:
-                detail = one.detail[: border.DETAIL_CHARS_MAX]
+                detail = one.detail[: backend_boundary.DETAIL_CHARS_MAX]
                 wrong = Measured(one.candidate, (), Failure.WRONG_RESULT, detail)
                 self._record(one.task, wrong, lease.units[0], Purpose.NETWORK)
         return evaluation
@@ -223,7 +223,7 @@ class Worker:
 
     def baseline(self, lease: Lease) -> Baseline | None:
         """Measure what the user would run otherwise; None where there is nothing."""
-        return border.baseline(self._comparing.baseline(lease))
+        return backend_boundary.baseline(self._comparing.baseline(lease))
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules so far."""
@@ -231,7 +231,7 @@ class Worker:
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""
-        return border.evaluation(self._comparing.evaluate_early(lease))
+        return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""

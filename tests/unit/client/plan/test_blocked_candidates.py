@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
-
-from autosched.backend import Built, Lease, Measured, Session
-from autosched.client.course import RETRIED_LEAST, Course
-from autosched.client.poison import Poison
-from autosched.client.worker import Worker
-from autosched.model import NETWORK_TASK, Failure, JobLoad, JobSpec, Purpose, Record
-from autosched.protocol import PoisonNote
 from unit.client.test_course import course, network, wants
 from unit.client.test_worker import LEASE, FakeSession, NewTuner
+
+from autosched.backend import Built, Lease, Measured, Session
+from autosched.client.plan.blocked_candidates import Poison
+from autosched.client.plan.job_plan import RETRIED_LEAST, Course
+from autosched.client.stage_runner import Worker
+from autosched.model import NETWORK_TASK, Failure, JobLoad, JobSpec, Purpose, Record
+from autosched.protocol import PoisonNote
 
 
 def note(task: int, candidate: bytes, reason: str = "run crash on cpu0") -> PoisonNote:
