@@ -36,7 +36,7 @@ import psutil
 import restart_cost
 
 from autosched.backend import Network
-from autosched.daemon.disk import database
+from autosched.daemon.storage import database
 from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,

@@ -25,11 +25,12 @@ from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.disk import backups, database, snapshot
-from autosched.daemon.disk.history import PUT
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.schema import checked
-from autosched.daemon.disk.store import Store, span_rows
+from autosched.daemon.jobs.stage_history import PUT
+from autosched.daemon.recovery import backups, snapshot
+from autosched.daemon.storage import database
+from autosched.daemon.storage.job_store import Store, span_rows
+from autosched.daemon.storage.journal import Journal
+from autosched.daemon.storage.schema import checked
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Span
@@ -149,7 +150,7 @@ def measured(state: Path) -> dict[str, Any]:
     check_cpu_s = time.process_time() - began_at
     first = start(state)
     began_at = time.monotonic()
-    command = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(state)]
+    command = [sys.executable, "-m", "autosched.daemon.recovery.maintenance", "snapshot", str(state)]
     subprocess.run(command, check=True, timeout=DEADLINE_S)
     snapshot_s = time.monotonic() - began_at
     runs = [start(state) for _ in range(RUNS)]

@@ -26,7 +26,7 @@ from transitions import NEXT, SETTLE_S, Client, Crowd, cpu_s
 
 from autosched.backend import Network
 from autosched.core.events import StepEnded
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 from autosched.model import Step, TaskInfo
 from autosched.protocol import (
     CLIENT_METHODS,

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from autosched.core.events import Event, StepEnded
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import TABLES, span_rows
+from autosched.daemon.storage.job_store import TABLES, span_rows
+from autosched.daemon.storage.journal import Journal
 from autosched.protocol import Span
 from autosched.sim.world import World
 from deadlines import DEADLINE_S

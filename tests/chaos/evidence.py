@@ -13,8 +13,8 @@ from autosched import policy_registry
 from autosched.core.actions import EndJob
 from autosched.core.events import JobCancelRequested, JobSubmitted
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.disk.database import DATABASE
-from autosched.daemon.disk.journal import EVENT, STEPS
+from autosched.daemon.storage.database import DATABASE
+from autosched.daemon.storage.journal import EVENT, STEPS
 from autosched.model import JobId, JobSpec, JobState, Record, TaskIndex
 from autosched.protocol import Span
 

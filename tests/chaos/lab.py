@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.msgpack import decode
 
 from autosched.daemon.clients.survivors import clear
-from autosched.daemon.disk.database import DATABASE
+from autosched.daemon.storage.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.launch.job_folder import JOB_DIR, kill_strays
 from autosched.model import JobId, JobSpec, JobState, Outcome, StepId

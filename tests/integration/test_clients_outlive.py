@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.disk import backups
+from autosched.daemon.recovery import backups
 from autosched.model import JobId, Record
 from autosched.protocol import Done, Shutdown, Span
 from autosched.remote import Daemon

@@ -7,7 +7,7 @@ import pytest
 
 from autosched.core.events import DeadlineReached
 from autosched.daemon.clients import lives as clients
-from autosched.daemon.disk import backups
+from autosched.daemon.recovery import backups
 from autosched.errors import AutoschedError, Refused
 from autosched.model import Outcome, Step
 from autosched.protocol import (

@@ -10,8 +10,8 @@ import pytest
 from autosched import policy_registry
 from autosched.core.events import Event, HistoryRecalled, JobSubmitted, PolicyChosen
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.disk.database import DATABASE, TABLES
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.database import DATABASE, TABLES
+from autosched.daemon.storage.journal import Journal
 from autosched.errors import NotFound, Refused
 from autosched.model import NETWORK_TASK, Goal, JobLoad, JobState, Outcome, StageHistory, Step
 from autosched.protocol import EndStep, JobList, ListJobs, PlanNetwork

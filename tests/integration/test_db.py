@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.disk import database
+from autosched.daemon.storage import database
 from autosched.errors import StorageFull
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
-from autosched.daemon.disk.database import DATABASE
+from autosched.daemon.storage.database import DATABASE
 from autosched.workloads import recorded
 from integration.lab import Lab, ended, lab
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon import retention
-from autosched.daemon.disk import database
+from autosched.daemon.storage import database
 from autosched.errors import NotFound
 from autosched.model import JobId
 from autosched.protocol import AuditList, JobList, ListAudit, ListJobs

@@ -83,7 +83,7 @@ def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pyt
             there.wait(job, until="trials", trials=trials)
             assert told(there)[0] != version
             pids.update(there.clients(job))
-            snapshot = [sys.executable, "-m", "autosched.daemon.disk.keeper", "snapshot", str(tmp_path)]
+            snapshot = [sys.executable, "-m", "autosched.daemon.recovery.maintenance", "snapshot", str(tmp_path)]
             subprocess.run(snapshot, check=True, timeout=DEADLINE_S)
             monkeypatch.setenv("PYTHONPATH", builds[version])
             there.end(signal.SIGTERM)

@@ -31,7 +31,7 @@ def db() -> None:
 def _state_dir(settings: Path | None) -> Path:
     """The folder of the daemon with these settings; without any the user's own, or else the service's."""
     from autosched.config import load
-    from autosched.daemon.disk import database
+    from autosched.daemon.storage import database
 
     own = load(settings).state_dir
     asked = settings is not None or os.environ.get("AUTOSCHED_STATE_DIR")
@@ -45,7 +45,8 @@ def _state_dir(settings: Path | None) -> Path:
 @style_option
 def check(settings: Path | None, style: str) -> int:
     """Check every row, and that the files of results are there. Exit code 8: something is damaged."""
-    from autosched.daemon.disk import backups, database
+    from autosched.daemon.recovery import backups
+    from autosched.daemon.storage import database
 
     state_dir = _state_dir(settings)
     path = database.database(state_dir)
@@ -72,7 +73,7 @@ def check(settings: Path | None, style: str) -> int:
 @style_option
 def backup(file: Path | None, settings: Path | None, style: str) -> None:
     """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
-    from autosched.daemon.disk import backups
+    from autosched.daemon.recovery import backups
 
     made = backups.make(_state_dir(settings), file)
     if style == "json":
@@ -93,7 +94,8 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     Only while the daemon does not run. The former database is kept. Jobs and records that came after the backup are not
     known any more.
     """
-    from autosched.daemon.disk import backups, database
+    from autosched.daemon.recovery import backups
+    from autosched.daemon.storage import database
 
     state_dir = _state_dir(settings)
     if file is None:
@@ -139,7 +141,7 @@ def _list(found: list[Path], style: str) -> None:
 @style_option
 def upgrade(settings: Path | None, style: str) -> None:
     """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
-    from autosched.daemon.disk import backups
+    from autosched.daemon.recovery import backups
 
     state_dir = _state_dir(settings)
     lock = _alone(state_dir)

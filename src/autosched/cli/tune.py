@@ -384,7 +384,7 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
 
 def may_be_there(which: str) -> bool:
     """Whether it is worth while to start a daemon, should none run, to ask it for this job."""
-    from autosched.daemon.disk.database import has_traces
+    from autosched.daemon.storage.database import has_traces
 
     return has_traces(Config().state_dir, which)
 

@@ -33,18 +33,19 @@ from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.quarantine import Quarantine
 from autosched.daemon.devices.verdicts import Verdicts
-from autosched.daemon.disk import database, repair
-from autosched.daemon.disk.blobs import Blobs
-from autosched.daemon.disk.history import History
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.keeper import Keeper
-from autosched.daemon.disk.recovery import recover
-from autosched.daemon.disk.store import Store, span_rows
 from autosched.daemon.farewell import welcome_back
+from autosched.daemon.jobs.stage_history import History
+from autosched.daemon.recovery import repair
+from autosched.daemon.recovery.maintenance import Keeper
+from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import BY, spawn
 from autosched.daemon.sessions import Services, admitting
+from autosched.daemon.storage import database
+from autosched.daemon.storage.blob_store import Blobs
+from autosched.daemon.storage.job_store import Store, span_rows
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.submissions import Submissions
 from autosched.daemon.telling import logs
 from autosched.daemon.telling.curves import Curves

@@ -12,12 +12,13 @@ from autosched.core.actions import Action
 from autosched.core.events import DeadlineReached, Event, JobPruned
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.identity import Who
-from autosched.daemon.disk import backups, database, keeper, pruning, repair, snapshot
-from autosched.daemon.disk.blobs import Blobs
-from autosched.daemon.disk.journal import EVENT, STEPS, Journal
-from autosched.daemon.disk.pruning import Trace, Tracing
-from autosched.daemon.disk.recovery import recover
+from autosched.daemon.recovery import backups, maintenance, repair, snapshot
+from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, Runtime, spawn
+from autosched.daemon.storage import database, pruning
+from autosched.daemon.storage.blob_store import Blobs
+from autosched.daemon.storage.journal import EVENT, STEPS, Journal
+from autosched.daemon.storage.pruning import Trace, Tracing
 from autosched.errors import AutoschedError, Refused
 from autosched.model import JobId
 from autosched.protocol import Prune, Pruned
@@ -185,5 +186,5 @@ def prune(folder: Path, wish: Prune, who: Who) -> Pruned:
 
 
 async def _covered(folder: Path) -> bool:
-    await asyncio.to_thread(keeper.make_snapshot, folder)
+    await asyncio.to_thread(maintenance.make_snapshot, folder)
     return True

@@ -31,9 +31,9 @@ from autosched.core.events import (
 from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
-from autosched.daemon.disk.journal import WAYS_OUT, Journal
-from autosched.daemon.disk.rows import Statement
-from autosched.daemon.disk.store import span_rows
+from autosched.daemon.storage.batched_statements import Statement
+from autosched.daemon.storage.job_store import span_rows
+from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.telling import happenings
 from autosched.daemon.telling.stream import Stream
 from autosched.daemon.telling.timeline import Timeline

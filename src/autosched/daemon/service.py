@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError
 
 WIRE, CONSOLE, HTTP = "wire", "console", "http"

@@ -20,13 +20,13 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.clients.lives import Clients
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
-from autosched.daemon.disk.blobs import Blobs
-from autosched.daemon.disk.store import Store
 from autosched.daemon.farewell import wind_down
 from autosched.daemon.operations import alter, operate, slot_of
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.storage.blob_store import Blobs
+from autosched.daemon.storage.job_store import Store
 from autosched.daemon.submissions import Submissions
 from autosched.daemon.telling import inside
 from autosched.daemon.telling.progress import Ledger

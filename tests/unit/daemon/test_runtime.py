@@ -24,9 +24,9 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon import runtime as runtime_module
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import TABLES, Store
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.storage.job_store import TABLES, Store
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling import happenings
 from autosched.daemon.telling.happenings import Happening
 from autosched.errors import AutoschedError, Damaged, Refused

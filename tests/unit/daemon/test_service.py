@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon import service
-from autosched.daemon.disk.journal import Journal
 from autosched.daemon.service import Manager, passed_listeners
+from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError
 from deadlines import DEADLINE_S
 

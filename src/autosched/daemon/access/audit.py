@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.access.identity import Who
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling.happenings import Commanded
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError

@@ -29,7 +29,7 @@ from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.session import ClientSession
 from autosched.daemon.clients.turns import StartTurns
 from autosched.daemon.devices.guard import Guard
-from autosched.daemon.disk.history import History
+from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused

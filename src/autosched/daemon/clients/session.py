@@ -9,10 +9,10 @@ from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
-from autosched.daemon.disk.blobs import Blobs
-from autosched.daemon.disk.history import History
-from autosched.daemon.disk.store import Found, Store
+from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.storage.blob_store import Blobs
+from autosched.daemon.storage.job_store import Found, Store
 from autosched.daemon.telling.happenings import recorded
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound, Refused, RequestError, WireError

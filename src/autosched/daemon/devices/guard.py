@@ -17,7 +17,7 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
-from autosched.daemon.disk.store import Store
+from autosched.daemon.storage.job_store import Store
 from autosched.daemon.telling.happenings import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.stream import Stream

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.devices.guard import Guard, is_device
-from autosched.daemon.disk.journal import WAYS_OUT, Journal
-from autosched.daemon.disk.rows import Statement
-from autosched.daemon.disk.schema import checked
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.storage.batched_statements import Statement
+from autosched.daemon.storage.journal import WAYS_OUT, Journal
+from autosched.daemon.storage.schema import checked
 from autosched.daemon.telling.happenings import CandidatePoisoned
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Damaged, NotFound

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autosched.backend import Network, expected_s
-from autosched.daemon.disk.store import Found, Store
+from autosched.daemon.storage.job_store import Found, Store
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
 from autosched.records.network_estimate import network_s
 from autosched.records.task_best import TaskBest

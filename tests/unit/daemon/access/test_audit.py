@@ -11,7 +11,7 @@ from msgspec import Struct
 from autosched.daemon.access import audit
 from autosched.daemon.access.audit import ABOUT_CHARS, UNANSWERED, Audit, about
 from autosched.daemon.access.identity import Who
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import NotFound
 from autosched.model import JobSpec

@@ -8,7 +8,7 @@ import pytest
 
 from autosched.core.state import Slot
 from autosched.daemon.devices.guard import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
-from autosched.daemon.disk.store import Store
+from autosched.daemon.storage.job_store import Store
 from autosched.daemon.telling.progress import Ledger
 from autosched.daemon.telling.stream import Stream
 from autosched.model import DeviceNote, JobId, Unit

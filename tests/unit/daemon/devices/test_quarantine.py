@@ -16,9 +16,9 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices import quarantine
 from autosched.daemon.devices.guard import LEARNED_FROM, Guard
 from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantined, run
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import TABLES
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.storage.job_store import TABLES
+from autosched.daemon.storage.journal import Journal
 from autosched.model import DeviceNote, Pool, Unit
 from autosched.records.failure_attribution import Ward
 from deadlines import DEADLINE_S

@@ -13,10 +13,10 @@ from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
-from autosched.daemon.disk.database import TABLES
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import Found
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.storage.database import TABLES
+from autosched.daemon.storage.job_store import Found
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
 from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound

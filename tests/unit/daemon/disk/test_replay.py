@@ -10,9 +10,9 @@ import pytest
 from autosched.core.actions import StartStep
 from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import TABLES
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.storage.job_store import TABLES
+from autosched.daemon.storage.journal import Journal
 from autosched.model import Step
 from autosched.sim.scenario import random_scenario
 from autosched.sim.world import Entry, World

@@ -7,7 +7,7 @@ from autosched.records.task_best import Measurement
 from msgspec.structs import replace
 
 from autosched.backend import Network, NetworkMeasurements
-from autosched.daemon.disk.store import Found
+from autosched.daemon.storage.job_store import Found
 from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
 

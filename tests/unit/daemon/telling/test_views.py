@@ -15,7 +15,7 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.quarantine import BY
-from autosched.daemon.disk.store import Found
+from autosched.daemon.storage.job_store import Found
 from autosched.daemon.telling.progress import JobProgress
 from autosched.daemon.telling.timeline import Timeline
 from autosched.daemon.telling.views import asked_for, calibration, job_view, reason, unit_views

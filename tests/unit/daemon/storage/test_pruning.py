@@ -9,8 +9,8 @@ from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, Event, JobCancelRequested, JobPruned, JobSubmitted
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job, State
-from autosched.daemon.disk.journal import Decided
-from autosched.daemon.disk.pruning import Tracing, over
+from autosched.daemon.storage.journal import Decided
+from autosched.daemon.storage.pruning import Tracing, over
 from autosched.model import JobLoad, JobSpec, Step
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import random_scenario

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from autosched.core.events import Event, JobPruned, StepEnded
 from autosched.core.state import State
-from autosched.daemon.disk.journal import Decided, Journal
-from autosched.daemon.disk.rows import Statement
+from autosched.daemon.storage.batched_statements import Statement
+from autosched.daemon.storage.journal import Decided, Journal
 from autosched.model import JobId, StepId
 
 MARK = "pruned"

@@ -26,9 +26,9 @@ import msgspec
 from msgspec import Struct
 
 from autosched.core.events import Event
-from autosched.daemon.disk import rows, schema
-from autosched.daemon.disk.acknowledged import Acknowledged, Mark
-from autosched.daemon.disk.rows import Insert, Statement
+from autosched.daemon.storage import batched_statements, schema
+from autosched.daemon.storage.batched_statements import Insert, Statement
+from autosched.daemon.storage.commit_mark import Acknowledged, Mark
 from autosched.daemon.telling.tally import QUICK_BOUNDS_S, Histogram
 from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
@@ -265,7 +265,7 @@ class Journal:
             return
         try:
             db.execute("BEGIN IMMEDIATE")
-            rows.execute(db, self._statements(batch))
+            batched_statements.execute(db, self._statements(batch))
             db.execute(schema.COUNT_COMMIT)
             db.execute("COMMIT")
         except FAULTS:
@@ -285,7 +285,7 @@ class Journal:
                 seq += 1
                 now, event, started = entry.row
                 crc = schema.journal_crc(seq, now, event, started)
-                yield EVENT_ROW, (seq, now, rows.blob(event), crc, rows.blob(started))
+                yield EVENT_ROW, (seq, now, batched_statements.blob(event), crc, batched_statements.blob(started))
             yield from entry.statements
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:

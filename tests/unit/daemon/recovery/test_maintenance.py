@@ -8,10 +8,11 @@ import pytest
 from bit_flips import fill
 
 from autosched.config import BackupConfig
-from autosched.daemon.disk import backups, database, keeper
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.keeper import Keeper
-from autosched.daemon.disk.store import Store
+from autosched.daemon.recovery import backups, maintenance
+from autosched.daemon.recovery.maintenance import Keeper
+from autosched.daemon.storage import database
+from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling.stream import Stream
 from autosched.protocol import Artifact
 from deadlines import DEADLINE_S
@@ -54,17 +55,17 @@ def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0,
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "LOOK_S", 0.01)
-    monkeypatch.setattr(keeper, "NICE", 0)
+    monkeypatch.setattr(maintenance, "LOOK_S", 0.01)
+    monkeypatch.setattr(maintenance, "NICE", 0)
 
 
 def test_a_snapshot_is_made_when_much_was_written(folder: Path) -> None:
-    assert kept(folder, BackupConfig(interval_s=0), "snapshots/*.snapshot", replayed=keeper.SNAPSHOT_EVERY) == ""
+    assert kept(folder, BackupConfig(interval_s=0), "snapshots/*.snapshot", replayed=maintenance.SNAPSHOT_EVERY) == ""
     assert not database.backups(folder).exists()
 
 
 def test_it_holds_up_nobody_but_who_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "NICE", 7)
+    monkeypatch.setattr(maintenance, "NICE", 7)
     asked: list[int] = []
     monkeypatch.setattr(os, "setpriority", lambda which, pid, nice: asked.append(nice))
 
@@ -134,5 +135,5 @@ def test_a_file_that_somebody_put_beside_the_backups_does_not_stop_them(folder: 
 
 def test_what_goes_wrong_is_said_and_not_tried_again_at_once(folder: Path) -> None:
     database.snapshots(folder).write_text("in its way")
-    worry = kept(folder, BackupConfig(interval_s=0), "worry", replayed=keeper.SNAPSHOT_EVERY)
+    worry = kept(folder, BackupConfig(interval_s=0), "worry", replayed=maintenance.SNAPSHOT_EVERY)
     assert "no snapshot could be made" in worry

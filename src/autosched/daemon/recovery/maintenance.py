@@ -1,7 +1,7 @@
 """Snapshots and backups, made beside the daemon by a process that only reads its database.
 
-``python -m autosched.daemon.disk.keeper snapshot|backup FOLDER [KEEP]`` makes one. The daemon starts it when enough was
-written since the last snapshot, or when the last backup is old enough.
+``python -m autosched.daemon.recovery.maintenance snapshot|backup FOLDER [KEEP]`` makes one. The daemon starts it when
+enough was written since the last snapshot, or when the last backup is old enough.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autosched.config import BackupConfig
-from autosched.daemon.disk import backups, database, recovery, snapshot
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.recovery import backups, snapshot, state_recovery
+from autosched.daemon.storage import database
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.telling.happenings import Kept
 from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
@@ -77,7 +78,14 @@ class Keeper:
 
     async def _make(self, *words: str, hurried: bool) -> bool:
         """Whether it was made."""
-        command = (sys.executable, "-m", "autosched.daemon.disk.keeper", words[0], str(self._folder), *words[1:])
+        command = (
+            sys.executable,
+            "-m",
+            "autosched.daemon.recovery.maintenance",
+            words[0],
+            str(self._folder),
+            *words[1:],
+        )
         try:
             ended = await program_runner.run(command, timeout_s=LIMIT_S, nice=0 if hurried else NICE)
             why = "" if ended.code == 0 else ended.last_words or f"its process {ended.how}"
@@ -104,8 +112,8 @@ def make_snapshot(folder: Path) -> Path:
 
     async def make() -> Path:
         with contextlib.closing(Journal(database.database(folder), beside=True)) as journal:
-            past = recovery.recover(journal, database.snapshots(folder))
-            return snapshot.write(database.snapshots(folder), recovery.take(journal, past))
+            past = state_recovery.recover(journal, database.snapshots(folder))
+            return snapshot.write(database.snapshots(folder), state_recovery.take(journal, past))
 
     return asyncio.run(make())
 

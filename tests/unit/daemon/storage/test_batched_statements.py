@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autosched.daemon.disk.rows import ROWS_MAX, Insert, execute
+from autosched.daemon.storage.batched_statements import ROWS_MAX, Insert, execute
 
 NOTE = Insert("notes", 2, "ON CONFLICT DO UPDATE SET body = excluded.body")
 COPY = Insert("copies (body, number)", 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autosched.daemon.disk.blobs import Blobs
+from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import NotFound, Refused
 from autosched.protocol import CHUNK_BYTES, BlobState, GetBlob, PutBlob
 

@@ -13,11 +13,12 @@ from msgspec import Struct
 
 from autosched import policy_registry
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.disk import backups, database, schema
-from autosched.daemon.disk.acknowledged import Acknowledged
-from autosched.daemon.disk.check import check
-from autosched.daemon.disk.journal import EVENT, STEPS, UNREADABLE, WAYS_OUT, Journal, open_beside
-from autosched.daemon.disk.recovery import recover
+from autosched.daemon.recovery import backups
+from autosched.daemon.recovery.state_recovery import recover
+from autosched.daemon.storage import database, schema
+from autosched.daemon.storage.commit_mark import Acknowledged
+from autosched.daemon.storage.integrity_check import check
+from autosched.daemon.storage.journal import EVENT, STEPS, UNREADABLE, WAYS_OUT, Journal, open_beside
 from autosched.errors import ConfigError, Damaged
 from autosched.model import JobId
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from autosched.core.events import ClientLost, Event, StepEnded
-from autosched.daemon.disk import journal as journal_module
-from autosched.daemon.disk.journal import LAZY_MAX, Journal
+from autosched.daemon.storage import journal as journal_module
+from autosched.daemon.storage.journal import LAZY_MAX, Journal
 from autosched.errors import ConfigError, Damaged
 from autosched.model import Outcome, Step
 from deadlines import DEADLINE_S
@@ -337,7 +337,7 @@ def test_the_real_error_of_a_limited_file_is_taken_for_a_full_disk(tmp_path: Pat
 import asyncio, resource, sys
 from pathlib import Path
 from autosched.core.events import ClientLost
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 async def main():
     journal = Journal(Path(sys.argv[1]))
     list(journal.replay())
@@ -369,7 +369,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 import asyncio, sys
 from pathlib import Path
 from autosched.core.events import ClientLost
-from autosched.daemon.disk.journal import Journal
+from autosched.daemon.storage.journal import Journal
 async def main():
     journal = Journal(Path(sys.argv[1]))
     list(journal.replay())

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from autosched.backend import Network, Skipped
 from autosched.core.events import ClientLost
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.store import PAGE_SPANS, TABLES, Found, Store, span_rows
+from autosched.daemon.storage.job_store import PAGE_SPANS, TABLES, Found, Store, span_rows
+from autosched.daemon.storage.journal import Journal
 from autosched.errors import Damaged
 from autosched.model import Failure, Identity, IdentityFrom, Purpose, Record, TaskInfo, encode
 from autosched.protocol import FRAME_BYTES, Artifact, Span

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.daemon.disk import schema
-from autosched.daemon.disk.acknowledged import Mark
-from autosched.daemon.disk.journal import UNREADABLE, WAYS_OUT, commits_of
+from autosched.daemon.storage import schema
+from autosched.daemon.storage.commit_mark import Mark
+from autosched.daemon.storage.journal import UNREADABLE, WAYS_OUT, commits_of
 from autosched.errors import Damaged
 
 SHOWN = 5

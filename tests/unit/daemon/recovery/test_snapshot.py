@@ -14,10 +14,10 @@ from autosched.core.actions import StartStep
 from autosched.core.events import PolicyChosen
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
-from autosched.daemon.disk import recovery, snapshot
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.snapshot import Snapshot
-from autosched.daemon.disk.store import TABLES, Store
+from autosched.daemon.recovery import snapshot, state_recovery
+from autosched.daemon.recovery.snapshot import Snapshot
+from autosched.daemon.storage.job_store import TABLES, Store
+from autosched.daemon.storage.journal import Journal
 from autosched.model import Failure, Goal, Purpose, Record, TaskInfo
 from autosched.sim.faults import CHOICE
 from autosched.sim.scenario import random_scenario
@@ -109,8 +109,8 @@ def recovered(path: Path, snapshots: Path) -> tuple[int, State, dict[int, object
 
     async def run() -> tuple[int, State, dict[int, object], Snapshot]:
         journal = Journal(path, beside=True)
-        past = recovery.recover(journal, snapshots)
-        saved = recovery.take(journal, past)
+        past = state_recovery.recover(journal, snapshots)
+        saved = state_recovery.take(journal, past)
         journal.close()
         jobs: dict[int, object] = {job: replace(past.ledger.of(job), version=0) for job in sorted(saved.jobs)}
         return past.replayed, told(past.runtime.scheduler), jobs, saved

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from autosched.daemon.access import audit
 from autosched.daemon.devices import verdicts
-from autosched.daemon.disk import history, snapshot, store
-from autosched.daemon.disk.journal import UNREADABLE, open_beside
+from autosched.daemon.jobs import stage_history
+from autosched.daemon.recovery import snapshot
+from autosched.daemon.storage import job_store
+from autosched.daemon.storage.journal import UNREADABLE, open_beside
 
 DATABASE = "autosched.db"
-TABLES = (*store.TABLES, *history.TABLES, *audit.TABLES, *verdicts.TABLES)
+TABLES = (*job_store.TABLES, *stage_history.TABLES, *audit.TABLES, *verdicts.TABLES)
 
 
 def snapshots(state_dir: Path) -> Path:

@@ -10,11 +10,12 @@ from random import Random
 import pytest
 from bit_flips import fill, flip, killed_copy
 
-from autosched.daemon.disk import backups, database, keeper, repair, schema
-from autosched.daemon.disk.acknowledged import Acknowledged
-from autosched.daemon.disk.journal import Journal
-from autosched.daemon.disk.recovery import recover
-from autosched.daemon.disk.store import Store
+from autosched.daemon.recovery import backups, maintenance, repair
+from autosched.daemon.recovery.state_recovery import recover
+from autosched.daemon.storage import database, schema
+from autosched.daemon.storage.commit_mark import Acknowledged
+from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError, Damaged, NotFound
 from autosched.protocol import Artifact
 
@@ -221,7 +222,7 @@ def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -
     made = asyncio.run(beside())
     assert backups.verify(made).rows == before
     assert backups.newest(folder) == made
-    keeper.make_snapshot(folder)
+    maintenance.make_snapshot(folder)
     sql(folder, "UPDATE journal SET now = 0 WHERE seq = 2")
     former = backups.restore(folder, made)
     assert former is not None

@@ -15,9 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.daemon.clients import survivors
-from autosched.daemon.disk import check, database, schema, snapshot
-from autosched.daemon.disk.acknowledged import Acknowledged
-from autosched.daemon.disk.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
+from autosched.daemon.recovery import snapshot
+from autosched.daemon.storage import database, integrity_check, schema
+from autosched.daemon.storage.commit_mark import Acknowledged
+from autosched.daemon.storage.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
 from autosched.errors import ConfigError, Damaged, NotFound
 
 PREFIX = "autosched-"
@@ -111,19 +112,19 @@ def _copy(db: sqlite3.Connection, to: Path) -> None:
         raise
 
 
-def look(path: Path, files: Path | None = None) -> check.Findings:
+def look(path: Path, files: Path | None = None) -> integrity_check.Findings:
     """Check all of a database as it is at this moment; `files`: also whether those that it names are there. Raises
     Damaged when it is no database, and ConfigError."""
     acknowledged = Acknowledged(path).read()  # first: what is committed meanwhile is more and never less
     with _read(path) as db:
         schema.version(db, path)
-        found = check.check(db, acknowledged)
+        found = integrity_check.check(db, acknowledged)
         if files is not None:
-            found = replace(found, damage=(*found.damage, *check.missing(db, files)))
+            found = replace(found, damage=(*found.damage, *integrity_check.missing(db, files)))
     return found
 
 
-def verify(path: Path) -> check.Findings:
+def verify(path: Path) -> integrity_check.Findings:
     """The same; raises Damaged also when anything is damaged."""
     found = look(path)
     if found.damage:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from autosched.backend import Network
-from autosched.daemon.disk.journal import WAYS_OUT, Journal
-from autosched.daemon.disk.rows import Insert, Statement, blob
-from autosched.daemon.disk.schema import checked, row_crc
+from autosched.daemon.storage.batched_statements import Insert, Statement, blob
+from autosched.daemon.storage.journal import WAYS_OUT, Journal
+from autosched.daemon.storage.schema import checked, row_crc
 from autosched.errors import Damaged
 from autosched.model import Failure, Identity, IdentityFrom, JobId, Purpose, Record, StepId, TaskIndex, encode
 from autosched.protocol import Artifact, RecordPage, Span
