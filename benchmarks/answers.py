@@ -24,10 +24,10 @@ from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitte
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.clients.session import ClientSession, Parts
 from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import ADD_RECORD, PUT_SPAN, Store
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Refused
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep

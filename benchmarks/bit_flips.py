@@ -21,6 +21,7 @@ from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.identity import Who
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.stage_history import PUT
 from autosched.daemon.recovery import backups
 from autosched.daemon.recovery.state_recovery import recover
@@ -29,7 +30,6 @@ from autosched.daemon.storage.commit_mark import Acknowledged
 from autosched.daemon.storage.job_store import Store, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
-from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.model import (
     Identity,

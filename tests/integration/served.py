@@ -17,9 +17,9 @@ from autosched import config
 from autosched.backend import Network
 from autosched.config import Config
 from autosched.daemon import ground
+from autosched.daemon.event_stream import logs
 from autosched.daemon.main import Daemon as Served
 from autosched.daemon.reload import Settings
-from autosched.daemon.telling import logs
 from autosched.errors import DaemonUnreachable
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (

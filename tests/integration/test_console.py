@@ -18,9 +18,9 @@ from autosched.core.events import PolicyChosen
 from autosched.daemon.access import acceptor, keyring
 from autosched.daemon.access.failures import FAILURES_MAX
 from autosched.daemon.console import server
+from autosched.daemon.event_stream.daemon_events import Happening
 from autosched.daemon.ground import WHEREABOUTS
 from autosched.daemon.main import Daemon as Served
-from autosched.daemon.telling.happenings import Happening
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.protocol.roles import Role

@@ -13,7 +13,7 @@ import pytest
 
 from autosched.daemon.access import keyring
 from autosched.daemon.main import Daemon as Served
-from autosched.daemon.telling.usage import Cause, Spell
+from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.web import board, feed
 from autosched.daemon.web.app import Site
 from autosched.model import JobLoad

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable
 
 from autosched.core.events import Event, Paused
+from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.runtime import BY, Runtime
-from autosched.daemon.telling.stream import Filter
 
 WHY = "the daemon finishes what runs and stops"
 """Reason of a pause that ends with the daemon."""

@@ -33,8 +33,16 @@ from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.quarantine import Quarantine
 from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.event_stream import logs
+from autosched.daemon.event_stream.counters import Tally
+from autosched.daemon.event_stream.daemon_events import LoopStalled
 from autosched.daemon.farewell import welcome_back
+from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.jobs.stage_history import History
+from autosched.daemon.jobs.submissions import Submissions
+from autosched.daemon.observe.loop_monitor import NOTICED_S, Pulse
+from autosched.daemon.observe.status_line import Headline
+from autosched.daemon.observe.usage import LOOK_EVERY_S, Usage
 from autosched.daemon.recovery import repair
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
@@ -46,14 +54,6 @@ from autosched.daemon.storage import database
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Store, span_rows
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.submissions import Submissions
-from autosched.daemon.telling import logs
-from autosched.daemon.telling.curves import Curves
-from autosched.daemon.telling.happenings import LoopStalled
-from autosched.daemon.telling.headline import Headline
-from autosched.daemon.telling.pulse import NOTICED_S, Pulse
-from autosched.daemon.telling.tally import Tally
-from autosched.daemon.telling.usage import LOOK_EVERY_S, Usage
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.shown import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError

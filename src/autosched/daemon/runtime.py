@@ -31,12 +31,12 @@ from autosched.core.events import (
 from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
+from autosched.daemon.event_stream import daemon_events
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.job_store import span_rows
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
-from autosched.daemon.telling import happenings
-from autosched.daemon.telling.stream import Stream
-from autosched.daemon.telling.timeline import Timeline
+from autosched.daemon.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
 from autosched.protocol import Span
@@ -328,7 +328,7 @@ class Runtime:
                     changed[action.job] = None
                     if isinstance(action, EndJob):
                         known = self.state.estimates.calibration()
-                        calibrated = happenings.Calibrated(action.job, known.steps, known.mape, known.coverage_p90)
+                        calibrated = daemon_events.Calibrated(action.job, known.steps, known.mape, known.coverage_p90)
                         self.stream.publish(calibrated, now)
             self.performer.perform(action)
         for job in changed:
@@ -406,12 +406,12 @@ class Runtime:
             log.critical("  %.6f %r", now, event)
 
 
-def _started(step: Step, ready_at: float) -> happenings.StepStarted:
+def _started(step: Step, ready_at: float) -> daemon_events.StepStarted:
     waited_s = max(0.0, step.started_at - ready_at)
-    return happenings.StepStarted(step.id, step.job, step.task, step.stage, step.units, waited_s)
+    return daemon_events.StepStarted(step.id, step.job, step.task, step.stage, step.units, waited_s)
 
 
-def _ended(span: Span, now: float, error: str) -> happenings.StepEnded:
+def _ended(span: Span, now: float, error: str) -> daemon_events.StepEnded:
     waited_s, held_s = max(0.0, span.started_at - span.queued_at), (span.ended_at or now) - span.started_at
     step, job, task, stage, units, outcome = span.step, span.job, span.task, span.stage, span.units, span.outcome
-    return happenings.StepEnded(step, job, task, stage, units, outcome, waited_s, held_s, span.worked_s, error)
+    return daemon_events.StepEnded(step, job, task, stage, units, outcome, waited_s, held_s, span.worked_s, error)

@@ -20,20 +20,20 @@ from autosched.daemon.access.identity import Who
 from autosched.daemon.clients.lives import Clients
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.event_stream.recent_events import Recent
 from autosched.daemon.farewell import wind_down
+from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.submissions import Submissions
+from autosched.daemon.observe import diagnostics
+from autosched.daemon.observe.loop_monitor import Pulse
+from autosched.daemon.observe.usage import Usage
+from autosched.daemon.observe.views import asked_for, calibration, job_view, unit_views
 from autosched.daemon.operations import alter, operate, slot_of
 from autosched.daemon.reload import Settings
 from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Store
-from autosched.daemon.submissions import Submissions
-from autosched.daemon.telling import inside
-from autosched.daemon.telling.progress import Ledger
-from autosched.daemon.telling.pulse import Pulse
-from autosched.daemon.telling.recent import Recent
-from autosched.daemon.telling.usage import Usage
-from autosched.daemon.telling.views import asked_for, calibration, job_view, unit_views
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import JobId, JobSpec, encode
 from autosched.process.detached_process import resident_bytes
@@ -215,7 +215,7 @@ class UserSession:
             case ListArtifacts(job=job):
                 return ArtifactList(await self._store.artifacts(self._job(job).id))
             case GetFigures() | ListQueues() | ListStalls() | ListLoopTasks():
-                return inside.look(method, self._runtime, self._services.pulse)
+                return diagnostics.look(method, self._runtime, self._services.pulse)
             case Prune():
                 return await self._services.retention.prune(method)
             case Reload():

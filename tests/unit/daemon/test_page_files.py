@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.telling.usage import Cause
+from autosched.daemon.observe.usage import Cause
 
 STATIC = Path(__file__).parents[3] / "src/autosched/daemon/web/static"
 SHEET = (STATIC / "style.css").read_text()

@@ -24,11 +24,11 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon import runtime as runtime_module
+from autosched.daemon.event_stream import daemon_events
+from autosched.daemon.event_stream.daemon_events import Happening
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES, Store
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling import happenings
-from autosched.daemon.telling.happenings import Happening
 from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import Goal, JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
 from deadlines import DEADLINE_S
@@ -472,7 +472,7 @@ def test_everything_is_published_once_when_it_is_durable(tmp_path: Path) -> None
         ("StartClient", 1),
     ]
     assert durable == [2, 2, 3, 3, 4, 4, 5, 5, 5]
-    ends = [one.what for one in published if isinstance(one.what, happenings.StepEnded)]
+    ends = [one.what for one in published if isinstance(one.what, daemon_events.StepEnded)]
     assert [(end.step, end.outcome, end.error, end.worked_s) for end in ends] == [
         (1, "failed", "no compiler", 0.5),
         (2, "lost", "", None),

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.access.identity import Who
+from autosched.daemon.event_stream.daemon_events import Commanded
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.happenings import Commanded
-from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
 

@@ -29,9 +29,9 @@ from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.session import ClientSession
 from autosched.daemon.clients.turns import StartTurns
 from autosched.daemon.devices.guard import Guard
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.telling.progress import Ledger
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
 from autosched.launch import ClientOrder, Launcher
 from autosched.launch.job_folder import kill_strays, sweep

@@ -9,12 +9,12 @@ from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
 from autosched.daemon.devices.guard import Guard
 from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.event_stream.daemon_events import recorded
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, Store
-from autosched.daemon.telling.happenings import recorded
-from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (

@@ -25,10 +25,10 @@ from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticat
 from autosched.daemon.access.identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
 from autosched.daemon.console.words import Line, as_typed_here, commands
+from autosched.daemon.event_stream.daemon_events import Dropped, Happening
+from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.runtime import spawn
 from autosched.daemon.sessions import Services, UserSession
-from autosched.daemon.telling.happenings import Dropped, Happening
-from autosched.daemon.telling.stream import Filter
 from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most

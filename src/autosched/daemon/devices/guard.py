@@ -17,10 +17,10 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
+from autosched.daemon.event_stream.daemon_events import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
+from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.storage.job_store import Store
-from autosched.daemon.telling.happenings import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
-from autosched.daemon.telling.progress import Ledger
-from autosched.daemon.telling.stream import Stream
 from autosched.model import DeviceNote, JobId, UnitName
 from autosched.protocol import TagRecords
 

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.devices.guard import Guard, is_device
+from autosched.daemon.event_stream.daemon_events import CandidatePoisoned
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.storage.schema import checked
-from autosched.daemon.telling.happenings import CandidatePoisoned
-from autosched.daemon.telling.progress import Ledger
 from autosched.errors import Damaged, NotFound
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView

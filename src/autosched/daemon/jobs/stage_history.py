@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import msgspec
 
 from autosched.core.events import Event, HistoryRecalled
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.batched_statements import Insert, Statement
 from autosched.daemon.storage.schema import checked
-from autosched.daemon.telling.progress import Ledger
 from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
 from autosched.records import identity

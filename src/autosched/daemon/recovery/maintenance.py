@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autosched.config import BackupConfig
+from autosched.daemon.event_stream.daemon_events import Kept
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.recovery import backups, snapshot, state_recovery
 from autosched.daemon.storage import database
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.happenings import Kept
-from autosched.daemon.telling.stream import Stream
 from autosched.errors import AutoschedError
 from autosched.process import program_runner
 

@@ -20,7 +20,7 @@ from msgspec import Struct, inspect
 
 from autosched.core.estimates import RATIOS, JobTimes, Mean, Ratios
 from autosched.core.state import State
-from autosched.daemon.telling.progress import JobProgress
+from autosched.daemon.jobs.progress import JobProgress
 from autosched.model import JobId
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from autosched import policy_registry
 from autosched.core.policies.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.budget import Budget
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.recovery.snapshot import PackedProgress, Snapshot
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import pruning
 from autosched.daemon.storage.job_store import Store
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.progress import Ledger
 from autosched.model import JobId
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ import msgspec
 from msgspec import Struct
 
 from autosched.core.events import Event
+from autosched.daemon.event_stream.counters import QUICK_BOUNDS_S, Histogram
 from autosched.daemon.storage import batched_statements, schema
 from autosched.daemon.storage.batched_statements import Insert, Statement
 from autosched.daemon.storage.commit_mark import Acknowledged, Mark
-from autosched.daemon.telling.tally import QUICK_BOUNDS_S, Histogram
 from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
 

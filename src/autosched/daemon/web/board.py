@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from autosched.backend import expected_s
 from autosched.core.state import Job
-from autosched.daemon.telling import recent
-from autosched.daemon.telling.curves import Point
-from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
-from autosched.daemon.telling.sentences import sentence
-from autosched.daemon.telling.stream import EVERYTHING, Subscription
-from autosched.daemon.telling.usage import Cause, Spell
-from autosched.daemon.telling.views import calibration, job_view, unit_views
+from autosched.daemon.event_stream import recent_events
+from autosched.daemon.event_stream.daemon_events import Happening, StepEnded, StepStarted
+from autosched.daemon.event_stream.event_sentences import sentence
+from autosched.daemon.event_stream.stream import EVERYTHING, Subscription
+from autosched.daemon.jobs.latency_curves import Point
+from autosched.daemon.observe.usage import Cause, Spell
+from autosched.daemon.observe.views import calibration, job_view, unit_views
 from autosched.daemon.web.shown import Shown
 from autosched.model import JobId, StepId, UnitName
 from autosched.process.detached_process import resident_bytes
@@ -204,7 +204,7 @@ class Board:
             if (job := happening.job) is not None and job in self._runtime.state.jobs:
                 self._dirty[job] = None
             self._note_step(happening, bars)
-            if type(happening.what) in recent.TOLD:
+            if type(happening.what) in recent_events.TOLD:
                 told.append(_told(happening))
             missed += getattr(happening.what, "count", 0) if happening.name == "Dropped" else 0
         missed += max(0, len(bars) - STEPS_PER_PULSE)

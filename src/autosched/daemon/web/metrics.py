@@ -13,9 +13,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from autosched.daemon.devices.guard import Guard
+from autosched.daemon.event_stream.counters import Histogram, Tally
+from autosched.daemon.observe.usage import Usage
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.telling.tally import Histogram, Tally
-from autosched.daemon.telling.usage import Usage
 from autosched.model import UnitName
 from autosched.version import __version__
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from autosched.daemon.access.authenticator import Authenticator
+from autosched.daemon.event_stream.counters import Tally
+from autosched.daemon.event_stream.recent_events import Recent
+from autosched.daemon.jobs.latency_curves import Curves
+from autosched.daemon.observe.usage import Usage
 from autosched.daemon.sessions import Services
-from autosched.daemon.telling.curves import Curves
-from autosched.daemon.telling.recent import Recent
-from autosched.daemon.telling.tally import Tally
-from autosched.daemon.telling.usage import Usage
 
 
 class Shown(Struct, frozen=True):

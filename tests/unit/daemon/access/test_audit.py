@@ -11,8 +11,8 @@ from msgspec import Struct
 from autosched.daemon.access import audit
 from autosched.daemon.access.audit import ABOUT_CHARS, UNANSWERED, Audit, about
 from autosched.daemon.access.identity import Who
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.stream import Stream
 from autosched.errors import NotFound
 from autosched.model import JobSpec
 from autosched.protocol import AuditEntry, CancelJob, ChoosePolicy, Done, Submit, Submitted

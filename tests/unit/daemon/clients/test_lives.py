@@ -13,7 +13,7 @@ from autosched.core.events import ClientLost
 from autosched.daemon.clients import lives, turns
 from autosched.daemon.clients.client import Client
 from autosched.daemon.clients.lives import Clients
-from autosched.daemon.telling.progress import Ledger
+from autosched.daemon.jobs.progress import Ledger
 from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
 from autosched.wire.link import Link

@@ -8,9 +8,9 @@ import pytest
 
 from autosched.core.state import Slot
 from autosched.daemon.devices.guard import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
+from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.storage.job_store import Store
-from autosched.daemon.telling.progress import Ledger
-from autosched.daemon.telling.stream import Stream
 from autosched.model import DeviceNote, JobId, Unit
 from autosched.protocol import TagRecords
 

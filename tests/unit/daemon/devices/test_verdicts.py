@@ -13,12 +13,12 @@ from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
+from autosched.daemon.event_stream.daemon_events import CandidatePoisoned, Happening
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.database import TABLES
 from autosched.daemon.storage.job_store import Found
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.happenings import CandidatePoisoned, Happening
-from autosched.daemon.telling.progress import Ledger
 from autosched.errors import NotFound
 from autosched.model import (
     Failure,

@@ -10,10 +10,10 @@ from autosched.backend import Network
 from autosched.core.events import HistoryRecalled, JobSubmitted
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.jobs import stage_history
+from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.progress import Ledger
 from autosched.model import Identity, JobSpec, Outcome, StageHistory, TaskInfo
 from autosched.protocol import Span
 from deadlines import DEADLINE_S

@@ -8,12 +8,12 @@ import pytest
 from bit_flips import fill
 
 from autosched.config import BackupConfig
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.recovery import backups, maintenance
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.storage import database
 from autosched.daemon.storage.job_store import Store
 from autosched.daemon.storage.journal import Journal
-from autosched.daemon.telling.stream import Stream
 from autosched.protocol import Artifact
 from deadlines import DEADLINE_S
 

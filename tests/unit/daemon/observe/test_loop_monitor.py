@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from autosched.daemon.telling.pulse import Pulse, loop_tasks
+from autosched.daemon.observe.loop_monitor import Pulse, loop_tasks
 from deadlines import DEADLINE_S
 
 

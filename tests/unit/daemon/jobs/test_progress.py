@@ -7,8 +7,8 @@ from autosched.records.task_best import Measurement
 from msgspec.structs import replace
 
 from autosched.backend import Network, NetworkMeasurements
+from autosched.daemon.jobs.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.daemon.storage.job_store import Found
-from autosched.daemon.telling.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
 
 NETWORK = Network(

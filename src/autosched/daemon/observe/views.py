@@ -7,8 +7,8 @@ from statistics import median
 
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.devices.quarantine import is_quarantined
-from autosched.daemon.telling.progress import JobProgress
-from autosched.daemon.telling.timeline import Timeline
+from autosched.daemon.jobs.progress import JobProgress
+from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobState, Step, UnitName
 from autosched.protocol import Calibration, JobView, ListJobs, TaskView, UnitView

@@ -7,9 +7,9 @@ from heapq import nsmallest
 from msgspec import Struct
 
 from autosched.core.state import State
+from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.observe.loop_monitor import Pulse, loop_tasks
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.telling.pulse import Pulse, loop_tasks
-from autosched.daemon.telling.stream import Stream
 from autosched.errors import NotFound
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import (

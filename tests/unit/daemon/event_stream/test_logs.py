@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import pytest
 
 from autosched.core.events import ClientLost, DeadlineReached
-from autosched.daemon.telling.happenings import DeviceDrifts, Said
-from autosched.daemon.telling.logs import Logs, begin, to_journald
-from autosched.daemon.telling.stream import EVERYTHING, Stream
+from autosched.daemon.event_stream.daemon_events import DeviceDrifts, Said
+from autosched.daemon.event_stream.logs import Logs, begin, to_journald
+from autosched.daemon.event_stream.stream import EVERYTHING, Stream
 from deadlines import DEADLINE_S
 
 

@@ -2,7 +2,7 @@
 
 from autosched import formatting
 from autosched.core import actions, events
-from autosched.daemon.telling.happenings import (
+from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
     DeviceDisturbed,
     DeviceDrifts,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from autosched.core.events import ResourcesDeclared
 from autosched.core.state import State
-from autosched.daemon.telling.happenings import Happening, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import Happening, StepEnded, StepStarted
 from autosched.model import JobState, UnitName
 
 LOOK_EVERY_S = 1.0

@@ -1,9 +1,9 @@
 """What the daemon counts about itself."""
 
 from autosched.core.actions import EndJob
-from autosched.daemon.telling import tally as tallies
-from autosched.daemon.telling.happenings import Happening, Recorded, RecordsTagged, StepEnded, StepStarted, What
-from autosched.daemon.telling.tally import Histogram, Tally
+from autosched.daemon.event_stream import counters as tallies
+from autosched.daemon.event_stream.counters import Histogram, Tally
+from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged, StepEnded, StepStarted, What
 from autosched.model import JobState
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import autosched
 from autosched.core import actions, events
-from autosched.daemon.telling.happenings import (
+from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
     DeviceDisturbed,
     DeviceDrifts,
@@ -17,8 +17,8 @@ from autosched.daemon.telling.happenings import (
     RecordsTagged,
     What,
 )
-from autosched.daemon.telling.recent import TOLD
-from autosched.daemon.telling.sentences import STALLED, sentence
+from autosched.daemon.event_stream.event_sentences import STALLED, sentence
+from autosched.daemon.event_stream.recent_events import TOLD
 from autosched.model import Goal, JobFailure, JobLoad, JobSpec, JobState
 
 SPEC = JobSpec(name="squeezenet", model="0" * 64, backend="tc")

@@ -4,8 +4,8 @@ The exact curves of one job are made from its records when somebody looks at it;
 """
 
 from autosched.core.actions import EndJob
-from autosched.daemon.telling.happenings import Happening, Recorded, RecordsTagged
-from autosched.daemon.telling.progress import Ledger
+from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged
+from autosched.daemon.jobs.progress import Ledger
 from autosched.model import JobId, TaskIndex
 
 JOBS_KEPT = 200

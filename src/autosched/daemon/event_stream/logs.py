@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
-from autosched.daemon.telling.happenings import TEXT_CHARS, Happening, Said, StepEnded, StepStarted
-from autosched.daemon.telling.stream import Stream
+from autosched.daemon.event_stream.daemon_events import TEXT_CHARS, Happening, Said, StepEnded, StepStarted
+from autosched.daemon.event_stream.stream import Stream
 from autosched.model import Outcome
 
 ROUTINE = logging.INFO - logging.DEBUG

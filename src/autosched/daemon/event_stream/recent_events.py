@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from autosched.core import actions, events
-from autosched.daemon.telling.happenings import (
+from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
     DeviceDisturbed,
     DeviceDrifts,

@@ -7,8 +7,8 @@ import pytest
 
 from autosched.core.actions import EndJob, StartStep
 from autosched.core.events import ClientLost, DeadlineReached, JobSubmitted, UnitDrained
-from autosched.daemon.telling.happenings import Dropped, Happening, Recorded, Said, StepEnded, What
-from autosched.daemon.telling.stream import EVERYTHING, Filter, Stream
+from autosched.daemon.event_stream.daemon_events import Dropped, Happening, Recorded, Said, StepEnded, What
+from autosched.daemon.event_stream.stream import EVERYTHING, Filter, Stream
 from autosched.errors import RequestError
 from autosched.model import JobFailure, JobSpec, JobState, Step
 from deadlines import DEADLINE_S

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from autosched.daemon.telling.happenings import Dropped, Happening, What
+from autosched.daemon.event_stream.daemon_events import Dropped, Happening, What
 from autosched.errors import RequestError
 from autosched.model import JobId, UnitName
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from autosched.config import HOST_POOL
 from autosched.core.state import Slot, State
-from autosched.daemon.telling.timeline import Timeline
+from autosched.daemon.timeline import Timeline
 
 WINDOW = 12
 """How busy the lanes are is said of the time since so many lines before this one."""

@@ -15,10 +15,10 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.quarantine import BY
+from autosched.daemon.jobs.progress import JobProgress
+from autosched.daemon.observe.views import asked_for, calibration, job_view, reason, unit_views
 from autosched.daemon.storage.job_store import Found
-from autosched.daemon.telling.progress import JobProgress
-from autosched.daemon.telling.timeline import Timeline
-from autosched.daemon.telling.views import asked_for, calibration, job_view, reason, unit_views
+from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
 from autosched.model import (
     Failure,

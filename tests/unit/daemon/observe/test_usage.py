@@ -14,9 +14,9 @@ from autosched.core.events import (
     UnitDrained,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.telling import happenings
-from autosched.daemon.telling.happenings import Happening, StepStarted, What
-from autosched.daemon.telling.usage import Cause, Spell, Usage
+from autosched.daemon.event_stream import daemon_events
+from autosched.daemon.event_stream.daemon_events import Happening, StepStarted, What
+from autosched.daemon.observe.usage import Cause, Spell, Usage
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Step, TaskLoad, Unit
 
 POOLS = (Pool("host", (Unit("host/0", (0,)),)), Pool("device:cpu", (Unit("cpu0", (1,)),)))
@@ -52,7 +52,7 @@ class Life:
             return
         step = self.running[event.step]
         held_s = now - step.started_at
-        yield happenings.StepEnded(step.id, 1, 1, step.stage, step.units, "done", 0.0, held_s, worked_s)
+        yield daemon_events.StepEnded(step.id, 1, 1, step.stage, step.units, "done", 0.0, held_s, worked_s)
 
     def seconds(self, unit: str) -> dict[str, float]:
         idle = {cause.value: s for (of, cause), s in self.usage.idle_s.items() if of == unit}

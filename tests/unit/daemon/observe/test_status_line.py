@@ -2,8 +2,8 @@
 
 from autosched.core.events import ClientAttached, ClientLost, JobSubmitted, ResourcesDeclared, UnitDrained
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.telling.headline import Headline
-from autosched.daemon.telling.timeline import Timeline
+from autosched.daemon.observe.status_line import Headline
+from autosched.daemon.timeline import Timeline
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 
 SPEC = JobSpec(name="net", model="0" * 64)

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from autosched.core.actions import EndJob
-from autosched.daemon.telling.happenings import Happening, Recorded, RecordsTagged, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged, StepEnded, StepStarted
 from autosched.model import Purpose
 
 STAGES_MAX = 32
