@@ -22,8 +22,8 @@ import msgspec
 from autosched.core.actions import Action, StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.clients.session import ClientSession, Parts
-from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.clients.client_session import ClientSession, Parts
+from autosched.daemon.devices.attribution_handler import Verdicts
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import ADD_RECORD, PUT_SPAN, Store

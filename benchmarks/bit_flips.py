@@ -20,7 +20,7 @@ from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.stage_history import PUT
 from autosched.daemon.recovery import backups

@@ -22,7 +22,7 @@ import msgspec
 import psutil
 import uvloop
 
-from autosched.daemon import ground
+from autosched.daemon import state_folder
 from autosched.daemon.access import keyring
 from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello
 from autosched.protocol.roles import Role
@@ -113,14 +113,14 @@ def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[byte
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def wait_for(folder: Path) -> ground.Whereabouts:
+def wait_for(folder: Path) -> state_folder.Whereabouts:
     """Where the daemon is, once it listens."""
-    path = folder / ground.WHEREABOUTS
+    path = folder / state_folder.WHEREABOUTS
     give_up_at = time.monotonic() + DEADLINE_S
     while not path.exists():
         assert time.monotonic() < give_up_at, (folder / "daemon.log").read_text()
         time.sleep(0.05)
-    return msgspec.json.decode(path.read_bytes(), type=ground.Whereabouts)
+    return msgspec.json.decode(path.read_bytes(), type=state_folder.Whereabouts)
 
 
 # The other end --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from autosched.daemon import ground
+from autosched.daemon import state_folder
 from autosched.errors import AutoschedError
 from autosched.protocol import DAEMON_METHODS, PROTOCOL, AskLoad, Done, Heartbeat, Hello, Method, Welcome
 from autosched.remote import Daemon
@@ -98,7 +98,7 @@ class Siege:
 async def main(folder: Path, frames: int, seed: int, values: int) -> None:
     """Throw them all."""
     mutator = Mutator(drawn(values, seed), seed)
-    while not (folder / ground.WHEREABOUTS).exists():  # noqa: ASYNC110 - a daemon of another process
+    while not (folder / state_folder.WHEREABOUTS).exists():  # noqa: ASYNC110 - a daemon of another process
         await asyncio.sleep(0.01)
     control = await user(folder)
     siege, told = Siege(folder, control, mutator), Thrown(0)

@@ -33,9 +33,9 @@ import uvloop
 
 import attackers
 from autosched import config
-from autosched.daemon.main import Daemon as Served
-from autosched.daemon.reload import Settings
+from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.settings_reload import Settings
 from autosched.errors import AutoschedError
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import FRAME_BYTES

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.msgpack import decode
 
-from autosched.daemon.clients.survivors import clear
+from autosched.daemon.clients.adoption import clear
 from autosched.daemon.storage.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.launch.job_folder import JOB_DIR, kill_strays
@@ -63,7 +63,7 @@ class Lab:
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}
-        _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.main"])
+        _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.compose"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
         self.serving_s: list[float] = []

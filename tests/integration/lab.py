@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autosched.cli.app import run
-from autosched.daemon.clients.survivors import clear
+from autosched.daemon.clients.adoption import clear
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView

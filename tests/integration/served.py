@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from autosched import config
 from autosched.backend import Network
 from autosched.config import Config
-from autosched.daemon import ground
+from autosched.daemon import state_folder
+from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.event_stream import logs
-from autosched.daemon.main import Daemon as Served
-from autosched.daemon.reload import Settings
+from autosched.daemon.settings_reload import Settings
 from autosched.errors import DaemonUnreachable
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
@@ -79,7 +79,7 @@ async def serving(
     head = f'[daemon]\nstate_dir = "{folder}"\n'
     read = None if changed is None else lambda: config.parse(head + changed, "changed")
     served = made(head + settings, on_demand=on_demand, read=read)
-    os.close(ground.take_state_dir(folder))
+    os.close(state_folder.take_state_dir(folder))
     serving = asyncio.ensure_future(served.serve())
     address = f"unix:{folder}/api.sock"
     try:

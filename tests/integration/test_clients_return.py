@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autosched.core.events import DeadlineReached
-from autosched.daemon.clients import lives as clients
+from autosched.daemon.clients import supervisor as clients
 from autosched.daemon.recovery import backups
 from autosched.errors import AutoschedError, Refused
 from autosched.model import Outcome, Step

@@ -16,11 +16,11 @@ import pytest
 from autosched import config
 from autosched.core.events import PolicyChosen
 from autosched.daemon.access import acceptor, keyring
-from autosched.daemon.access.failures import FAILURES_MAX
+from autosched.daemon.access.login_rate_limit import FAILURES_MAX
+from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.console import server
 from autosched.daemon.event_stream.daemon_events import Happening
-from autosched.daemon.ground import WHEREABOUTS
-from autosched.daemon.main import Daemon as Served
+from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.protocol.roles import Role

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon.access import keyring
-from autosched.daemon.ground import WHEREABOUTS
+from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
 from integration.served import run, serving

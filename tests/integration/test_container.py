@@ -22,7 +22,7 @@ import yaml
 
 from autosched import config
 from autosched.cli.app import COMMANDS
-from autosched.daemon.ground import WHEREABOUTS, Whereabouts
+from autosched.daemon.state_folder import WHEREABOUTS, Whereabouts
 from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from autosched.cli.app import run as command_line
-from autosched.daemon.access import acceptor, authenticator, identity, keyring
+from autosched.daemon.access import acceptor, authenticator, keyring, peer_identity
 from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
 from autosched.daemon.access.authenticator import Visitor
 from autosched.daemon.access.endpoints import Endpoint
-from autosched.daemon.access.failures import FAILURES_MAX
-from autosched.daemon.main import Daemon as Served
+from autosched.daemon.access.login_rate_limit import FAILURES_MAX
+from autosched.daemon.compose import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.protocol import (
     PROTOCOL,
@@ -251,11 +251,11 @@ def test_without_keys_tcp_is_for_this_user_only(tmp_path: Path, monkeypatch: pyt
         async with serving(tmp_path) as served:
             async with come(served, None, monkeypatch) as daemon:
                 assert daemon.welcome.role == "operator"
-            monkeypatch.setattr(identity, "loopback_uid", lambda sock: 12_345 + os.getuid())
+            monkeypatch.setattr(peer_identity, "loopback_uid", lambda sock: 12_345 + os.getuid())
             with pytest.raises(Refused, match="belongs to another user"):
                 async with come(served, None, monkeypatch):
                     pass
-            monkeypatch.setattr(identity, "loopback_uid", lambda sock: None)
+            monkeypatch.setattr(peer_identity, "loopback_uid", lambda sock: None)
             with pytest.raises(Refused, match="use the unix socket, or a key"):
                 async with come(served, None, monkeypatch):
                     pass

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autosched.backend import Network
-from autosched.daemon.devices.guard import LEARNED_FROM
+from autosched.daemon.devices.device_monitor import LEARNED_FROM
 from autosched.model import DeviceNote, JobLoad, Purpose, TaskInfo
 from autosched.protocol import GetOrder, JobOrder, JobView, ListDevices, PlanNetwork, Span, TagRecords, UnitList
 from autosched.remote import Daemon, off_devices

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from autosched import report
 from autosched.backend import Network
-from autosched.daemon.main import Daemon as Served
-from autosched.daemon.web import board
+from autosched.daemon.compose import Daemon as Served
+from autosched.daemon.web import overview_page
 from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
 from autosched.remote import Daemon
@@ -130,7 +130,7 @@ def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
 
 
 def test_older_jobs_are_a_button_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "ENDED_SHOWN", 1)
+    monkeypatch.setattr(overview_page, "ENDED_SHOWN", 1)
 
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
         for _ in range(3):

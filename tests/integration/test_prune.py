@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon import retention
+from autosched.daemon.operations import retention
 from autosched.daemon.storage import database
 from autosched.errors import NotFound
 from autosched.model import JobId

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.ground import WHEREABOUTS
+from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
 from autosched.remote import Daemon

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon.access import keyring
-from autosched.daemon.ground import WHEREABOUTS
+from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol.roles import Role
 from integration.lab import MODEL, Lab, lab
 from packages import install

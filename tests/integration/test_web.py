@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from autosched.daemon.access import keyring
-from autosched.daemon.main import Daemon as Served
+from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.observe.usage import Cause, Spell
-from autosched.daemon.web import board, feed
-from autosched.daemon.web.app import Site
+from autosched.daemon.web import feed, overview_page
+from autosched.daemon.web.routes import Site
 from autosched.model import JobLoad
 from autosched.protocol.roles import Role
 from integration.served import PROFILE, attached, run, serving, user
@@ -179,7 +179,7 @@ def test_a_feed_that_breaks_lets_its_viewers_come_back(tmp_path: Path, monkeypat
 
 
 def test_idle_spells_that_are_too_many_for_a_frame_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "SPELLS_PER_PULSE", 2)
+    monkeypatch.setattr(overview_page, "SPELLS_PER_PULSE", 2)
 
     async def work() -> None:
         async with serving(tmp_path) as served, browsing(served) as session:

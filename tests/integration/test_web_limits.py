@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from autosched.daemon.access import acceptor, keyring
-from autosched.daemon.main import Daemon as Served
-from autosched.daemon.web import app, connections
-from autosched.daemon.web.app import Site
+from autosched.daemon.compose import Daemon as Served
+from autosched.daemon.web import connections, routes
+from autosched.daemon.web.routes import Site
 from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
 from integration.served import run, serving
@@ -108,7 +108,7 @@ def test_more_connections_than_there_is_room_for_are_sent_away(tmp_path: Path, m
 
 
 def test_what_is_sent_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "ANSWER_S", SOON_S)
+    monkeypatch.setattr(routes, "ANSWER_S", SOON_S)
     post = b"POST /login HTTP/1.1\r\nContent-Length: 99\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 
     async def work() -> None:

@@ -59,7 +59,7 @@ def test_the_core_iterates_no_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["autosched.daemon.main", "autosched.cli", "autosched.client", "autosched.sim.thesis"]
+    "module", ["autosched.daemon.compose", "autosched.cli", "autosched.client", "autosched.sim.thesis"]
 )
 def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
     """TVM can crash, hang and leak: only child processes that run a backend may load it."""
@@ -99,7 +99,7 @@ for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickl
 from importlib import import_module
 from autosched import backend, client, doctor, testing
 from autosched.cli.app import COMMANDS
-import autosched.client.__main__, autosched.daemon.main
+import autosched.client.__main__, autosched.daemon.compose
 for place in COMMANDS.values():
     module, _, name = place.partition(":")
     getattr(import_module(f"autosched.cli.{module}"), name)

@@ -8,7 +8,7 @@ import pytest
 from autosched import policy_registry
 from autosched.config import SchedulerConfig
 from autosched.core.policies.policy import POLICIES
-from autosched.daemon.main import choose_policy
+from autosched.daemon.compose import choose_policy
 from autosched.errors import ConfigError, NotFound, Refused
 from autosched.policy_registry import GROUP, PolicyBroken
 from packages import install

@@ -116,10 +116,10 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
 
 def _alone(state_dir: Path) -> int:
     """Take the folder, so that no daemon starts on it meanwhile. Raises Refused when one runs."""
-    from autosched.daemon import ground
+    from autosched.daemon import state_folder
 
     try:
-        return ground.take_state_dir(state_dir)
+        return state_folder.take_state_dir(state_dir)
     except Refused as error:
         raise Refused(f"{str(error).partition(';')[0]}; stop it first:  autosched stop") from None
 
@@ -204,16 +204,17 @@ def prune(
 
 def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     """By whoever has the database: the daemon that is named, the one that runs on it, or this process."""
-    from autosched.daemon import ground, retention
-    from autosched.daemon.access.identity import Who
+    from autosched.daemon import state_folder
+    from autosched.daemon.access.peer_identity import Who
+    from autosched.daemon.operations import retention
     from autosched.protocol.roles import Role
 
     if host is None or settings is not None:
         state_dir = _state_dir(settings)
         try:
-            lock = ground.take_state_dir(state_dir)
+            lock = state_folder.take_state_dir(state_dir)
         except Refused:
-            host = ground.whereabouts(state_dir).addresses[0]
+            host = state_folder.whereabouts(state_dir).addresses[0]
         else:
             try:
                 return retention.prune(state_dir, wish, Who(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))

@@ -33,11 +33,11 @@ def serve(
     `autosched stop`: clients end with it; their jobs go on from their records some day. Once more: at once.
     """
     from autosched.config import Config, load, with_device_cores, with_policy
-    from autosched.daemon import main
-    from autosched.daemon.reload import Settings
+    from autosched.daemon import compose
+    from autosched.daemon.settings_reload import Settings
 
     def read() -> Config:
         return with_device_cores(with_policy(load(config), policy, goal), cores)
 
     settings = Settings(read(), read if config is not None else None, config)
-    return main.run(settings, on_demand, accept_data_loss)
+    return compose.run(settings, on_demand, accept_data_loss)

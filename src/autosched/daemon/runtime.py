@@ -30,9 +30,9 @@ from autosched.core.events import (
 )
 from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.budget import Budget
 from autosched.daemon.event_stream import daemon_events
 from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.policy_time_limit import Budget
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.job_store import span_rows
 from autosched.daemon.storage.journal import WAYS_OUT, Journal

@@ -13,7 +13,7 @@ import pytest
 from autosched import config
 from autosched.cli import systemd
 from autosched.cli.app import run
-from autosched.daemon import service
+from autosched.daemon import service_manager
 from autosched.errors import ConfigError
 from deadlines import DEADLINE_S
 
@@ -74,7 +74,7 @@ def test_the_command_is_that_of_this_installation_and_there_is_such_a_command(in
 def test_sockets_have_names_that_the_daemon_knows_and_the_address_that_users_try() -> None:
     for name in UNITS:
         if name.endswith(".socket"):
-            assert sections(name)["Socket"]["FileDescriptorName"] in service.LISTENERS
+            assert sections(name)["Socket"]["FileDescriptorName"] in service_manager.LISTENERS
     assert sections("autosched.socket")["Socket"]["ListenStream"] == systemd.OF_THE_SERVICE["socket"]
     assert sections("autosched.socket")["Socket"]["SocketGroup"] == systemd.OF_THE_SERVICE["group"]
     passed = sections("autosched.service")["Service"]["Sockets"].split()

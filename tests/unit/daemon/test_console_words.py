@@ -2,14 +2,14 @@
 
 import pytest
 
-from autosched.daemon.console import words
+from autosched.daemon.console import line_parser
 from autosched.daemon.console.commands import COMMANDS, OPTIONS
-from autosched.daemon.console.words import Line
+from autosched.daemon.console.line_parser import Line
 from autosched.errors import RequestError
 
 
 def parsed(text: str) -> list[Line]:
-    return list(words.commands(text, OPTIONS))
+    return list(line_parser.commands(text, OPTIONS))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_what_cannot_be_read_says_what_can(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("2d", 172_800.0)])
 def test_durations(text: str, seconds: float) -> None:
-    assert words.seconds(text) == seconds
+    assert line_parser.seconds(text) == seconds
 
 
 def test_what_is_no_duration_and_no_number() -> None:
     with pytest.raises(RequestError, match=r"is no duration\. Write seconds or for example 45s"):
-        words.seconds("soon")
+        line_parser.seconds("soon")
     with pytest.raises(RequestError, match="'many' is no whole number"):
-        words.number("many")
+        line_parser.number("many")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -95,4 +95,4 @@ def test_each_command_says_how_it_is_used(name: str) -> None:
     ],
 )
 def test_hints_are_commands_of_the_console_where_it_has_them(said: str, here: str) -> None:
-    assert words.as_typed_here(said) == here
+    assert line_parser.as_typed_here(said) == here

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from autosched.config import loopback
-from autosched.daemon.access.failures import Failures
+from autosched.daemon.access.login_rate_limit import Failures
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.daemon_events import Commanded
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage.journal import Journal

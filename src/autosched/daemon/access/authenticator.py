@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from autosched.config import Config
-from autosched.daemon.access import identity, keyring
+from autosched.daemon.access import keyring, peer_identity
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.endpoints import Endpoint
-from autosched.daemon.access.failures import Failures
-from autosched.daemon.access.identity import Who
 from autosched.daemon.access.keyring import Keyring
+from autosched.daemon.access.login_rate_limit import Failures
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused, RequestError, WireError
 from autosched.protocol import (
@@ -67,7 +67,7 @@ class Authenticator:
 
     def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
         self.limits, self._admit, self._idle = config.limits, admit, idle
-        self._group = identity.group_id(config.daemon.group)
+        self._group = peer_identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
         self.failures = Failures()
         self.acceptor = Acceptor(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
@@ -204,8 +204,8 @@ class Authenticator:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
             return Who(f"key {key.id}", key.role, where, key)
         if visitor.endpoint.local:
-            uid = identity.peer_uid(visitor.connection.sock)
-            return Who(f"uid {uid}", await identity.local_role(uid, self._group), where)
+            uid = peer_identity.peer_uid(visitor.connection.sock)
+            return Who(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
             return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
         self.look_at_keys()
@@ -214,10 +214,10 @@ class Authenticator:
                 "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"
                 " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names"
             )
-        uid_there = await asyncio.to_thread(identity.loopback_uid, visitor.connection.sock)
+        uid_there = await asyncio.to_thread(peer_identity.loopback_uid, visitor.connection.sock)
         if uid_there is None:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
-        return Who(f"uid {uid_there}", await identity.local_role(uid_there, None), where)
+        return Who(f"uid {uid_there}", await peer_identity.local_role(uid_there, None), where)
 
     # Stop -------------------------------------------------------------------------------------------------------------
 

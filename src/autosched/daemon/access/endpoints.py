@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config, check_protected, loopback
-from autosched.daemon import ground
-from autosched.daemon.access import identity, keyring
+from autosched.daemon import state_folder
+from autosched.daemon.access import keyring, peer_identity
 from autosched.errors import ConfigError
 from autosched.wire.address import UNIX
 
@@ -37,7 +37,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         """How to reach it."""
         if self.local:
             return f"{UNIX}{self.listener.getsockname()}"
-        return ground.tcp_address(self.listener, tls=self.tls is not None)
+        return state_folder.tcp_address(self.listener, tls=self.tls is not None)
 
 
 def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Endpoint, ...]:
@@ -50,16 +50,16 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     unix = [Endpoint(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
     tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
     if not unix:
-        unix = [on_unix(held.enter_context(ground.bind_unix(config.socket)), config)]
+        unix = [on_unix(held.enter_context(state_folder.bind_unix(config.socket)), config)]
         held.callback(config.socket.unlink, missing_ok=True)
     if not tcp:
-        tcp = [on_tcp(held.enter_context(ground.bind_tcp("daemon.listen", *config.listen())), config)]
+        tcp = [on_tcp(held.enter_context(state_folder.bind_tcp("daemon.listen", *config.listen())), config)]
     return (*unix, *tcp)
 
 
 def on_unix(listener: socket.socket, config: Config) -> Endpoint:
     """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
-    group = identity.group_id(config.daemon.group)
+    group = peer_identity.group_id(config.daemon.group)
     if group is not None:
         share(config.socket, group, config)
     return Endpoint(listener, local=True)

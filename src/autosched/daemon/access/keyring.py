@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.errors import ConfigError, NotFound, RequestError
 from autosched.protocol.roles import Role
 from autosched.wire.keys import NAME, SECRET_BYTES, Key, read

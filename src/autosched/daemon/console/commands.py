@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched import protocol as p
-from autosched.daemon.console.words import Line, number, seconds
+from autosched.daemon.console.line_parser import Line, number, seconds
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
 from autosched.protocol.pagination import answered_async

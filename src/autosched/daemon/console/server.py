@@ -18,17 +18,17 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched.config import Config, ConsoleConfig
-from autosched.daemon import ground
-from autosched.daemon.access import endpoints, identity
+from autosched.daemon import state_folder
+from autosched.daemon.access import endpoints, peer_identity
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
-from autosched.daemon.console.words import Line, as_typed_here, commands
+from autosched.daemon.console.line_parser import Line, as_typed_here, commands
 from autosched.daemon.event_stream.daemon_events import Dropped, Happening
 from autosched.daemon.event_stream.stream import Filter
+from autosched.daemon.operations.user_session import Services, UserSession
 from autosched.daemon.runtime import spawn
-from autosched.daemon.sessions import Services, UserSession
 from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most
@@ -117,13 +117,13 @@ class Console:
         """As the kernel says, and no more than this socket allows; None: nobody, until a key is shown."""
         try:
             if sock.family == socket.AF_UNIX:
-                uid = identity.peer_uid(sock)
-                role = at_most(await identity.local_role(uid, self._group), Role(self._config.role))
+                uid = peer_identity.peer_uid(sock)
+                role = at_most(await peer_identity.local_role(uid, self._group), Role(self._config.role))
                 return Who(f"uid {uid}", role, "the console's socket")
-            there = await asyncio.to_thread(identity.loopback_uid, sock)
+            there = await asyncio.to_thread(peer_identity.loopback_uid, sock)
             if there is None:
                 return None
-            role = at_most(await identity.local_role(there, None), Role(self._config.listen_role))
+            role = at_most(await peer_identity.local_role(there, None), Role(self._config.listen_role))
             return Who(f"uid {there}", role, "the console")
         except Refused:
             return None
@@ -137,18 +137,18 @@ def open_console(
     authenticator: Authenticator,
 ) -> Console:
     """Listen where the settings say, and on what systemd has passed instead. `held` closes it. Raises ConfigError."""
-    group = identity.group_id(config.daemon.group)
+    group = peer_identity.group_id(config.daemon.group)
     console = Console(config.console, group, services, authenticator)
     listeners: list[socket.socket] = [held.enter_context(listener) for listener in passed]
     kinds = {listener.family == socket.AF_UNIX for listener in listeners}
     if True not in kinds:
         path = config.console_socket
-        listeners.insert(0, held.enter_context(ground.bind_unix(path)))
+        listeners.insert(0, held.enter_context(state_folder.bind_unix(path)))
         held.callback(path.unlink, missing_ok=True)
         if group is not None:
             endpoints.share(path, group, config)
     if False not in kinds and (where := config.console_listen()) is not None:
-        listeners.append(held.enter_context(ground.bind_tcp("console.listen", *where)))
+        listeners.append(held.enter_context(state_folder.bind_tcp("console.listen", *where)))
     protected = [
         (listener, None if listener.family == socket.AF_UNIX else endpoints.tls_for_others(config, listener, WHAT))
         for listener in listeners
@@ -172,7 +172,7 @@ async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyn
 def _address(listener: socket.socket, tls: bool) -> str:
     if listener.family == socket.AF_UNIX:
         return f"{UNIX}{listener.getsockname()}"
-    return ground.tcp_address(listener, tls=tls).removeprefix(TCP)
+    return state_folder.tcp_address(listener, tls=tls).removeprefix(TCP)
 
 
 def _sorry(why: str) -> bytes:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
-from autosched.daemon.devices.guard import Guard
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.model import DeviceNote, UnitName
 from autosched.process import program_runner

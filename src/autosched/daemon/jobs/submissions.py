@@ -9,8 +9,8 @@ from autosched.config import DEVICE_POOL
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.event_stream.daemon_events import SubmissionRefused
-from autosched.daemon.reload import Settings
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.settings_reload import Settings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec

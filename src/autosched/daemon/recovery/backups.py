@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched.daemon.clients import survivors
+from autosched.daemon.clients import adoption
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.storage import database, integrity_check, schema
 from autosched.daemon.storage.commit_mark import Acknowledged
@@ -185,7 +185,7 @@ def set_aside(state_dir: Path, why: str) -> Path | None:
     path = database.database(state_dir)
     there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), Acknowledged(path).path) if side.exists()]
     snapshot.forget(database.snapshots(state_dir))
-    survivors.disown(state_dir / "jobs")
+    adoption.disown(state_dir / "jobs")
     if not there:
         return None
     folder = state_dir / f"{why}-{stamp()}"

@@ -12,8 +12,8 @@ import msgspec
 from autosched import policy_registry
 from autosched.core.policies.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.budget import Budget
 from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.policy_time_limit import Budget
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.recovery.snapshot import PackedProgress, Snapshot
 from autosched.daemon.runtime import Runtime

@@ -4,14 +4,14 @@ import contextlib
 from pathlib import Path
 
 from autosched.daemon.access import audit
-from autosched.daemon.devices import verdicts
+from autosched.daemon.devices import attribution_handler
 from autosched.daemon.jobs import stage_history
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.storage import job_store
 from autosched.daemon.storage.journal import UNREADABLE, open_beside
 
 DATABASE = "autosched.db"
-TABLES = (*job_store.TABLES, *stage_history.TABLES, *audit.TABLES, *verdicts.TABLES)
+TABLES = (*job_store.TABLES, *stage_history.TABLES, *audit.TABLES, *attribution_handler.TABLES)
 
 
 def snapshots(state_dir: Path) -> Path:

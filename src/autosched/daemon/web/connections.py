@@ -15,7 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import HELLO_S
-from autosched.daemon.access.failures import Failures
+from autosched.daemon.access.login_rate_limit import Failures
 from autosched.daemon.runtime import spawn
 
 CONNECTIONS_MAX = 256

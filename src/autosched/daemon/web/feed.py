@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from autosched.daemon.runtime import spawn
-from autosched.daemon.web.board import Board
+from autosched.daemon.web.overview_page import Board
 
 PULSE_S = 1.0
 VIEWERS_MAX = 64

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from autosched.daemon.devices.guard import Guard
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.event_stream.counters import Histogram, Tally
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.runtime import Runtime

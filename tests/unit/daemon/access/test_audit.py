@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from autosched.daemon.access import audit
 from autosched.daemon.access.audit import ABOUT_CHARS, UNANSWERED, Audit, about
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import NotFound

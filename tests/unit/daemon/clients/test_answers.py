@@ -7,7 +7,7 @@ import pytest
 from answers import shuffle
 
 from autosched.core.events import StepEnded
-from autosched.daemon.clients.session import ClientSession
+from autosched.daemon.clients.client_session import ClientSession
 from autosched.model import Outcome
 from autosched.protocol import AddRecord, EndStep
 

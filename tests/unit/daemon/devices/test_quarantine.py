@@ -14,7 +14,7 @@ import pytest
 from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices import quarantine
-from autosched.daemon.devices.guard import LEARNED_FROM, Guard
+from autosched.daemon.devices.device_monitor import LEARNED_FROM, Guard
 from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantined, run
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES

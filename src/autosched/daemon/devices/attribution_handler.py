@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from autosched.daemon.devices.guard import Guard, is_device
+from autosched.daemon.devices.device_monitor import Guard, is_device
 from autosched.daemon.event_stream.daemon_events import CandidatePoisoned
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime

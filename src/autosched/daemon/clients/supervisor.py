@@ -24,11 +24,11 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Event
-from autosched.daemon.clients import survivors
-from autosched.daemon.clients.client import Client
-from autosched.daemon.clients.session import ClientSession
-from autosched.daemon.clients.turns import StartTurns
-from autosched.daemon.devices.guard import Guard
+from autosched.daemon.clients import adoption
+from autosched.daemon.clients.client_session import ClientSession
+from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.start_queue import StartTurns
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
@@ -90,7 +90,7 @@ class Clients:
         self._session = session
         self._of: dict[JobId, Client] = {}
         self._turns = StartTurns(self._start)
-        self._secret = survivors.secret(folder)
+        self._secret = adoption.secret(folder)
         self.address = ""
         """Where clients connect to; set before the first one is started."""
         self.bytes_max = 0
@@ -122,7 +122,7 @@ class Clients:
             self._lose(client, f"it cannot be started: {error}")
             return
         client.process, client.temporary = launched.process, launched.temporary
-        survivors.leave_note(folder, client.process, client.token, client.temporary, client.records_before)
+        adoption.leave_note(folder, client.process, client.token, client.temporary, client.records_before)
         self._guard_over(client, client.process)
 
     def _guard_over(self, client: Client, process: Process) -> None:
@@ -130,7 +130,7 @@ class Clients:
         if self.bytes_max:
             spawn(self._weigh(client, process), f"weigh client of job {client.job}")
 
-    def adopt(self, found: Sequence[survivors.Survivor]) -> None:
+    def adopt(self, found: Sequence[adoption.Survivor]) -> None:
         """These clients of an earlier life may come back; the scheduler bounds for how long they are waited for."""
         for survivor in found:
             note, job = survivor.note, survivor.job
@@ -251,7 +251,7 @@ class Clients:
         client.up.set()
         if self._of.get(client.job) is client:
             del self._of[client.job]
-            survivors.tear_note(self._folder / str(client.job))
+            adoption.tear_note(self._folder / str(client.job))
         if client.temporary:
             shutil.rmtree(client.temporary, ignore_errors=True)
         for link in (client.link, client.coming):
@@ -275,7 +275,7 @@ class Clients:
         if job.state.ended and not (hello.returns and job.steps):
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
         if job.spec.external and job.id not in self._of:
-            survivors.leave_note(self._folder / str(job.id), None, "", "", 0)
+            adoption.leave_note(self._folder / str(job.id), None, "", "", 0)
         self._of[job.id], client.protocol = client, hello.protocol
         client.up.set()
         session = self._session(client, lambda: client.lost or client.link is not link)
@@ -305,7 +305,7 @@ class Clients:
             return self._kill(client, client.why)
         self._runtime.tell(partial(self._cut_off, client, client.link, why))
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
-        grace_s = survivors.HANG_UP_S if ends else RETURN_S
+        grace_s = adoption.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
 
     def _cut_off(self, client: Client, link: Link | None, why: str) -> Event | None:
@@ -324,7 +324,7 @@ class Clients:
     def _may_run(self, client: Client) -> bool:
         """Whether it is at its steps perhaps, where nobody here sees it or can end it."""
         here = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
-        return not here and survivors.any_in_time(self._runtime.state, client.job, self._runtime.clock())
+        return not here and adoption.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 
     def _returning(self, client: Client, link: Link, session: ClientSession) -> Handler:
         async def handle(method: Method) -> Struct | None:

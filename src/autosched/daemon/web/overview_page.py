@@ -15,7 +15,7 @@ from autosched.daemon.event_stream.stream import EVERYTHING, Subscription
 from autosched.daemon.jobs.latency_curves import Point
 from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.observe.views import calibration, job_view, unit_views
-from autosched.daemon.web.shown import Shown
+from autosched.daemon.web.web_services import Shown
 from autosched.model import JobId, StepId, UnitName
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import Span

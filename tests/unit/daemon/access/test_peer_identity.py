@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autosched import config
-from autosched.daemon.access import endpoints, identity
+from autosched.daemon.access import endpoints, peer_identity
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
@@ -21,7 +21,7 @@ STRANGER = 54_321
 def test_a_unix_socket_tells_its_peers_user() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert identity.peer_uid(ours) == os.geteuid()
+        assert peer_identity.peer_uid(ours) == os.geteuid()
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -35,42 +35,42 @@ def test_a_tcp_connection_of_this_machine_too(family: socket.AddressFamily, host
         with socket.create_connection(listener.getsockname()[:2]):
             accepted, _ = listener.accept()
             with accepted:
-                assert identity.loopback_uid(accepted) == os.geteuid()
+                assert peer_identity.loopback_uid(accepted) == os.geteuid()
 
 
 def test_an_address_is_written_as_the_kernel_does() -> None:
     """In the order of this machine's bytes."""
     word = int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder)
-    assert identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
+    assert peer_identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
 
 
 def test_without_the_kernels_table_nobody_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
+    monkeypatch.setattr(peer_identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
-            assert identity.loopback_uid(accepted) is None
+            assert peer_identity.loopback_uid(accepted) is None
 
 
 def test_the_owner_and_root_may_everything() -> None:
-    assert asyncio.run(identity.local_role(os.geteuid(), None)) is Role.OPERATOR
-    assert asyncio.run(identity.local_role(0, None)) is Role.OPERATOR
+    assert asyncio.run(peer_identity.local_role(os.geteuid(), None)) is Role.OPERATOR
+    assert asyncio.run(peer_identity.local_role(0, None)) is Role.OPERATOR
 
 
 def test_members_of_the_group_are_users_and_others_are_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_groups", lambda uid: [7, 8])
-    assert asyncio.run(identity.local_role(STRANGER, 8)) is Role.USER
+    monkeypatch.setattr(peer_identity, "_groups", lambda uid: [7, 8])
+    assert asyncio.run(peer_identity.local_role(STRANGER, 8)) is Role.USER
     for group in (9, None):
         with pytest.raises(Refused, match=f"not to uid {STRANGER}"):
-            asyncio.run(identity.local_role(STRANGER, group))
+            asyncio.run(peer_identity.local_role(STRANGER, group))
 
 
 def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
     others_went_on = threading.Event()
-    monkeypatch.setattr(identity, "_groups", lambda uid: [8] if others_went_on.wait(DEADLINE_S) else [])
+    monkeypatch.setattr(peer_identity, "_groups", lambda uid: [8] if others_went_on.wait(DEADLINE_S) else [])
 
     async def both() -> Role:
-        asked = asyncio.ensure_future(identity.local_role(STRANGER, 8))
+        asked = asyncio.ensure_future(peer_identity.local_role(STRANGER, 8))
         await asyncio.sleep(0)
         others_went_on.set()
         return await asked
@@ -80,12 +80,12 @@ def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.Mon
 
 def test_a_directory_of_users_that_does_not_answer_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = threading.Event()
-    monkeypatch.setattr(identity, "_groups", lambda uid: [8] if given_up.wait(DEADLINE_S) else [])
-    monkeypatch.setattr(identity, "DIRECTORY_S", 0.01)
+    monkeypatch.setattr(peer_identity, "_groups", lambda uid: [8] if given_up.wait(DEADLINE_S) else [])
+    monkeypatch.setattr(peer_identity, "DIRECTORY_S", 0.01)
 
     async def ask() -> None:
         try:
-            await identity.local_role(STRANGER, 8)
+            await peer_identity.local_role(STRANGER, 8)
         finally:
             given_up.set()
 
@@ -95,14 +95,14 @@ def test_a_directory_of_users_that_does_not_answer_lets_nobody_in(monkeypatch: p
 
 def test_a_user_without_a_name_has_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused):
-        asyncio.run(identity.local_role(2**31 - 2, 0))
+        asyncio.run(peer_identity.local_role(2**31 - 2, 0))
 
 
 def test_a_group_that_is_not_there_stops_the_start() -> None:
-    assert identity.group_id("") is None
-    assert identity.group_id("root") == 0
+    assert peer_identity.group_id("") is None
+    assert peer_identity.group_id("root") == 0
     with pytest.raises(ConfigError, match=r"daemon\.group: there is no group 'no-such-group'"):
-        identity.group_id("no-such-group")
+        peer_identity.group_id("no-such-group")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that it is no member of")
@@ -112,4 +112,4 @@ def test_the_socket_is_given_to_the_group(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "s"))
         assert endpoints.on_unix(listener, settings).local
     status = (tmp_path / "s").stat()
-    assert (status.st_gid, status.st_mode & 0o777) == (identity.group_id("daemon"), 0o660)
+    assert (status.st_gid, status.st_mode & 0o777) == (peer_identity.group_id("daemon"), 0o660)

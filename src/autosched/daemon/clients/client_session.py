@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
-from autosched.daemon.devices.guard import Guard
-from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.devices.attribution_handler import Verdicts
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.event_stream.daemon_events import recorded
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History

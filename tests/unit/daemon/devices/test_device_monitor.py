@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.core.state import Slot
-from autosched.daemon.devices.guard import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
+from autosched.daemon.devices.device_monitor import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.storage.job_store import Store

@@ -11,7 +11,7 @@ from autosched.config import RetentionConfig
 from autosched.core.actions import Action
 from autosched.core.events import DeadlineReached, Event, JobPruned
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.recovery import backups, maintenance, repair, snapshot
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, Runtime, spawn

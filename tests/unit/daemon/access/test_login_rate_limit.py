@@ -1,6 +1,6 @@
 """Whoever shows wrong keys is not listened to for a while."""
 
-from autosched.daemon.access.failures import FAILURES_MAX, HOSTS_MAX, WITHIN_S, Failures
+from autosched.daemon.access.login_rate_limit import FAILURES_MAX, HOSTS_MAX, WITHIN_S, Failures
 
 
 def test_a_host_is_banned_for_a_while() -> None:

@@ -9,7 +9,7 @@ from autosched.daemon.event_stream.counters import Tally
 from autosched.daemon.event_stream.recent_events import Recent
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.observe.usage import Usage
-from autosched.daemon.sessions import Services
+from autosched.daemon.operations.user_session import Services
 
 
 class Shown(Struct, frozen=True):

@@ -15,8 +15,8 @@ import pytest
 
 from autosched import config
 from autosched.config import Config
-from autosched.daemon import ground
-from autosched.daemon.ground import Whereabouts
+from autosched.daemon import state_folder
+from autosched.daemon.state_folder import Whereabouts
 from autosched.errors import ConfigError, Refused
 
 
@@ -40,38 +40,38 @@ def test_so_many_connections_may_be_open_as_the_settings_say(
     set_to: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: set_to.append(limits))
-    ground.allow_connections(wanted)
+    state_folder.allow_connections(wanted)
     assert set_to == ([(then, hard)] if then is not None else [])
 
 
 def test_a_state_folder_has_one_daemon(tmp_path: Path) -> None:
-    lock = ground.take_state_dir(tmp_path / "state")
+    lock = state_folder.take_state_dir(tmp_path / "state")
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-    ground.tell_whereabouts(tmp_path / "state", Whereabouts(77, "0.1", ("unix:/s",), "now"))
+    state_folder.tell_whereabouts(tmp_path / "state", Whereabouts(77, "0.1", ("unix:/s",), "now"))
     with pytest.raises(Refused, match=r"process 77, at unix:/s"):
-        ground.take_state_dir(tmp_path / "state")
+        state_folder.take_state_dir(tmp_path / "state")
     os.close(lock)
-    os.close(ground.take_state_dir(tmp_path / "state"))
+    os.close(state_folder.take_state_dir(tmp_path / "state"))
 
 
 def test_a_state_folder_that_cannot_be_made_is_the_operators_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"daemon\.state_dir"):
-        ground.take_state_dir(tmp_path / "file" / "state")
+        state_folder.take_state_dir(tmp_path / "file" / "state")
 
 
 def test_the_socket_is_for_this_user_only(tmp_path: Path, sockets: list[socket.socket]) -> None:
-    sockets.append(ground.bind_unix(tmp_path / "run" / "api.sock"))
+    sockets.append(state_folder.bind_unix(tmp_path / "run" / "api.sock"))
     assert stat.S_IMODE((tmp_path / "run" / "api.sock").stat().st_mode) == 0o600
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path, sockets: list[socket.socket]) -> None:
     path = tmp_path / "api.sock"
-    dead = ground.bind_unix(path)
+    dead = state_folder.bind_unix(path)
     dead.listen()
     dead.close()
     assert path.exists()
-    sockets.append(ground.bind_unix(path))
+    sockets.append(state_folder.bind_unix(path))
     sockets[0].listen()
     probe = socket.socket(socket.AF_UNIX)
     sockets.append(probe)
@@ -80,42 +80,42 @@ def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path, sockets: list[s
 
 def test_the_socket_of_a_live_daemon_is_left_alone(tmp_path: Path, sockets: list[socket.socket]) -> None:
     path = tmp_path / "api.sock"
-    sockets.append(ground.bind_unix(path))
+    sockets.append(state_folder.bind_unix(path))
     sockets[0].listen()
     with pytest.raises(Refused, match="another daemon answers"):
-        ground.bind_unix(path)
+        state_folder.bind_unix(path)
     assert path.exists()
 
 
 def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "api.sock").write_text("mine")
     with pytest.raises(ConfigError, match="is not a socket"):
-        ground.bind_unix(tmp_path / "api.sock")
+        state_folder.bind_unix(tmp_path / "api.sock")
     assert (tmp_path / "api.sock").read_text() == "mine"
 
 
 def test_a_path_too_long_for_a_socket_is_the_operators_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="longer than 107 bytes"):
-        ground.bind_unix(tmp_path / ("x" * 120))
+        state_folder.bind_unix(tmp_path / ("x" * 120))
 
 
 def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
-    sockets.append(ground.bind_tcp("daemon.listen", "127.0.0.1", 0))
-    address = ground.tcp_address(sockets[0])
+    sockets.append(state_folder.bind_tcp("daemon.listen", "127.0.0.1", 0))
+    address = state_folder.tcp_address(sockets[0])
     with pytest.raises(ConfigError, match=r"daemon\.listen: 127\.0\.0\.1:\d+ cannot be used .*in use"):
-        ground.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
+        state_folder.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
 
 
 def test_a_name_that_nobody_knows_is_no_matter_of_the_port() -> None:
     with pytest.raises(ConfigError, match=r"daemon\.listen: 'no such host' cannot be resolved .* 127\.0\.0\.1"):
-        ground.bind_tcp("daemon.listen", "no such host", 0)
+        state_folder.bind_tcp("daemon.listen", "no such host", 0)
 
 
 def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
     before = os.sched_getaffinity(0)
     try:
         pools = config.resources(Config()).pools
-        ground.stay_off_devices(pools)
+        state_folder.stay_off_devices(pools)
         here = os.sched_getaffinity(0)
         lanes = {core for pool in pools if pool.name == "host" for unit in pool.units for core in unit.cores}
         assert here == lanes
@@ -125,7 +125,7 @@ def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
 
 def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:
     with contextlib.ExitStack() as held:
-        ground.spare_the_collector(held)
+        state_folder.spare_the_collector(held)
         assert gc.get_freeze_count() > 1_000
     assert gc.get_freeze_count() == 0
 
@@ -139,7 +139,7 @@ def test_garbage_is_looked_for_when_nobody_works_any_more(
 
     async def work() -> None:
         decisions = iter((5, 5 + decided, 5 + decided))
-        tidy = asyncio.ensure_future(ground.collect_when_idle(active, lambda: next(decisions, 5 + decided)))
+        tidy = asyncio.ensure_future(state_folder.collect_when_idle(active, lambda: next(decisions, 5 + decided)))
         await asyncio.sleep(0)
         node = Node()
         node.me, gone = node, weakref.ref(node)
@@ -150,7 +150,7 @@ def test_garbage_is_looked_for_when_nobody_works_any_more(
         tidy.cancel()
         assert (gone() is None) is looks
 
-    monkeypatch.setattr(ground, "IDLE_EVERY_S", 0.0)
+    monkeypatch.setattr(state_folder, "IDLE_EVERY_S", 0.0)
     gc.disable()
     try:
         asyncio.run(work())

@@ -9,9 +9,9 @@ import msgspec
 from aiohttp import web
 
 from autosched.backend import EVALUATION, Evaluation, expected_s
-from autosched.daemon.access.identity import Who
-from autosched.daemon.sessions import UserSession
-from autosched.daemon.web.shown import Shown
+from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.operations.user_session import UserSession
+from autosched.daemon.web.web_services import Shown
 from autosched.errors import NotFound
 from autosched.model import JobId, Purpose, Record
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span

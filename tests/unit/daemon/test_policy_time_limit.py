@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from autosched.daemon.budget import WALL_FACTOR, Budget, PolicyOverran
+from autosched.daemon.policy_time_limit import WALL_FACTOR, Budget, PolicyOverran
 
 LONG_S = 10.0
 """A budget that no machine is too busy for."""
@@ -42,7 +42,9 @@ def test_what_does_not_return_is_stopped(work: Callable[[], None]) -> None:
 
 
 def test_the_calls_of_one_decision_share_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autosched.daemon.budget.WALL_FACTOR", 1000.0)  # a busy machine is not what is tried here
+    monkeypatch.setattr(
+        "autosched.daemon.policy_time_limit.WALL_FACTOR", 1000.0
+    )  # a busy machine is not what is tried here
     budget = Budget(0.2)
     for _ in range(3):
         budget.renewed()

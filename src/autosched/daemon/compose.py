@@ -17,45 +17,45 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policies.policy import Policy
-from autosched.daemon import ground, service
+from autosched.daemon import service_manager, state_folder
 from autosched.daemon.access import endpoints
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
-from autosched.daemon.access.identity import Who
-from autosched.daemon.budget import Budget
-from autosched.daemon.clients.client import Client
-from autosched.daemon.clients.lives import Clients
-from autosched.daemon.clients.session import ClientSession, Parts
-from autosched.daemon.clients.survivors import clear, find
+from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.clients.adoption import clear, find
+from autosched.daemon.clients.client_session import ClientSession, Parts
+from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.supervisor import Clients
 from autosched.daemon.console.server import Console, open_console
-from autosched.daemon.devices.guard import Guard
+from autosched.daemon.devices.attribution_handler import Verdicts
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.devices.quarantine import Quarantine
-from autosched.daemon.devices.verdicts import Verdicts
 from autosched.daemon.event_stream import logs
 from autosched.daemon.event_stream.counters import Tally
 from autosched.daemon.event_stream.daemon_events import LoopStalled
-from autosched.daemon.farewell import welcome_back
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe.loop_monitor import NOTICED_S, Pulse
 from autosched.daemon.observe.status_line import Headline
 from autosched.daemon.observe.usage import LOOK_EVERY_S, Usage
+from autosched.daemon.operations.graceful_shutdown import welcome_back
+from autosched.daemon.operations.retention import Retention
+from autosched.daemon.operations.user_session import Services, admitting
+from autosched.daemon.policy_time_limit import Budget
 from autosched.daemon.recovery import repair
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
-from autosched.daemon.reload import Settings
-from autosched.daemon.retention import Retention
 from autosched.daemon.runtime import BY, spawn
-from autosched.daemon.sessions import Services, admitting
+from autosched.daemon.settings_reload import Settings
 from autosched.daemon.storage import database
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Store, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.web.listener import Listener
-from autosched.daemon.web.shown import Shown
+from autosched.daemon.web.web_services import Shown
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, Pool
@@ -78,7 +78,7 @@ def run(settings: Settings, on_demand: bool = False, accept_data_loss: bool = Fa
     """
     logged = logs.begin(settings.now.log.format, settings.now.log.level)
     faulthandler.enable()  # a watchdog ends a daemon that hangs by SIGABRT: then its log says where it hung
-    lock = ground.take_state_dir(settings.now.state_dir)
+    lock = state_folder.take_state_dir(settings.now.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
@@ -116,7 +116,7 @@ class Daemon:
         self._comes_back = False
         self._exit_code = 0
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._manager = service.Manager()
+        self._manager = service_manager.Manager()
         self._page: Listener | None = None
         self._pulse = Pulse(self._beat)
 
@@ -126,13 +126,13 @@ class Daemon:
         policy, trouble = choose_policy(self._settings.scheduler)
         for warning in resources.warnings:
             log.warning("%s", warning)
-        ground.stay_off_devices(resources.pools)
-        ground.allow_connections(self._settings.limits.connections_max)
+        state_folder.stay_off_devices(resources.pools)
+        state_folder.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
-            passed = service.passed_listeners()
-            opened = endpoints.open_all(self._settings, passed[service.WIRE], held)
-            if self._settings.http.listen or passed[service.HTTP]:
-                self._page = Listener(self._settings, passed[service.HTTP])
+            passed = service_manager.passed_listeners()
+            opened = endpoints.open_all(self._settings, passed[service_manager.WIRE], held)
+            if self._settings.http.listen or passed[service_manager.HTTP]:
+                self._page = Listener(self._settings, passed[service_manager.HTTP])
                 held.callback(self._page.release)
             with self._manager.starting("reads what it has written"):
                 repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
@@ -151,15 +151,17 @@ class Daemon:
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
-            ground.spare_the_collector(held)
-            console = open_console(self._live.now, passed[service.CONSOLE], held, self._services, self._authenticator)
+            state_folder.spare_the_collector(held)
+            console = open_console(
+                self._live.now, passed[service_manager.CONSOLE], held, self._services, self._authenticator
+            )
             self._listen(opened, journal, console)
-            held.callback((self._folder / ground.WHEREABOUTS).unlink, missing_ok=True)
+            held.callback((self._folder / state_folder.WHEREABOUTS).unlink, missing_ok=True)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
             tidy = spawn(
-                ground.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
+                state_folder.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
@@ -292,9 +294,11 @@ class Daemon:
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         page = self._page.url if self._page is not None else ""
-        ground.tell_whereabouts(
+        state_folder.tell_whereabouts(
             self._folder,
-            ground.Whereabouts(os.getpid(), __version__, self._addresses, ground.started_at(), page, console.addresses),
+            state_folder.Whereabouts(
+                os.getpid(), __version__, self._addresses, state_folder.started_at(), page, console.addresses
+            ),
         )
         self._pulse.start()
         log.info("console at %s", " ".join(console.addresses))

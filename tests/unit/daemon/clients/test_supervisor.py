@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from autosched.core.events import ClientLost
-from autosched.daemon.clients import lives, turns
-from autosched.daemon.clients.client import Client
-from autosched.daemon.clients.lives import Clients
+from autosched.daemon.clients import start_queue, supervisor
+from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.supervisor import Clients
 from autosched.daemon.jobs.progress import Ledger
 from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
@@ -95,7 +95,7 @@ def test_one_client_starts_for_each_core_and_the_next_when_one_is_gone(play: Pla
 def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0.01)
+    monkeypatch.setattr(start_queue, "TURN_S", 0.01)
 
     async def story(stage: Stage) -> None:
         assert await stage.started(len(JOBS)) == JOBS
@@ -132,7 +132,7 @@ def test_a_client_that_is_stopped_before_its_turn_never_starts(play: Play) -> No
 def test_who_is_back_and_says_nothing_of_his_steps_is_hung_up_on(
     came_back: bool, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "ORDER_S", 0.0)
+    monkeypatch.setattr(supervisor, "ORDER_S", 0.0)
 
     async def story(stage: Stage) -> None:
         why: list[str] = []

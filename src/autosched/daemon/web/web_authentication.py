@@ -18,9 +18,9 @@ from typing import cast
 from aiohttp import web
 
 from autosched.config import Config
-from autosched.daemon.access import identity
+from autosched.daemon.access import peer_identity
 from autosched.daemon.access.authenticator import FAILED_S, Authenticator
-from autosched.daemon.access.identity import Who
+from autosched.daemon.access.peer_identity import Who
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from autosched.wire import keys
@@ -35,7 +35,7 @@ class Visitors:
     """Finds out who asks."""
 
     def __init__(self, config: Config, authenticator: Authenticator, *, tls: bool) -> None:
-        self._group = identity.group_id(config.daemon.group)
+        self._group = peer_identity.group_id(config.daemon.group)
         self._authenticator, self._tls = authenticator, tls
 
     @property
@@ -114,11 +114,11 @@ class Visitors:
     async def _local(self, request: web.Request, where: str) -> Who:
         transport = request.transport
         sock = transport.get_extra_info("socket") if transport is not None else None
-        uid = await asyncio.to_thread(identity.loopback_uid, cast(socket, sock)) if sock is not None else None
+        uid = await asyncio.to_thread(peer_identity.loopback_uid, cast(socket, sock)) if sock is not None else None
         if uid is None:
             raise web.HTTPForbidden(text="This machine does not tell whose connection it is; make a key.\n")
         try:
-            return Who(f"uid {uid}", await identity.local_role(uid, self._group), where)
+            return Who(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
         except Refused as error:
             raise web.HTTPForbidden(text=f"{error}\n") from None
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from autosched.core.scheduler import TURN_S
-from autosched.daemon.clients.client import Client
+from autosched.daemon.clients.client_state import Client
 from autosched.daemon.runtime import spawn
 
 

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from autosched.daemon.access.identity import Who
-from autosched.daemon.sessions import UserSession
+from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.operations.user_session import UserSession
 from autosched.daemon.web import health, metrics
-from autosched.daemon.web.board import Board
 from autosched.daemon.web.connections import REQUEST_S, Connections
 from autosched.daemon.web.feed import Feed
-from autosched.daemon.web.jobs import JobPages
-from autosched.daemon.web.shown import Shown
-from autosched.daemon.web.visitors import Visitors
+from autosched.daemon.web.job_page import JobPages
+from autosched.daemon.web.overview_page import Board
+from autosched.daemon.web.web_authentication import Visitors
+from autosched.daemon.web.web_services import Shown
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.protocol import CancelJob, DrainUnit, Method, ReturnUnit
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.devices.verdicts import BATCH_LEAST, Verdicts
+from autosched.daemon.devices.attribution_handler import BATCH_LEAST, Verdicts
 from autosched.daemon.event_stream.daemon_events import CandidatePoisoned, Happening
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime, spawn

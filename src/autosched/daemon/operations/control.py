@@ -2,7 +2,7 @@
 
 from autosched.core.events import Event, JobAltered, Paused, UnitDrained, UnitReturned
 from autosched.core.state import Job, Slot
-from autosched.daemon.clients.lives import Clients
+from autosched.daemon.clients.supervisor import Clients
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
 from autosched.model import UnitName

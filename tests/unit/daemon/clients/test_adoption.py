@@ -11,7 +11,7 @@ import pytest
 
 from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.clients.survivors import NOTE, clear, disown, find, leave_note, secret, tear_note
+from autosched.daemon.clients.adoption import NOTE, clear, disown, find, leave_note, secret, tear_note
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 from autosched.process.detached_process import Process
 from deadlines import DEADLINE_S

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon import service
-from autosched.daemon.service import Manager, passed_listeners
+from autosched.daemon import service_manager
+from autosched.daemon.service_manager import Manager, passed_listeners
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError
 from deadlines import DEADLINE_S
@@ -91,14 +91,14 @@ def test_the_watchdog_is_fed_twice_in_its_time(limit_us: str, whom: str, every_s
 
 
 def test_whoever_reads_a_long_past_asks_for_time(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "EXTEND_EVERY_S", 0.001)
+    monkeypatch.setattr(service_manager, "EXTEND_EVERY_S", 0.001)
     with Manager(systemd.environment).starting("reads its past"):
         for _ in range(3):
             assert systemd.hears() == ["EXTEND_TIMEOUT_USEC=30000000", "STATUS=reads its past"]
 
 
 def test_it_asks_for_an_hour_at_most(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "STARTING_MAX_S", -1.0)
+    monkeypatch.setattr(service_manager, "STARTING_MAX_S", -1.0)
     with Manager(systemd.environment).starting("reads its past"):
         pass
     assert systemd.hears_nothing_more()
@@ -116,7 +116,7 @@ def test_a_reload_says_when_it_began_and_when_it_is_over(systemd: Systemd) -> No
 
 
 def test_the_status_line_is_told_when_it_changes(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(service_manager, "REPORT_EVERY_S", 0.0)
     lines = iter(["idle", "idle", "idle", "busy"])
 
     async def report() -> None:
@@ -186,7 +186,7 @@ def test_the_watchdog_is_not_fed_while_the_writer_hangs(systemd: Systemd, tmp_pa
 def descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Numbers that follow each other, as systemd hands them over; the first two are free for sockets."""
     first = 200
-    monkeypatch.setattr(service, "LISTEN_FDS_START", first)
+    monkeypatch.setattr(service_manager, "LISTEN_FDS_START", first)
     yield [first, first + 1]
     for number in (first, first + 1):
         with contextlib.suppress(OSError):  # closed by the socket that was made of it

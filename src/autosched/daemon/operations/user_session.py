@@ -16,22 +16,22 @@ from autosched.core.explain import explain_job
 from autosched.core.state import Job
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Admit
-from autosched.daemon.access.identity import Who
-from autosched.daemon.clients.lives import Clients
-from autosched.daemon.devices.guard import Guard
-from autosched.daemon.devices.verdicts import Verdicts
+from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.clients.supervisor import Clients
+from autosched.daemon.devices.attribution_handler import Verdicts
+from autosched.daemon.devices.device_monitor import Guard
 from autosched.daemon.event_stream.recent_events import Recent
-from autosched.daemon.farewell import wind_down
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe import diagnostics
 from autosched.daemon.observe.loop_monitor import Pulse
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.observe.views import asked_for, calibration, job_view, unit_views
-from autosched.daemon.operations import alter, operate, slot_of
-from autosched.daemon.reload import Settings
-from autosched.daemon.retention import Retention
+from autosched.daemon.operations.control import alter, operate, slot_of
+from autosched.daemon.operations.graceful_shutdown import wind_down
+from autosched.daemon.operations.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.settings_reload import Settings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Store
 from autosched.errors import NotFound, Refused, RequestError, WireError
