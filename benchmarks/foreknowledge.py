@@ -25,9 +25,9 @@ from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, Policy
 from autosched.core.policies.predictive import plan
 from autosched.core.state import State
 from autosched.model import JobId, TaskIndex
-from autosched.sim.loads import instance_scenario
 from autosched.sim.scenario import Scenario
-from autosched.sim.world import World
+from autosched.sim.simulator import World
+from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads import instances
 from autosched.workloads.instances import Instance
 

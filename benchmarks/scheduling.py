@@ -16,10 +16,10 @@ from statistics import fmean
 from typing import Any
 
 from autosched.model import Goal
-from autosched.sim import thesis
-from autosched.sim.estimates import parse
-from autosched.sim.study import Row, Trial, run
-from autosched.workloads import generate, instances
+from autosched.sim import thesis_workload
+from autosched.sim.estimate_quality import parse
+from autosched.sim.policy_benchmark import Row, Trial, run
+from autosched.workloads import generator, instances
 from autosched.workloads.instances import Instance
 
 SETTINGS = (
@@ -57,7 +57,9 @@ def main() -> None:
         makers: dict[str, Callable[[], Any]] = {
             "thesis": thesis_case,
             "instances": lambda: batch(pool, instances.standard(), args.goals),
-            "held_out": lambda: batch(pool, [generate.generate(generate.parse(text)) for text in HELD_OUT], args.goals),
+            "held_out": lambda: batch(
+                pool, [generator.generate(generator.parse(text)) for text in HELD_OUT], args.goals
+            ),
             "arrivals": lambda: arriving(pool),
             "large": lambda: large(pool),
         }
@@ -70,7 +72,7 @@ def main() -> None:
 
 def thesis_case() -> dict[str, float]:
     """Two equal jobs, one lane, one device, 50 iterations: speed-up over sequential."""
-    table = thesis.table(jobs=2, iterations=50)
+    table = thesis_workload.table(jobs=2, iterations=50)
     return {"bound": round(table.bound, 3), **{row.policy: round(row.speedup, 3) for row in table.rows}}
 
 
@@ -86,7 +88,7 @@ def batch(pool: ProcessPoolExecutor, loads: Sequence[Instance], goals: Sequence[
 
 def arriving(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
     """Jobs that come one by one; estimates learned from nothing."""
-    loads = [generate.generate(generate.parse(text, load=load)) for text, load in ARRIVALS]
+    loads = [generator.generate(generator.parse(text, load=load)) for text, load in ARRIVALS]
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
     told = []
     for goal in (Goal.BALANCED, Goal.LATENCY):
@@ -109,7 +111,7 @@ def arriving(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
 
 def large(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
     """1,000 jobs on 100 hosts and 76 devices."""
-    loads = [generate.generate(generate.parse(text)) for text in LARGE]
+    loads = [generator.generate(generator.parse(text)) for text in LARGE]
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
     told = []
     for goal in (Goal.MAKESPAN, Goal.BALANCED):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from autosched.core import scheduler
-from autosched.sim.faults import attempt
 from autosched.sim.parallel import each
+from autosched.sim.random_testing import attempt
 
 KEPT = Path(__file__).parent / "results" / "seeds.json"
 CHUNK, SAVED = 50, 5_000

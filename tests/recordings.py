@@ -7,7 +7,7 @@ from autosched.core.events import Event, StepEnded
 from autosched.daemon.storage.job_store import TABLES, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.protocol import Span
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from deadlines import DEADLINE_S
 
 

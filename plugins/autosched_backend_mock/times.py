@@ -12,7 +12,7 @@ from autosched_backend_mock.options import STANDARD, Options
 
 if TYPE_CHECKING:  # most jobs need neither, and a hundred clients start at once
     from autosched.workloads.instances import Instance, InstanceJob
-    from autosched.workloads.recorded import RecordedJob, RecordedStep
+    from autosched.workloads.recordings import RecordedJob, RecordedStep
 
 
 class Times(Protocol):
@@ -178,9 +178,9 @@ def _named(options: Options, there: "dict[str, Instance]") -> "Instance":
 
 
 def _replayed(options: Options) -> Replayed:
-    from autosched.workloads import recorded
+    from autosched.workloads import recordings
 
-    recording = recorded.read(_absolute("journal", options.journal))
+    recording = recordings.read(_absolute("journal", options.journal))
     jobs = {job.job: job for job in recording.jobs if job.tasks}
     if (job := jobs.get(options.journal_job)) is None:
         there = ", ".join(map(str, jobs)) or "none, so nothing can be replayed from it"

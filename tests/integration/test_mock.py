@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from autosched.daemon.storage.database import DATABASE
-from autosched.workloads import recorded
+from autosched.workloads import recordings
 from integration.lab import Lab, ended, lab
 
 ROUNDS = 10
@@ -35,7 +35,7 @@ def test_a_recorded_job_is_replayed_round_by_round(there: Lab, tmp_path: Path) -
     assert there.wait(first).state == "done"
     again = there.submit(journal=str(tmp_path / DATABASE), journal_job=first, log=str(log))
     view = there.wait(again)
-    before, after = (job for job in recorded.read(tmp_path).jobs)
+    before, after = (job for job in recordings.read(tmp_path).jobs)
     rounds = len(before.order)
     assert (view.state, view.trials, view.trials_total) == ("done", rounds, rounds)
     assert stages(log)["select"] == rounds
@@ -45,12 +45,12 @@ def test_a_recorded_job_is_replayed_round_by_round(there: Lab, tmp_path: Path) -
             assert worked_s(is_now, "build") >= 0.9 * worked_s(was, "build") > 0
 
 
-def selected(steps: recorded.Round) -> bool:
+def selected(steps: recordings.Round) -> bool:
     """Others measure again, or found every round taken: an exhausted task may be asked while another measures again."""
     return {"select", "build"} <= {step.stage for step in steps}
 
 
-def worked_s(steps: recorded.Round, stage: str) -> float:
+def worked_s(steps: recordings.Round, stage: str) -> float:
     """How long the stage took in this round."""
     return next(step.worked_s or 0.0 for step in steps if step.stage == stage)
 

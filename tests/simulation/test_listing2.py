@@ -6,7 +6,7 @@ import pytest
 
 from autosched.model import Pool, Unit
 from autosched.sim.scenario import JobPlan, Scenario, Work
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from simulation.reference import listing_2
 
 

@@ -20,9 +20,9 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, one_of_each
 from autosched.model import Goal, JobState, Step
 from autosched.sim.__main__ import main
-from autosched.sim.faults import CHOICE, TURNS, check, finish
+from autosched.sim.random_testing import CHOICE, TURNS, check, finish
 from autosched.sim.scenario import Faults, Scenario, random_scenario
-from autosched.sim.world import Entry, World
+from autosched.sim.simulator import Entry, World
 from deadlines import DEADLINE_S
 
 CHUNK = 50
@@ -214,7 +214,7 @@ def test_the_command_shows_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_names_the_seed_that_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autosched.sim.world.events_max", lambda scenario: 20)
+    monkeypatch.setattr("autosched.sim.simulator.events_max", lambda scenario: 20)
     assert main(["--seed", "3", "--policy", "sequential", "--goal", "latency"]) == 1
     assert "--policy sequential --goal latency --seed 3 --print" in capsys.readouterr().out
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
-from autosched.sim import thesis
+from autosched.sim import thesis_workload
 from autosched.sim.scenario import lower_bound_s
 
 ITERATION_S = 8.3 + 39.5 + 44.0
@@ -19,7 +19,7 @@ CLIENT_S = 8.3 + 44.0
     ],
 )
 def test_one_lane_and_one_device(jobs: int, iterations: int, speedups: dict[str, float]) -> None:
-    table = thesis.table(jobs, iterations)
+    table = thesis_workload.table(jobs, iterations)
     assert {row.policy: row.speedup for row in table.rows} == pytest.approx(speedups, abs=0.0006)
     assert table.bound == pytest.approx(ITERATION_S / CLIENT_S, abs=0.0006)
     assert all(row.speedup <= table.bound + 1e-9 for row in table.rows)
@@ -36,7 +36,7 @@ def test_one_lane_and_one_device(jobs: int, iterations: int, speedups: dict[str,
 def test_several_lanes_and_devices(
     lanes: int, devices: int, jobs: int, iterations: int, bound: float, interleaved: float, predictive: float
 ) -> None:
-    table = thesis.table(jobs, iterations, lanes, devices)
+    table = thesis_workload.table(jobs, iterations, lanes, devices)
     rows = {row.policy: row for row in table.rows}
     assert table.bound == pytest.approx(bound, abs=0.001)
     assert rows["interleaved"].speedup == pytest.approx(interleaved, abs=0.001)
@@ -45,36 +45,39 @@ def test_several_lanes_and_devices(
 
 
 @pytest.fixture(scope="module")
-def four_jobs() -> dict[str, thesis.Row]:
-    return {row.policy: row for row in thesis.table(4).rows}
+def four_jobs() -> dict[str, thesis_workload.Row]:
+    return {row.policy: row for row in thesis_workload.table(4).rows}
 
 
-def test_utilisation_of_the_thesis(four_jobs: dict[str, thesis.Row]) -> None:
+def test_utilisation_of_the_thesis(four_jobs: dict[str, thesis_workload.Row]) -> None:
     """Thesis, section 2: without interleaving the client is busy 57 % of the time and the device 43 %."""
     rows = four_jobs
     assert (rows["sequential"].host_busy, rows["sequential"].device_busy) == pytest.approx((0.570, 0.430), abs=0.001)
     assert (rows["interleaved"].host_busy, rows["interleaved"].device_busy) == pytest.approx((1.0, 0.755), abs=0.005)
 
 
-def test_interference_makes_nothing_faster(four_jobs: dict[str, thesis.Row]) -> None:
+def test_interference_makes_nothing_faster(four_jobs: dict[str, thesis_workload.Row]) -> None:
     rows = four_jobs
     assert rows["synchronous"].makespan_s == pytest.approx(rows["sequential"].makespan_s)
     assert rows["synchronous"].mean_completion_s > rows["sequential"].mean_completion_s
 
 
 def test_predictive_also_ends_jobs_earlier() -> None:
-    load = thesis.scenario(2)
-    assert thesis.run(PREDICTIVE, load).mean_completion_s < thesis.run(INTERLEAVED, load).mean_completion_s
+    load = thesis_workload.scenario(2)
+    assert (
+        thesis_workload.run(PREDICTIVE, load).mean_completion_s
+        < thesis_workload.run(INTERLEAVED, load).mean_completion_s
+    )
 
 
 def test_nothing_beats_the_lower_bound() -> None:
-    load = thesis.scenario(5, iterations=7, lanes=2, devices=1)
+    load = thesis_workload.scenario(5, iterations=7, lanes=2, devices=1)
     assert lower_bound_s(load) == pytest.approx(5 * 7 * 39.5)
-    assert thesis.run(INTERLEAVED, load).makespan_s >= lower_bound_s(load)
+    assert thesis_workload.run(INTERLEAVED, load).makespan_s >= lower_bound_s(load)
 
 
 def test_the_chart_shows_the_first_minutes() -> None:
-    table = thesis.table(2, iterations=3)
-    lines = thesis.chart(table, "interleaved", width=70)
+    table = thesis_workload.table(2, iterations=3)
+    lines = thesis_workload.chart(table, "interleaved", width=70)
     assert [line.split()[0] for line in lines[:2]] == ["host/0", "cpu0"]
     assert max(map(len, lines)) <= 70

@@ -59,7 +59,7 @@ def test_the_core_iterates_no_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["autosched.daemon.compose", "autosched.cli", "autosched.client", "autosched.sim.thesis"]
+    "module", ["autosched.daemon.compose", "autosched.cli", "autosched.client", "autosched.sim.thesis_workload"]
 )
 def test_no_process_of_ours_loads_the_compiler(module: str) -> None:
     """TVM can crash, hang and leak: only child processes that run a backend may load it."""

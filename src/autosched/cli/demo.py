@@ -26,7 +26,7 @@ from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitL
 from autosched.remote import Daemon, connected, off_devices
 from autosched.report.verdict import verdict
 from autosched.results import Result, check_ended, collect
-from autosched.sim import thesis
+from autosched.sim import thesis_workload
 from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode
 
 NETWORKS = (("rnet", 48), ("magika", 40))
@@ -56,7 +56,7 @@ def demo(policy: str | None, goal: Goal | None) -> int:
 
 def _simulate() -> None:
     """Part 1: the thesis' load under each policy."""
-    table, few = thesis.table(jobs=4), thesis.table(jobs=2)
+    table, few = thesis_workload.table(jobs=4), thesis_workload.table(jobs=2)
     data(" 1/3  scheduling, simulated: 4 jobs, 1 host lane, 1 device, the thesis' times")
     data(f"      {'policy':<13} {'makespan':>9} {'host':>6} {'device':>7}   vs sequential   with 2 jobs")
     for row, row_of_few in zip(table.rows, few.rows, strict=True):
@@ -66,7 +66,7 @@ def _simulate() -> None:
             f" {row.speedup:>14.2f}x {row_of_few.speedup:>12.2f}x"
         )
     data(f"      No schedule can exceed {table.bound:.2f}x. The first minutes of `interleaved`:")
-    for text in thesis.chart(table, "interleaved", width=74, **_style()):
+    for text in thesis_workload.chart(table, "interleaved", width=74, **_style()):
         data(f"      {text}")
 
 

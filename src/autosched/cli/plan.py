@@ -16,7 +16,7 @@ from autosched.protocol.pagination import answered
 from autosched.text.selectors import select
 
 if TYPE_CHECKING:
-    from autosched.sim.plan import Outlook, Plan, PlannedJob
+    from autosched.sim.what_if import Outlook, Plan, PlannedJob
 
 COUNT_MAX = 1_000
 JOBS_SHOWN = 40
@@ -61,13 +61,13 @@ def plan(
     """
     from autosched import policy_registry
     from autosched.config import load
-    from autosched.sim import plan as planning
-    from autosched.sim.loads import Change
-    from autosched.workloads import recorded
+    from autosched.sim import what_if as planning
+    from autosched.sim.workload_scenarios import Change
+    from autosched.workloads import recordings
 
     if policy not in (None, ALL):
         policy_registry.check_name(policy)
-    recording = recorded.read(load(None).state_dir if source is None else source)
+    recording = recordings.read(load(None).state_dir if source is None else source)
     kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
 
     def recorded_jobs(asked: ListJobs) -> Sequence[JobId]:

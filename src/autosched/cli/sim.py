@@ -15,7 +15,7 @@ from autosched.errors import RequestError
 from autosched.model import Goal
 
 if TYPE_CHECKING:
-    from autosched.sim.study import Row, Trial
+    from autosched.sim.policy_benchmark import Row, Trial
 
 T = TypeVar("T")
 
@@ -83,25 +83,25 @@ def sim(
     from a job's arrival to its end; SLOW is the worst job's time over the one that it would take alone.
     """
     from autosched import policy_registry
-    from autosched.sim import estimates as kinds
-    from autosched.sim import parallel, study
-    from autosched.workloads import generate, instances
+    from autosched.sim import estimate_quality as kinds
+    from autosched.sim import parallel, policy_benchmark
+    from autosched.workloads import generator, instances
 
     if (longer != 1 or load is not None or jobs is not None) and not shapes:
         raise click.UsageError("--longer, --load and --jobs shape what --generate KIND:N-C-M makes; give that too")
     count = 400 if jobs is None and load is not None else jobs
     loads = [one for file in files for one in instances.read(file)]
-    loads += [generate.generate(generate.parse(text, jobs=count, longer=longer, load=load)) for text in shapes]
-    names = policy_registry.installed() if policy == ALL else (policy or study.DEFAULT,)
+    loads += [generator.generate(generator.parse(text, jobs=count, longer=longer, load=load)) for text in shapes]
+    names = policy_registry.installed() if policy == ALL else (policy or policy_benchmark.DEFAULT,)
     for name in names:
         policy_registry.check_name(name)
     trials = [
-        study.Trial(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
+        policy_benchmark.Trial(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
         for one in loads or instances.standard()
         for name in names
     ]
     processes = processes or min(parallel.cores(), len(trials), 1 + _steps(trials) // STEPS_PER_PROCESS)
-    outcomes = _counted(parallel.each(study.attempt, trials, processes), len(trials))
+    outcomes = _counted(parallel.each(policy_benchmark.attempt, trials, processes), len(trials))
     rows = _rows(outcomes, several=len(names) > 1)
     if style == "json":
         return data(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())

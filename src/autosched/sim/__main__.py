@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from autosched.model import Goal
-from autosched.sim.faults import EXCLUSIVE, attempt
 from autosched.sim.parallel import each
+from autosched.sim.random_testing import EXCLUSIVE, attempt
 
 CHUNK = 50
 """Seeds that one process tries before it tells."""

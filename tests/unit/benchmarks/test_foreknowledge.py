@@ -3,7 +3,7 @@
 import pytest
 from foreknowledge import Foreknowing, played, summary, true_means
 
-from autosched.sim.loads import instance_scenario
+from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads.instances import Instance, InstanceJob
 
 LOAD = Instance(

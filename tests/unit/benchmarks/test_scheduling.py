@@ -7,7 +7,7 @@ import pytest
 from scheduling import summary
 
 from autosched.model import Goal
-from autosched.sim.study import Row
+from autosched.sim.policy_benchmark import Row
 
 ANY: dict[str, Any] = {
     "policy": "predictive", "goal": Goal.BALANCED, "estimates": "learned", "jobs": 1, "hosts": 1,

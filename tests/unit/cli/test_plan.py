@@ -9,8 +9,8 @@ import pytest
 from autosched import policy_registry
 from autosched.cli.app import run
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
-from autosched.sim.world import World
-from autosched.workloads.recorded import DATABASE
+from autosched.sim.simulator import World
+from autosched.workloads.recordings import DATABASE
 from recordings import record
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -14,7 +14,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, Task
 from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from unit.core.story import Story, complete, of, pool, wants
 
 ONE_LANE = (pool("host", "host/0"),)

@@ -3,10 +3,10 @@
 import pytest
 
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
-from autosched.sim.loads import instance_scenario
-from autosched.sim.world import World
+from autosched.sim.simulator import World
+from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads.bounds import lower_bound_s
-from autosched.workloads.generate import KINDS, generate, parse
+from autosched.workloads.generator import KINDS, generate, parse
 from autosched.workloads.instances import Instance, InstanceJob
 
 

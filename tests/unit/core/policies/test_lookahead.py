@@ -14,9 +14,9 @@ from autosched.core.policies.predictive import AIMS, foreseen_key
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.model import Goal, JobLoad, Pool, Unit
-from autosched.sim.estimates import PERFECT
+from autosched.sim.estimate_quality import PERFECT
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from unit.core.story import ONE_CORE, Story, wants
 
 OBEDIENT = Policy("obedient", foreseen_key, drifts=True)

@@ -8,9 +8,9 @@ from autosched.core.policies.lookahead import Forecast
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, Policy
 from autosched.core.policies.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
 from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory, Step
-from autosched.sim.faults import CHOICE
+from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from unit.core.story import Story, complete, pool, wants
 
 ROUND = (Work("build", (HOST,), 4.0), Work("profile", (DEVICE,), 3.0), Work("update", (HOST,), 2.0))

@@ -11,9 +11,9 @@ from autosched.core.remaining_work import STALE_MIN, Outlook
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, TaskLoad
-from autosched.sim.faults import CHOICE
+from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 from unit.core.story import DEVICE, HOST, ONE_CORE, ONE_EACH, Story, wants
 
 TIMES = {"build": 2.0, "profile": 5.0, "update": 1.0}

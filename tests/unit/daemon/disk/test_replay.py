@@ -15,7 +15,7 @@ from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Step
 from autosched.sim.scenario import random_scenario
-from autosched.sim.world import Entry, World
+from autosched.sim.simulator import Entry, World
 
 CASES = [(policy, seed) for policy in ("predictive", "interleaved", "sequential") for seed in (3, 11)]
 

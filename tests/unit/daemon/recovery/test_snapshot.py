@@ -19,9 +19,9 @@ from autosched.daemon.recovery.snapshot import Snapshot
 from autosched.daemon.storage.job_store import TABLES, Store
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Failure, Goal, Purpose, Record, TaskInfo
-from autosched.sim.faults import CHOICE
+from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.world import Entry, World
+from autosched.sim.simulator import Entry, World
 
 NETWORK = Network(tasks=tuple(TaskInfo(task=task, name=f"conv{task}", workload="w") for task in (1, 2)))
 

@@ -12,9 +12,9 @@ from autosched.core.state import Job, State
 from autosched.daemon.storage.journal import Decided
 from autosched.daemon.storage.pruning import Tracing, over
 from autosched.model import JobLoad, JobSpec, Step
-from autosched.sim.faults import CHOICE
+from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 
 Row = tuple[float, Event, Decided]
 SPEC = JobSpec(name="net", model="a" * 64)

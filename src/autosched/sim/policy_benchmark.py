@@ -8,11 +8,11 @@ from autosched import policy_registry
 from autosched.config import SchedulerConfig
 from autosched.errors import RequestError
 from autosched.model import Goal, JobState
-from autosched.sim.estimates import LEARNED, Estimates
-from autosched.sim.loads import instance_scenario
-from autosched.sim.report import Report
+from autosched.sim.estimate_quality import LEARNED, Estimates
 from autosched.sim.scenario import Scenario
-from autosched.sim.world import World
+from autosched.sim.simulation_result import Report
+from autosched.sim.simulator import World
+from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads.bounds import lower_bound_s, own_work_s
 from autosched.workloads.instances import Instance
 

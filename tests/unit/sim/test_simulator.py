@@ -7,9 +7,9 @@ import pytest
 from autosched.core.policies.policy import SYNCHRONOUS
 from autosched.core.scheduler import CLIENT_LOSSES_MAX
 from autosched.model import JobState, Pool, Unit
-from autosched.sim import world as world_module
+from autosched.sim import simulator as world_module
 from autosched.sim.scenario import DEVICE, HOST, Faults, JobPlan, Scenario, Work, lower_bound_s, pools
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 
 BUILD, PROFILE = Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0)
 

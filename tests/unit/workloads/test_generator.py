@@ -8,7 +8,7 @@ import pytest
 
 from autosched.errors import RequestError
 from autosched.workloads.bounds import device_work_s, host_work_s
-from autosched.workloads.generate import generate, parse
+from autosched.workloads.generator import generate, parse
 from autosched.workloads.instances import Instance
 
 

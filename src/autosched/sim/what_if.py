@@ -11,11 +11,11 @@ from msgspec import Struct
 from autosched import policy_registry
 from autosched.errors import NotFound
 from autosched.model import Goal, JobId, Pool, PoolName
-from autosched.sim.loads import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
-from autosched.sim.report import Report
+from autosched.sim.policy_benchmark import DEFAULT, simulate
 from autosched.sim.scenario import Scenario
-from autosched.sim.study import DEFAULT, simulate
-from autosched.workloads.recorded import RecordedJob, Recording
+from autosched.sim.simulation_result import Report
+from autosched.sim.workload_scenarios import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
+from autosched.workloads.recordings import RecordedJob, Recording
 
 FAR_OFF = 0.1
 """A simulation of the past that differs so much from it deserves a warning."""

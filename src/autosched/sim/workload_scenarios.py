@@ -9,7 +9,7 @@ from autosched.errors import RequestError
 from autosched.model import JobId, Pool, PoolName, Unit
 from autosched.sim.scenario import JobPlan, Scenario, Work
 from autosched.workloads.instances import Instance, InstanceJob
-from autosched.workloads.recorded import RecordedJob, RecordedStep, Recording
+from autosched.workloads.recordings import RecordedJob, RecordedStep, Recording
 
 HOST_POOL = "host"
 DEVICE_POOL = "device:"

@@ -11,8 +11,8 @@ from random import Random
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.records.failure_attribution import Blame, Finding, Mishap, Suspect, Ward
-from autosched.sim.client import SimClient
 from autosched.sim.scenario import Faults
+from autosched.sim.simulated_client import SimClient
 
 PAUSE_S = 5.0
 SICK_FAILS = 0.8

@@ -3,9 +3,9 @@
 from random import Random
 
 from autosched.model import JobLoad
-from autosched.sim.client import SimClient
-from autosched.sim.estimates import LEARNED, PERFECT, parse
+from autosched.sim.estimate_quality import LEARNED, PERFECT, parse
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Work
+from autosched.sim.simulated_client import SimClient
 
 BUILD, PROFILE = Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0)
 ROUND = (BUILD, PROFILE)

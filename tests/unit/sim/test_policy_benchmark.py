@@ -5,10 +5,10 @@ import pytest
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
-from autosched.sim.estimates import PERFECT, parse
-from autosched.sim.loads import instance_scenario
-from autosched.sim.study import Trial, attempt, run, simulate
-from autosched.workloads import generate
+from autosched.sim.estimate_quality import PERFECT, parse
+from autosched.sim.policy_benchmark import Trial, attempt, run, simulate
+from autosched.sim.workload_scenarios import instance_scenario
+from autosched.workloads import generator
 from autosched.workloads.instances import Instance, InstanceJob, standard
 
 
@@ -53,20 +53,20 @@ def test_interleaved_reproduces_what_listing_2_comes_to_on_the_standard_instance
 @pytest.mark.parametrize("load", ["het:8-1-1:13", "heavy:12-1-1:33"])
 def test_wrong_estimates_cost_no_makespan(load: str) -> None:
     """Were they only dropped, as once they were, these loads would take 1.11 and 1.08 times as long."""
-    one = generate.generate(generate.parse(load))
+    one = generator.generate(generator.parse(load))
     mistaken = run(Trial(instance=one, policy="predictive", estimates=parse("wrong:1.0")))
     assert mistaken.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
 def test_a_giant_that_nobody_foresaw_costs_no_makespan() -> None:
     """Were the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
-    one = generate.generate(generate.parse("heavy:12-1-1:11"))
+    one = generator.generate(generator.parse("heavy:12-1-1:11"))
     learned = run(Trial(instance=one, policy="predictive", goal=Goal.MAKESPAN))
     assert learned.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
 def test_hundreds_of_jobs_are_simulated_whole() -> None:
-    load = generate.generate(generate.parse("hom:200-20-15"))
+    load = generator.generate(generator.parse("hom:200-20-15"))
     row = run(trial(load))
     assert row.steps == 6_000
     assert 1.0 <= row.ratio < 1.2

@@ -14,9 +14,9 @@ from autosched.core.policies.predictive import plan
 from autosched.core.scheduler import PLAN_EVERY, Scheduler
 from autosched.core.state import State
 from autosched.model import Goal
+from autosched.sim.fault_model import QUARANTINE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.sickness import QUARANTINE
-from autosched.sim.world import World
+from autosched.sim.simulator import World
 
 TURNS = (
     *((PREDICTIVE.name, goal) for goal in Goal),

@@ -8,10 +8,10 @@ import pytest
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.model import JobId, Outcome, Step
 from autosched.records.failure_attribution import MISHAPS_MAX
-from autosched.sim import sickness
-from autosched.sim.client import SimClient
+from autosched.sim import fault_model
+from autosched.sim.fault_model import PAUSE_S, Sickness
 from autosched.sim.scenario import DEVICE, Faults, JobPlan, Work
-from autosched.sim.sickness import PAUSE_S, Sickness
+from autosched.sim.simulated_client import SimClient
 
 
 class Lab:
@@ -84,7 +84,7 @@ def test_steps_that_fail_count_against_a_device() -> None:
 
 
 def test_a_verdict_without_a_reason_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sickness, "SICK_FAILS", 1.0)
+    monkeypatch.setattr(fault_model, "SICK_FAILS", 1.0)
     lab = Lab(poison=("x",), sick=((3.0, "cpu0", 4.0),))
     lab.again("x", "cpu0", 1.0)
     lab.again("y", "cpu0", 2.0)

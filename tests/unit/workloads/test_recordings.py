@@ -11,7 +11,7 @@ from autosched.errors import NotFound, RequestError
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, Pool, TaskLoad, Unit
 from autosched.protocol import Span
 from autosched.sim.scenario import pools
-from autosched.workloads.recorded import DATABASE, read
+from autosched.workloads.recordings import DATABASE, read
 from recordings import write
 
 DONE = JobLoad(complete=True)

@@ -7,9 +7,9 @@ one stage on the client. On one lane and one device no policy can be faster than
 from msgspec import Struct
 
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
-from autosched.sim.report import Report
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, lower_bound_s, pools
-from autosched.sim.world import World
+from autosched.sim.simulation_result import Report
+from autosched.sim.simulator import World
 from autosched.text.gantt import Style, gantt
 
 ROUND = (Work("build", (HOST,), 8.3), Work("profile", (DEVICE,), 39.5), Work("update", (HOST,), 44.0))

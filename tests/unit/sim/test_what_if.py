@@ -7,11 +7,11 @@ import pytest
 from autosched.core.policies.policy import INTERLEAVED, SEQUENTIAL, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
-from autosched.sim.loads import Change
-from autosched.sim.plan import Plan, plan
 from autosched.sim.scenario import DEVICE, HOST, Faults, JobPlan, Scenario, Work, pools
-from autosched.sim.world import World
-from autosched.workloads.recorded import Recording, read
+from autosched.sim.simulator import World
+from autosched.sim.what_if import Plan, plan
+from autosched.sim.workload_scenarios import Change
+from autosched.workloads.recordings import Recording, read
 from recordings import record
 
 BUILD, PROFILE, UPDATE = Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0), Work("update", (HOST,), 4.0)

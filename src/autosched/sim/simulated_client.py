@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from autosched.model import NETWORK_TASK, JobLoad, TaskIndex, TaskLoad, UnitName
-from autosched.sim.estimates import Expectation
+from autosched.sim.estimate_quality import Expectation
 from autosched.sim.scenario import JobPlan, Round, Work
 
 

@@ -16,11 +16,11 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
 from autosched.protocol import Span
-from autosched.sim.client import SimClient
-from autosched.sim.estimates import LEARNED, Estimates
-from autosched.sim.report import Report
+from autosched.sim.estimate_quality import LEARNED, Estimates
+from autosched.sim.fault_model import Sickness
 from autosched.sim.scenario import Scenario
-from autosched.sim.sickness import Sickness
+from autosched.sim.simulated_client import SimClient
+from autosched.sim.simulation_result import Report
 
 EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
