@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from autosched import api, remote, zoo
+from autosched.api.result_folder import collect
 from autosched.errors import JobFailed
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
 from autosched.remote import Daemon
-from autosched.results import collect
 
 HERE = Path(__file__).parent
 ROUND = ("select", "build", "profile", "update")

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import tvm
 
+from autosched.api.result_folder import SavedRecord
 from autosched.model import Record
-from autosched.results import SavedRecord
 from autosched_tvm.compile import candidate_build, lowering, network_import, rules
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}

@@ -28,9 +28,9 @@ from msgspec import Struct
 from thesis_numbers import busiest, causes, geometric, overheads_s, packed, paired, quantile
 
 from autosched import api, config, remote
+from autosched.api.result_folder import collect
 from autosched.protocol import Done, JobView, Shutdown, Span
 from autosched.remote import Daemon
-from autosched.results import collect
 
 HERE = Path(__file__).parent
 POLICIES = ("sequential", "synchronous", "interleaved", "predictive")

@@ -32,11 +32,11 @@ from networks import Network, networks
 from private import answering, private_daemon
 
 from autosched import api
+from autosched.api.result_folder import read_evaluation
 from autosched.backend import EVALUATION, Lease
 from autosched.errors import AutoschedError
 from autosched.process.forked_workers import WorkerError, Workers, prepare
 from autosched.protocol import Done, Shutdown
-from autosched.results import read_evaluation
 from autosched_tvm import worker_messages
 from autosched_tvm.evaluation import model_forms
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, race

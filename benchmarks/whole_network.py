@@ -17,9 +17,9 @@ import resnet18
 from against_stock import finish, own_state, stages_s
 
 from autosched import api, remote, zoo
+from autosched.api.result_folder import read_evaluation
 from autosched.backend import EVALUATION
 from autosched.protocol import Done, Shutdown
-from autosched.results import read_evaluation
 
 OPERATORS_TIMEOUT_S = 600.0
 

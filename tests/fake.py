@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.protocol import HELLO, PROTOCOL, USER_METHODS, Hello, Method, Welcome
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S

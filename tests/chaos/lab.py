@@ -42,7 +42,7 @@ def _serve(config: str, log: str, path: list[str]) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.setsid()
-    from autosched.cli.app import run
+    from autosched.cli.command_table import run
 
     os._exit(run(["serve", "-c", config]))
 
@@ -63,7 +63,7 @@ class Lab:
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}
-        _forks.set_forkserver_preload(["autosched.cli.app", "autosched.daemon.compose"])
+        _forks.set_forkserver_preload(["autosched.cli.command_table", "autosched.daemon.compose"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
         self.serving_s: list[float] = []

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 import autosched
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.errors import RequestError
 from nets import conv_net, model, small_net
 

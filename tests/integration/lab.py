@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.daemon.clients.adoption import clear
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record

@@ -331,7 +331,7 @@ def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[st
 def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
     program = (
         "import sys, time; sys.argv = ['autosched', 'jobs']\n"
-        "from autosched.cli.app import run\n"
+        "from autosched.cli.command_table import run\n"
         "assert run(['jobs']) == 0\n"
         "found = [m for m in ('asyncio', 'rich', 'numpy', 'tvm') if m in sys.modules]\n"
         "print(time.process_time(), found, file=sys.stderr)"

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from autosched import config
-from autosched.cli.app import COMMANDS
+from autosched.cli.command_table import COMMANDS
 from autosched.daemon.state_folder import WHEREABOUTS, Whereabouts
 from deadlines import DEADLINE_S
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autosched.cli.app import run as command_line
+from autosched.cli.command_table import run as command_line
 from autosched.daemon.access import acceptor, authenticator, keyring, peer_identity
 from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
 from autosched.daemon.access.authenticator import Visitor

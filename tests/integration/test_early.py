@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched import results
+from autosched.api import result_folder
 from autosched.backend import Evaluation, version
 from autosched.errors import RequestError
 from autosched.machine import cpu_model
@@ -42,11 +42,11 @@ def until(there: Lab, job: int, fact: Callable[[JobView], bool]) -> JobView:
     return asyncio.run(ask())
 
 
-def fetched(there: Lab, view: JobView, folder: Path) -> results.Result:
-    async def ask() -> results.Result:
+def fetched(there: Lab, view: JobView, folder: Path) -> result_folder.Result:
+    async def ask() -> result_folder.Result:
         daemon = await Daemon.connect(there.address)
         try:
-            return await results.fetch(daemon, view, folder)
+            return await result_folder.fetch(daemon, view, folder)
         finally:
             daemon.close()
 

@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from autosched.cli.app import run as command
+from autosched.cli.command_table import run as command
 from autosched.model import JobState
 from autosched.remote import Daemon
 from autosched.top import app as view

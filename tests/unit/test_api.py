@@ -7,7 +7,7 @@ import pytest
 
 import autosched
 from autosched import api
-from autosched.api.module import Origin, _here
+from autosched.api.compiled_module import Origin, _here
 from autosched.api.settings import Settings, Words
 from autosched.errors import NotFound, RequestError
 

@@ -98,7 +98,7 @@ for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickl
     sys.modules[name] = None
 from importlib import import_module
 from autosched import backend, client, doctor, testing
-from autosched.cli.app import COMMANDS
+from autosched.cli.command_table import COMMANDS
 import autosched.client.__main__, autosched.daemon.compose
 for place in COMMANDS.values():
     module, _, name = place.partition(":")

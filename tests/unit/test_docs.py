@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import autosched
-from autosched.cli.app import COMMANDS
+from autosched.cli.command_table import COMMANDS
 from autosched.errors import AutoschedError
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from autosched import config
-from autosched.cli.app import COMMANDS, autosched
+from autosched.cli.command_table import COMMANDS, autosched
 from autosched.cli.tune import tune
 from autosched.model import DEFAULT_BACKEND
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autosched import backend, simple
-from autosched.cli.app import COMMANDS
+from autosched.cli.command_table import COMMANDS
 from autosched.cli.plugin import plugin
 from autosched.conformance import BackendContract, scaffold
 from autosched.conformance.check_runner import Runner

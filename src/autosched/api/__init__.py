@@ -18,9 +18,9 @@ from typing import Unpack
 
 import msgspec
 
-from autosched import results
-from autosched.api.chain import Ordered, wait
-from autosched.api.module import Inputs, Module, TemporaryFolder, load_module
+from autosched.api import result_folder
+from autosched.api.compiled_module import Inputs, Module, TemporaryFolder, load_module
+from autosched.api.fluent import Ordered, wait
 from autosched.api.settings import Option, Settings, Words, chosen
 from autosched.backend import Evaluation
 from autosched.errors import RequestError
@@ -130,7 +130,7 @@ class Model(Ordered):
     async def submit_async(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
         """The same for coroutines."""
         wanted = chosen(settings)
-        output = results.prepare(Path(wanted.output)) if wanted.output is not None else None
+        output = result_folder.prepare(Path(wanted.output)) if wanted.output is not None else None
         async with connected(daemon, cores=wanted.cores) as connection:
             if wanted.cores is not None:
                 wanted = replace(wanted, device=kind_of_cores(await connection.units(), wanted.device, wanted.cores))
@@ -157,9 +157,9 @@ class Job(Ordered):
             async for view in connection.follow(self.id):
                 if watch is not None:
                     watch(view)
-            results.check_ended(view)
+            result_folder.check_ended(view)
             holder, folder = self._place()
-            return TunedModel(await results.collect(connection, view, folder), holder)
+            return TunedModel(await result_folder.collect(connection, view, folder), holder)
 
     def fetch(self) -> "TunedModel":
         """The results so far: a module that is faster than ONNX Runtime already, while the search goes on.
@@ -172,7 +172,7 @@ class Job(Ordered):
         """The same for coroutines."""
         async with connected(self.daemon) as connection:
             holder, folder = self._place()
-            return TunedModel(await results.fetch(connection, await connection.job(self.id), folder), holder)
+            return TunedModel(await result_folder.fetch(connection, await connection.job(self.id), folder), holder)
 
     def _place(self) -> tuple[TemporaryFolder | None, Path]:
         """The folder for results, and what removes it when it is a temporary one."""
@@ -204,7 +204,7 @@ class Job(Ordered):
 class TunedModel(Ordered):
     """A network whose tasks are tuned."""
 
-    result: results.Result
+    result: result_folder.Result
     holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
 
     _instead = dict.fromkeys(("run", "evaluate", "save"), "compile it first, tuned.compile() gives a Module")
@@ -227,8 +227,8 @@ class TunedModel(Ordered):
     @property
     def records(self) -> list[Record]:
         """All trials, in the order in which they were measured."""
-        lines = (self.result.folder / results.RECORDS).read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=results.SavedRecord) for line in lines]
+        lines = (self.result.folder / result_folder.RECORDS).read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=result_folder.SavedRecord) for line in lines]
 
     def compile(self) -> "Module":
         """The network compiled with the best schedules. Raises RequestError when the backend compiles nothing."""

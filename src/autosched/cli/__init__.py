@@ -26,7 +26,7 @@ def main() -> NoReturn:
 def _run(words: list[str]) -> int:
     if not words or "--help" in words or "-h" in words:
         _colour_help()
-    from autosched.cli.app import run
+    from autosched.cli.command_table import run
 
     return run(words)
 

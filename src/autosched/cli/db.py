@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from autosched import formatting
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused

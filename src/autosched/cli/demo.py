@@ -17,15 +17,15 @@ from typing import Any
 import click
 
 from autosched import api, formatting, zoo
+from autosched.api.result_folder import Result, check_ended, collect
 from autosched.cli.output import colours, data, say
 from autosched.cli.policy import policy_options, serve_words
-from autosched.cli.progress import line
+from autosched.cli.progress_display import line
 from autosched.errors import AutoschedError
 from autosched.model import Goal, JobState
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
 from autosched.remote import Daemon, connected, off_devices
-from autosched.report.verdict import verdict
-from autosched.results import Result, check_ended, collect
+from autosched.report.evaluation_summary import verdict
 from autosched.sim import thesis_workload
 from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode
 

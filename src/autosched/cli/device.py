@@ -2,7 +2,7 @@
 
 import click
 
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, listing_option, say, show
 from autosched.protocol import ListDevices, ListNews, NewsList, UnitList

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from autosched import results
-from autosched.cli.outcome import outcome
+from autosched.api import result_folder
 from autosched.cli.output import data, say
+from autosched.cli.result_summary import outcome
 from autosched.cli.tune import may_be_there, view_of
 from autosched.remote import connected
 
@@ -19,11 +19,11 @@ from autosched.remote import connected
 def fetch(host: str | None, which: str, output: Path | None) -> int:
     """Fetch the results that a job has so far: the module that is faster than ONNX Runtime already, and a report."""
 
-    async def get() -> results.Result:
+    async def get() -> result_folder.Result:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
             view = await view_of(daemon, which)
-            folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
-            return await results.fetch(daemon, view, folder)
+            folder = result_folder.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            return await result_folder.fetch(daemon, view, folder)
 
     for line in outcome(asyncio.run(get())):
         data(line)

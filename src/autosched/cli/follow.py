@@ -7,11 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autosched import formatting, results
+from autosched import formatting
+from autosched.api import result_folder
 from autosched.cli.keyboard import pressed
-from autosched.cli.outcome import outcome, shown
 from autosched.cli.output import INTERRUPTED, data, room, say
-from autosched.cli.progress import Progress, progress
+from autosched.cli.progress_display import Progress, progress
+from autosched.cli.result_summary import outcome, shown
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
@@ -62,7 +63,7 @@ def _stopper() -> Callable[[], object]:
     return task.cancel
 
 
-async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
+async def _follow(host: str | None, job: JobId, output: Path) -> result_folder.Result:
     failures = 0
     with progress() as screen:
         keys = Keys(screen, _stopper())
@@ -83,9 +84,9 @@ async def _follow(host: str | None, job: JobId, output: Path) -> results.Result:
                         raise
                     say(f"{error}\nTrying to reach it again ({failures} of {RECONNECT_TRIES}) ...")
                     await asyncio.sleep(RECONNECT_PAUSE_S)
-    results.check_ended(view)
+    result_folder.check_ended(view)
     async with connected(host) as daemon:
-        return await results.collect(daemon, view, output)
+        return await result_folder.collect(daemon, view, output)
 
 
 class Kept:
@@ -102,7 +103,7 @@ class Kept:
             return
         self._latency_s = latency_s
         try:
-            result = await results.fetch(daemon, view, self._output)
+            result = await result_folder.fetch(daemon, view, self._output)
         except DaemonUnreachable:
             self._latency_s = None
             raise

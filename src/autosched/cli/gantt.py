@@ -12,8 +12,8 @@ from autosched.cli.output import WIDTH, colours, data, document, document_option
 from autosched.errors import RequestError
 from autosched.protocol import IdleList, ListDevices, ListIdle, SpanList, UnitList
 from autosched.protocol.pagination import answered, steps_since
+from autosched.text.chrome_trace import trace
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
-from autosched.text.trace import trace
 
 SHOWN_MIN_S = 1e-3
 """Minimum length of the time that is shown, in seconds."""

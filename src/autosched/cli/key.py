@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.output import data, listing_option, say, show
 from autosched.text.tables import Column
 

@@ -47,7 +47,7 @@ from autosched.protocol import (
 )
 from autosched.protocol.pagination import answered
 from autosched.text import tables
-from autosched.text.selectors import MANY, labels, select, select_one
+from autosched.text.job_selectors import MANY, labels, select, select_one
 from autosched.wire import address
 from autosched.wire.blocking_link import TIMEOUT_S, Caller
 

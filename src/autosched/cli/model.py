@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from autosched import api, formatting
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
 from autosched.process import json_command

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from autosched import api, config, formatting
-from autosched.api.module import MODULE_CHILD, Module
+from autosched.api.compiled_module import MODULE_CHILD, Module
 from autosched.backend import Evaluation
-from autosched.cli.outcome import evaluation, shown
 from autosched.cli.output import data, document, say
+from autosched.cli.result_summary import evaluation, shown
 from autosched.cli.tune import tolerance_option
 from autosched.config import Config
 from autosched.process import json_command
-from autosched.report.verdict import interval
+from autosched.report.evaluation_summary import interval
 from autosched.text import tables
 
 RUN_S = 600.0

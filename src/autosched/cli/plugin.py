@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import backend, formatting
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound, RequestError
@@ -193,7 +193,7 @@ def run(
     finally:
         tidy(folder, left)
     if trial.evaluation is not None:
-        from autosched.cli.outcome import evaluation
+        from autosched.cli.result_summary import evaluation
 
         for line in evaluation(trial.evaluation):
             data(line)

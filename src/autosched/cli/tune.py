@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from autosched import api, formatting, results
-from autosched.api import Option, Settings
+from autosched import api, formatting
+from autosched.api import Option, Settings, result_folder
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
@@ -21,7 +21,7 @@ from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, J
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pagination import answered_async
 from autosched.remote import Daemon, connected, kind_of_cores
-from autosched.text.selectors import labels, select, select_one
+from autosched.text.job_selectors import labels, select, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -224,7 +224,7 @@ def tune(
     cancelled. At a terminal w shows all tasks, f what failed and why, e what the job waits for.
     """
     net = api.load_model(model, words.pop("shapes"))
-    folder = results.prepare(output or Path(f"{net.name}-tuned"))
+    folder = result_folder.prepare(output or Path(f"{net.name}-tuned"))
     options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
     cores = words["cores"]
 
@@ -339,7 +339,7 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
     view = asyncio.run(find())
     folder = output or Path(view.output or f"{view.name}-tuned")
     if view.state not in (JobState.FAILED.value, JobState.CANCELLED.value):
-        folder = results.prepare(folder)
+        folder = result_folder.prepare(folder)
     return follow(host, view.job, folder)
 
 
@@ -357,7 +357,7 @@ def compile(
     async def begin() -> tuple[JobId, Path]:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
             view = await view_of(daemon, which)
-            folder = results.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            folder = result_folder.prepare(output or Path(view.output or f"{view.name}-tuned"))
             spec = _compile_spec(view, folder)
             if inputs is not None:
                 spec = msgspec.structs.replace(spec, inputs=await api.upload_inputs(daemon, inputs))

@@ -9,7 +9,7 @@ from autosched.cli.output import say
 from autosched.errors import JobCancelled, JobFailed
 from autosched.model import JobState
 from autosched.protocol import GetJob, JobView
-from autosched.text.selectors import MANY
+from autosched.text.job_selectors import MANY
 
 TIMED_OUT = 124
 """As of timeout(1)."""

@@ -5,7 +5,7 @@ frame of page.html), svg.py (its drawings). The page needs nothing but itself: n
 """
 
 from autosched.report.data import SCHEMA, Machine, Point, Report, gather, this_machine
+from autosched.report.evaluation_summary import Verdict, verdict
 from autosched.report.page import page
-from autosched.report.verdict import Verdict, verdict
 
 __all__ = ["SCHEMA", "Machine", "Point", "Report", "Verdict", "gather", "page", "this_machine", "verdict"]

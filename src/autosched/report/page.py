@@ -22,7 +22,7 @@ from autosched.formatting import (
 from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
-from autosched.report.verdict import Standing, advice, label, verdict
+from autosched.report.evaluation_summary import Standing, advice, label, verdict
 
 WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
 

@@ -21,9 +21,9 @@ from autosched.remote import Daemon
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
 from autosched.top import panels
+from autosched.top.daemon_view import Look
 from autosched.top.dialogs import Ask, Say
-from autosched.top.look import Look
-from autosched.top.watch import Watch
+from autosched.top.poller import Watch
 
 PERIOD_S = 1.0
 SHARE_MAX, PAUSE_MAX_S = 0.04, 5.0

@@ -8,7 +8,7 @@ from autosched.protocol import JobView, Span
 from autosched.records.network_estimate import against
 from autosched.text import tables
 from autosched.text.gantt import Style, gantt
-from autosched.top.look import Look
+from autosched.top.daemon_view import Look
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""

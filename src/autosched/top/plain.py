@@ -13,7 +13,7 @@ from autosched.errors import AutoschedError
 from autosched.remote import Daemon
 from autosched.text.gantt import ansi
 from autosched.top import panels
-from autosched.top.watch import Watch
+from autosched.top.poller import Watch
 
 PERIOD_S = 2.0
 WINDOW_S = 120.0

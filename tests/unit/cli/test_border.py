@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.cli import app
+from autosched.cli import command_table
 from deadlines import DEADLINE_S
 
 COMMAND = f"{sys.executable} -m autosched"
@@ -60,7 +60,7 @@ def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path
         "from importlib.abc import MetaPathFinder\n"
         "class Finder(MetaPathFinder):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'autosched.cli.app':\n"
+        "        if name == 'autosched.cli.command_table':\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from autosched.cli import main\n"
@@ -72,8 +72,8 @@ def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path
 
 
 def test_a_bug_is_still_told_as_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(app.autosched, "main", lambda *_words, **_more: 1 // 0)
-    assert app.run(["jobs"]) == 1
+    monkeypatch.setattr(command_table.autosched, "main", lambda *_words, **_more: 1 // 0)
+    assert command_table.run(["jobs"]) == 1
     assert "this is a bug in autosched" in capsys.readouterr().err
 
 
@@ -83,6 +83,6 @@ def test_a_file_that_cannot_be_written_is_named(
     def backup(*_words: object, **_more: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "copy.db.new")
 
-    monkeypatch.setattr(app.autosched, "main", backup)
-    assert app.run(["db", "backup"]) == 1
+    monkeypatch.setattr(command_table.autosched, "main", backup)
+    assert command_table.run(["db", "backup"]) == 1
     assert capsys.readouterr().err.startswith("autosched: copy.db.new cannot be written (Read-only file system); ")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from autosched import errors
 from autosched.cli import output
-from autosched.cli.app import COMMANDS, Commands, autosched
+from autosched.cli.command_table import COMMANDS, Commands, autosched
 from autosched.cli.wait import TIMED_OUT
 from autosched.errors import NotFound, Refused
 from autosched.model import JobSpec
@@ -317,7 +317,7 @@ def test_a_listing_imports_neither_asyncio_nor_rich() -> None:
     """It must answer before anyone notices that it started."""
     program = """
 import sys
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 run(["--host", "unix:/nonexistent/api.sock", "jobs"])
 print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy") if name in sys.modules])
 """

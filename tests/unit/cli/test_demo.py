@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 
 from autosched import zoo
+from autosched.api.result_folder import Result
 from autosched.backend import Evaluation, Timing
 from autosched.cli import demo
 from autosched.errors import RequestError
-from autosched.results import Result
 
 
 def test_the_simulated_part_compares_the_policies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.daemon.access.keyring import Keyring
 from autosched.wire import keys
 

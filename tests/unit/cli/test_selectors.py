@@ -6,7 +6,7 @@ import pytest
 from autosched.errors import NotFound, RequestError
 from autosched.protocol import ListJobs
 from autosched.protocol.pagination import answered, answered_async
-from autosched.text.selectors import labels, select, select_one
+from autosched.text.job_selectors import labels, select, select_one
 
 THERE = {3: "a", 12: "net", 13: "b", 14: "net", 20: "net"}
 ENDED = (3, 20)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.workloads.instances import Instance, InstanceJob, standard, write
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -12,7 +12,7 @@ import pytest
 
 from autosched import config
 from autosched.cli import systemd
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.daemon import service_manager
 from autosched.errors import ConfigError
 from deadlines import DEADLINE_S

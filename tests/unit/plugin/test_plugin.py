@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autosched.backend import GROUP
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.conformance import scaffold
 from autosched.simple.child_process import DEBUG
 from packages import BROKEN, install

@@ -5,7 +5,7 @@ import sys
 import click
 import pytest
 
-from autosched.cli.app import autosched
+from autosched.cli.command_table import autosched
 from autosched.conformance import BackendContract, scaffold
 
 sys.path.append(str(scaffold.TEMPLATE))

@@ -9,10 +9,10 @@ from autosched.model import JobFailure
 from autosched.protocol import DaemonInfo, JobView, Span, UnitView
 from autosched.text.curve import LABEL_WIDTH, axis, curve
 from autosched.top import panels
-from autosched.top.look import ENDED_SHOWN, Look, ordered
-from autosched.top.news import news
+from autosched.top.changes import news
+from autosched.top.daemon_view import ENDED_SHOWN, Look, ordered
 from autosched.top.plain import frame
-from autosched.top.watch import Watch
+from autosched.top.poller import Watch
 
 INFO = DaemonInfo("1", 5, 90.0, "predictive", False, "/s", "unix:/s", 1, 1, 9, 1, goal="balanced")
 LANE = UnitView("host/0", ("host",), (0,), "busy", job=1, stage="build")

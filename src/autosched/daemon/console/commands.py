@@ -12,7 +12,7 @@ from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
 from autosched.protocol.pagination import answered_async
 from autosched.text import tables
-from autosched.text.selectors import labels, select, select_one
+from autosched.text.job_selectors import labels, select, select_one
 
 R = TypeVar("R", bound=Struct)
 Ask = Callable[[p.Method], Awaitable[Struct]]

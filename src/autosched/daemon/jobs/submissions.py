@@ -14,7 +14,7 @@ from autosched.daemon.settings_reload import Settings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec
-from autosched.text.selectors import labels
+from autosched.text.job_selectors import labels
 
 SUBMIT_S = 15.0
 """A submit that cannot be stored by then is refused rather than kept in the dark."""

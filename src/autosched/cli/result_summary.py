@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autosched import formatting
+from autosched.api.result_folder import PAGE, REJECTED, Result
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
 from autosched.report import verdict
-from autosched.report.verdict import advice, interval, label
-from autosched.results import PAGE, REJECTED, Result
+from autosched.report.evaluation_summary import advice, interval, label
 
 
 def outcome(result: Result) -> Iterator[str]:

@@ -13,7 +13,7 @@ from autosched.errors import RequestError
 from autosched.model import Goal, JobId, PoolName
 from autosched.protocol import ListJobs
 from autosched.protocol.pagination import answered
-from autosched.text.selectors import select
+from autosched.text.job_selectors import select
 
 if TYPE_CHECKING:
     from autosched.sim.what_if import Outlook, Plan, PlannedJob

@@ -3,7 +3,7 @@
 import click
 
 from autosched import formatting
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView

@@ -3,7 +3,7 @@
 import json
 
 from autosched.protocol import Span
-from autosched.text.trace import trace
+from autosched.text.chrome_trace import trace
 
 
 def test_each_step_is_a_complete_event_on_each_of_its_units() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from autosched.backend import Difference
 from autosched.report import verdict
-from autosched.report.verdict import Standing, advice
+from autosched.report.evaluation_summary import Standing, advice
 from samples import evaluation, timing
 
 

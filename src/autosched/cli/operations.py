@@ -33,7 +33,7 @@ from autosched.protocol import (
     Wishes,
 )
 from autosched.text import tables
-from autosched.text.selectors import MANY
+from autosched.text.job_selectors import MANY
 from autosched.wire.blocking_link import Caller
 
 NEEDS_FORCE = 5

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
+from autosched.api.result_folder import Result
 from autosched.backend import Difference, NoteGroup, OperatorTime, OperatorTimes
 from autosched.cli import output
-from autosched.cli.outcome import operators, outcome
+from autosched.cli.result_summary import operators, outcome
 from autosched.model import Purpose, Record
-from autosched.results import Result
 from samples import evaluation, job_view, records, spans
 
 

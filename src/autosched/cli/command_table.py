@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from autosched.cli import output
-from autosched.cli.groups import Group
+from autosched.cli.command_group import Group
 from autosched.cli.output import INTERRUPTED, complain
 from autosched.errors import AutoschedError
 from autosched.version import __version__

@@ -2,8 +2,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from autosched.cli import progress
-from autosched.cli.progress import Lines, line, picture
+from autosched.cli import progress_display
+from autosched.cli.progress_display import Lines, line, picture
 from samples import job_view
 
 
@@ -54,7 +54,7 @@ def test_without_a_terminal_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress_display.time, "monotonic", lambda: now)
     lines, view = Lines(), job_view()
     for later in (0.0, 1.0, 29.0, 30.5, 31.0):
         now = later

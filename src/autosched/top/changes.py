@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from autosched import formatting
 from autosched.protocol import JobView, UnitView
 from autosched.records.network_estimate import gain
-from autosched.top.look import Look
+from autosched.top.daemon_view import Look
 
 
 def news(before: Look | None, now: Look) -> Iterator[str]:

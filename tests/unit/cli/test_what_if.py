@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autosched import policy_registry
-from autosched.cli.app import run
+from autosched.cli.command_table import run
 from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
 from autosched.sim.simulator import World
 from autosched.workloads.recordings import DATABASE

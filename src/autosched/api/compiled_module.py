@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 import msgspec
 from msgspec import Struct
 
-from autosched import config, results
-from autosched.api.chain import Ordered, wait
+from autosched import config
+from autosched.api import result_folder
+from autosched.api.fluent import Ordered, wait
 from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
 from autosched.config import Config
@@ -42,7 +43,7 @@ def load_module(path: str | Path, *, threads: int | None = None) -> "Module":
         raise RequestError(f"threads is {threads}: at least 1 is needed, or None for as many as it was tuned for")
     path = Path(path)
     if path.is_dir():
-        found = sorted(file for file in path.glob("*.so") if results.is_module(file))
+        found = sorted(file for file in path.glob("*.so") if result_folder.is_module(file))
         if len(found) != 1:
             raise RequestError(f"{path} holds {len(found)} modules (.so): name one of them")
         path = found[0]
@@ -83,8 +84,14 @@ class Module(Ordered):
 
     def save(self, folder: str | Path) -> "Module":
         """Copy it, and the report that lies beside it, into a folder; returns the copy. Raises RequestError."""
-        target = results.prepare(Path(folder))
-        names = [self.path.name, self.path.with_suffix(".json").name, results.RECORDS, results.REPORT, results.PAGE]
+        target = result_folder.prepare(Path(folder))
+        names = [
+            self.path.name,
+            self.path.with_suffix(".json").name,
+            result_folder.RECORDS,
+            result_folder.REPORT,
+            result_folder.PAGE,
+        ]
         try:
             for source in (self.path.with_name(name) for name in names):
                 if source.is_file() and source.parent != target:

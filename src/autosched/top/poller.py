@@ -18,8 +18,8 @@ from autosched.protocol import (
     UnitList,
 )
 from autosched.remote import Daemon
-from autosched.top.look import ENDED_SHOWN, Look, ordered
-from autosched.top.news import news
+from autosched.top.changes import news
+from autosched.top.daemon_view import ENDED_SHOWN, Look, ordered
 
 JOBS_MAX = 500
 STEPS_BEFORE = 500

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched import results
+from autosched.api import result_folder
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Identity, IdentityFrom, JobFailure, Record
 from autosched.protocol import (
@@ -76,10 +76,10 @@ def done(**changes: Any) -> JobView:
     return replace(job_view(), state="done", ended_at=1100.0, **changes)
 
 
-def collect(tmp_path: Path, daemon: Finished, view: JobView, folder: Path) -> results.Result:
-    async def run(address: str) -> results.Result:
+def collect(tmp_path: Path, daemon: Finished, view: JobView, folder: Path) -> result_folder.Result:
+    async def run(address: str) -> result_folder.Result:
         async with connected(address) as connection:
-            return await results.collect(connection, view, folder)
+            return await result_folder.collect(connection, view, folder)
 
     with fake_daemon(tmp_path, daemon.answer) as address:
         return asyncio.run(run(address))
@@ -98,7 +98,7 @@ def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     assert result.module == folder / "net.so"
     assert result.module.read_bytes() == MODULE
     lines = (folder / "records.jsonl").read_bytes().splitlines()
-    saved = [msgspec.json.decode(line, type=results.SavedRecord) for line in lines]
+    saved = [msgspec.json.decode(line, type=result_folder.SavedRecord) for line in lines]
     assert [Record(**{name: getattr(one, name) for name in Record.__struct_fields__}) for one in saved] == records()
     assert {one.identity for one in saved} == {""}
     told = json.loads((folder / "report.json").read_text())
@@ -132,7 +132,7 @@ def test_a_module_of_a_backend_that_makes_none(tmp_path: Path) -> None:
         collect(tmp_path, Finished({"net.json": b"{}"}), done(), tmp_path / "mine.so")
     (tmp_path / "folder.so").mkdir()
     with pytest.raises(RequestError, match="is a folder"):
-        results.prepare(tmp_path / "folder.so")
+        result_folder.prepare(tmp_path / "folder.so")
 
 
 def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_full_disk_says_what_to_do_and_leaves_no_half_files(tmp_path: Path, mo
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(results.os, "fsync", full)
+    monkeypatch.setattr(result_folder.os, "fsync", full)
     folder = tmp_path / "out"
     with pytest.raises(RequestError, match=r"the disk is full.*the daemon keeps.*autosched attach 7 --output DIR"):
         collect(tmp_path, Finished(FILES), done(), folder)
@@ -179,27 +179,27 @@ def test_an_evaluation_that_is_none(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match=r"cannot be written.*--output DIR") as error:
-        results.prepare(tmp_path / where)
+        result_folder.prepare(tmp_path / where)
     assert error.value.exit_code == 2
 
 
 def test_preparing_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert results.prepare(tmp_path / "a" / "b").is_absolute()
+    assert result_folder.prepare(tmp_path / "a" / "b").is_absolute()
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
 def test_how_a_job_ended() -> None:
-    results.check_ended(done())
+    result_folder.check_ended(done())
     failed = replace(job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is not supported"))
     with pytest.raises(JobFailed, match="LSTM is not supported") as error:
-        results.check_ended(failed)
+        result_folder.check_ended(failed)
     assert error.value.exit_code == 6
     with pytest.raises(JobCancelled, match="autosched compile 7") as cancelled:
-        results.check_ended(replace(job_view(), state="cancelled"))
+        result_folder.check_ended(replace(job_view(), state="cancelled"))
     assert cancelled.value.exit_code == 7
 
 
 def test_a_rejected_build_is_not_taken_for_the_module() -> None:
     files = tuple(Path(name) for name in ("net.rejected.so", "net.so"))
-    assert results.Result(None, Path(), files).module == Path("net.so")  # type: ignore[arg-type]  # no report is needed
-    assert results.Result(None, Path(), files[:1]).module is None  # type: ignore[arg-type]
+    assert result_folder.Result(None, Path(), files).module == Path("net.so")  # type: ignore[arg-type]  # no report is needed
+    assert result_folder.Result(None, Path(), files[:1]).module is None  # type: ignore[arg-type]
