@@ -24,7 +24,7 @@ import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from autosched_backend_ansor.model import Rows, SharedModel
+from autosched_backend_ansor.cost_model import Rows, SharedModel
 from autosched_backend_ansor.options import Options
 from autosched_tvm.api import (
     EarlyStopping,

@@ -8,7 +8,7 @@ a daemon's database; and failures, hangs and crashes.
 from pathlib import Path
 
 from autosched.model import JobSpec
-from autosched_backend_mock import options, times
+from autosched_backend_mock import options, time_sources
 from autosched_backend_mock.session import ComparingSession, MockSession
 
 
@@ -22,4 +22,4 @@ class MockBackend:
         """Check the options."""
         chosen = options.read(job.options)
         kind = ComparingSession if chosen.rival_s else MockSession
-        return kind(job, chosen, times.chosen(chosen, job), workdir, outdir)
+        return kind(job, chosen, time_sources.chosen(chosen, job), workdir, outdir)

@@ -14,7 +14,7 @@ from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, Failure, JobSpec, Record, TaskIndex, TaskInfo, encode
 from autosched_backend_mock.faults import Fault, Faults
 from autosched_backend_mock.options import Options
-from autosched_backend_mock.times import Clock
+from autosched_backend_mock.time_sources import Clock
 
 CHOICES = 1_000
 """Candidates per task: the numbers from 0 to CHOICES - 1, in an order of quality that the seed shuffles."""

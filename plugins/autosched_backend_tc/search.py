@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
+from autosched_backend_tc.decision_mutation import beside
 from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
 from autosched_backend_tc.options import Options
-from autosched_backend_tc.steps import beside
 from autosched_tvm.api import EarlyStopping, Grown, SearchContext, SketchSpace, Unsupported, schedule_traces
 
 PUBLISHED = {"pop_size": 100, "number_elites": 10, "mutation_rate": 7}

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from autosched_backend_ansor.model import EAGER, Rows, SharedModel, trained_size
+from autosched_backend_ansor.cost_model import EAGER, Rows, SharedModel, trained_size
 
 
 def programs(count: int, seed: int) -> tuple[list[Rows], list[float]]:

@@ -10,7 +10,7 @@ from autosched.errors import AutoschedError, RequestError
 from autosched.model import NETWORK_TASK, JobSpec, Pool, Unit
 from autosched.protocol import Span
 from autosched_backend_mock.options import read
-from autosched_backend_mock.times import Clock, chosen
+from autosched_backend_mock.time_sources import Clock, chosen
 
 ROUND = ("select", "build", "profile", "update")
 

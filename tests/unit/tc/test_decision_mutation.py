@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autosched_backend_tc.steps import beside
+from autosched_backend_tc.decision_mutation import beside
 
 TILE = ["SamplePerfectTile", ["l0"], [4, 16], ["v1", "v2", "v3", "v4"]]
 CATEGORY = ["SampleCategorical", [], [[0, 16, 64, 512], [0.25] * 4], ["v5"]]
