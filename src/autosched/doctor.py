@@ -10,12 +10,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from autosched import backend, config, formatting
+from autosched.api import daemon_address
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import DEFAULT_BACKEND
 from autosched.process import json_command
 from autosched.remote import Daemon
 from autosched.text import tables
-from autosched.wire import address
 
 PROBE = "autosched_tvm.commands.installation_check"
 PROBE_S = 180.0
@@ -137,11 +137,11 @@ def _backends() -> Iterator[Finding]:
 
 
 async def _daemon(host: str | None) -> list[Finding]:
-    where = address.named(host) or address.default()
+    where = daemon_address.named(host) or daemon_address.default()
     try:
         daemon = await Daemon.connect(where)
     except DaemonUnreachable as error:
-        if address.named(host) is not None:
+        if daemon_address.named(host) is not None:
             return [Finding("broken", str(error))]
         return [Finding("ok", "no daemon runs; `autosched tune` starts one, `autosched serve` keeps one")]
     try:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from autosched.api.daemon_address import default, named, own
 from autosched.config import DEVICE_POOL, Config, usable_cores
 from autosched.errors import Busy, DaemonUnreachable, Refused, RequestError
 from autosched.model import Goal, JobId, JobSpec, JobState, Record
@@ -45,7 +46,7 @@ from autosched.protocol import (
 )
 from autosched.version import __version__
 from autosched.wire import blob_transfer, blocking_link
-from autosched.wire.address import UNIX, default, named, own
+from autosched.wire.address import UNIX
 from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.testing.transcripts import Script
+from transcripts import Script
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 

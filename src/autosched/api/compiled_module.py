@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched import config
-from autosched.api import result_folder
+from autosched.api import daemon_address, result_folder
 from autosched.api.fluent import Ordered, wait
 from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
@@ -23,7 +23,7 @@ from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
 from autosched.process import json_command
 from autosched.remote import Daemon, Told, connected
-from autosched.wire import address, blob_transfer
+from autosched.wire import blob_transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,7 +199,7 @@ class Module(Ordered):
             async with connected(daemon, start=False) as connection:
                 return await self._leased(connection, device, budget_s, lambda order: measure(order.cores), told)
         except DaemonUnreachable:
-            if address.named(daemon) is not None:
+            if daemon_address.named(daemon) is not None:
                 raise
         if told is not None:
             told("No daemon runs: measuring without a lease; other programs on this machine may disturb it.")

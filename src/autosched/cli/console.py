@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from autosched.api import daemon_address
 from autosched.cli.output import say
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, Refused, RequestError
@@ -35,7 +36,7 @@ def console(host: str | None, where: str | None, certificate: Path | None) -> No
     ADDRESS is a socket, HOST:PORT or tls://HOST:PORT, as daemon.json in the state folder names them; by default that
     of this user's daemon, or of this machine's. Over TLS your key is shown for you.
     """
-    there = address.named(where) if where else f"{UNIX}{_usual(address.named(host))}"
+    there = daemon_address.named(where) if where else f"{UNIX}{_usual(daemon_address.named(host))}"
     assert there is not None
     greeting = b""
     if there.startswith(TLS):
@@ -51,7 +52,7 @@ def console(host: str | None, where: str | None, certificate: Path | None) -> No
 
 def _usual(daemon: str | None) -> Path:
     """The console's socket: beside that of the chosen daemon, of this user's, or of this machine's."""
-    daemon = daemon or address.default()
+    daemon = daemon or daemon_address.default()
     if not daemon.startswith(UNIX):
         raise RequestError(f"{daemon} has its console elsewhere: autosched console tls://HOST:PORT --certificate FILE")
     own = f"{UNIX}{Config().socket}"

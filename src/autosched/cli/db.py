@@ -79,9 +79,8 @@ def backup(file: Path | None, settings: Path | None, style: str) -> None:
     if style == "json":
         return document("backup", {"path": str(made), "bytes": made.stat().st_size})
     data(str(made))
-    say(
-        f"{formatting.size(made.stat().st_size)}; models and results are not in it: they lie in blobs/ in the state folder"
-    )
+    size = formatting.size(made.stat().st_size)
+    say(f"{size}; models and results are not in it: they lie in blobs/ in the state folder")
 
 
 @db.command()

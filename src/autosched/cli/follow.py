@@ -16,9 +16,9 @@ from autosched.cli.result_summary import outcome, shown
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
-from autosched.records.network_estimate import ready
 from autosched.remote import Daemon, connected, off_devices
 from autosched.text import tables
+from autosched.text.latency_gain import ready
 from autosched.text.tables import Column
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from autosched import formatting
+from autosched.api import daemon_address
 from autosched.cli import output
 from autosched.cli.output import (
     bold,
@@ -48,14 +49,13 @@ from autosched.protocol import (
 from autosched.protocol.pagination import answered
 from autosched.text import tables
 from autosched.text.job_selectors import MANY, labels, select, select_one
-from autosched.wire import address
 from autosched.wire.blocking_link import TIMEOUT_S, Caller
 
 
 def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:
     """A connection to the daemon that is meant."""
     told = complain if output.verbose else None
-    return Caller(address.named(host) or address.default(), timeout_s=timeout_s, told=told)
+    return Caller(daemon_address.named(host) or daemon_address.default(), timeout_s=timeout_s, told=told)
 
 
 def chosen(daemon: Caller, which: Iterable[str], *, active: bool = False) -> list[int]:

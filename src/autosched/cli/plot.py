@@ -10,9 +10,9 @@ from autosched.cli.listings import caller, the_job
 from autosched.cli.output import WIDTH, data, document, document_option, say
 from autosched.protocol import GetJob, JobView, RecordPage, SpanList
 from autosched.protocol.pagination import answered, records_of, steps_beside
-from autosched.records.network_estimate import gain
 from autosched.text.curve import axis, curve
 from autosched.text.gantt import speaks_unicode
+from autosched.text.latency_gain import gain
 
 HEIGHT = 10
 

@@ -11,7 +11,7 @@ from autosched.cli.keyboard import heard
 from autosched.cli.output import colours, say
 from autosched.model import JobState
 from autosched.protocol import JobView
-from autosched.records.network_estimate import best, compared, gain, ready, tasks_by_share
+from autosched.text.latency_gain import best, compared, gain, ready, tasks_by_share
 from autosched.text.tables import plain
 
 LINE_EVERY_S = 30.0

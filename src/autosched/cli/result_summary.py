@@ -30,7 +30,8 @@ def outcome(result: Result) -> Iterator[str]:
         yield f" failed trials {job.failed} of {job.trials}: {formatting.reasons(job.failures)}"
     if finals := result.report.finals:
         others, defaults = (sum(final.winner == who for final in finals) for who in ("another", "default"))
-        yield f" finals of {formatting.count(len(finals), 'task')} changed the best of {others}, the default won {defaults}"
+        tasks = formatting.count(len(finals), "task")
+        yield f" finals of {tasks} changed the best of {others}, the default won {defaults}"
     if job.disturbed_records:
         yield f" {formatting.disturbed(job.disturbed_records)}"
     if job.shared_units:

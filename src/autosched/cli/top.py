@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import click
 
+from autosched.api import daemon_address
 from autosched.cli.output import INTERRUPTED, dumb
-from autosched.wire import address
 
 
 @click.command()
@@ -20,7 +20,7 @@ def top(host: str | None, once: bool, plain: bool) -> int:
     Keys: arrows choose a job; e explains it, c cancels it, p sets its priority; d drains a unit, u undrains it; + and -
     zoom the time line; ? shows all.
     """
-    where = address.named(host) or address.default()
+    where = daemon_address.named(host) or daemon_address.default()
     try:
         once = once or not sys.stdout.isatty() or dumb()  # nothing can be renewed in place
         if once or plain or find_spec("textual") is None:

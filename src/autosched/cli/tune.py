@@ -415,9 +415,8 @@ def _uploading() -> Callable[[int, int], None] | None:
     def told(have: int, total: int) -> None:
         if total > 16 * 1024**2:
             end = "\n" if have == total else "\r"
-            sys.stderr.write(
-                f"uploading {formatting.size(have)} of {formatting.size(total)} ({formatting.share(have, total)})   {end}"
-            )
+            share = formatting.share(have, total)
+            sys.stderr.write(f"uploading {formatting.size(have)} of {formatting.size(total)} ({share})   {end}")
             sys.stderr.flush()
 
     return told

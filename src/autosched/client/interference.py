@@ -1,70 +1,21 @@
-"""Whether a device's cores are at rest: a sentinel that says how fast they are, and what others run on them.
-
-The sentinel is fixed work that knows nothing of tuning: hashing needs the core alone, copying needs the caches and the
-memory too. The best of some repeats counts, in processor time of its thread, so that it says how fast the core *can* be
-at present; short disturbances are seen by the other half, which compares the time that the cores were busy with what
-this client's own processes used on them.
+"""Watches a device's cores for load of other programs: the time that the cores were busy is compared with the time that
+this client's own processes used on them. The sentinel, which runs before, cannot see short disturbances.
 """
 
-import ctypes
-import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import psutil
-from msgspec import Struct
 
 from autosched.model import DeviceNote
+from autosched.sentinel import Pace
 
-HASHED_BYTES = 256 * 1024
-"""Fits the L2 cache: 0.2 to 1 ms of hashing."""
-COPIED_BYTES = 8 * 1024 * 1024
-"""Larger than the L2 cache of today's cores: a copy takes some ms."""
-REPEATS = 7
-CORES_MAX = 16
-"""Each core needs two buffers; of larger devices the first cores speak for all."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
 """Of a line of /proc/stat: user, nice, system, interrupts, soft interrupts, and what a hypervisor took away."""
 TIME_FIELDS = range(1, 9)
-
-
-class Pace(Struct, frozen=True):
-    """How long the sentinel's two halves took on the slowest core, in seconds."""
-
-    core_s: float
-    memory_s: float
-
-
-def pace(cores: tuple[int, ...]) -> Pace:
-    """Run the sentinel on all of these cores at once; it takes some 20 ms."""
-    with ThreadPoolExecutor(CORES_MAX, "sentinel") as threads:
-        found = list(threads.map(_pace_of, cores[:CORES_MAX]))
-    return Pace(max(one.core_s for one in found), max(one.memory_s for one in found))
-
-
-def _pace_of(core: int) -> Pace:
-    """In a thread of its own, which ends with it. Both halves let other threads of this process run meanwhile."""
-    os.sched_setaffinity(0, {core})
-    text = bytes(HASHED_BYTES)
-    source, target = (ctypes.create_string_buffer(COPIED_BYTES) for _ in range(2))
-    ctypes.memset(source, 1, COPIED_BYTES)
-    return Pace(_best_s(lambda: hashlib.sha256(text)), _best_s(lambda: ctypes.memmove(target, source, COPIED_BYTES)))
-
-
-def _best_s(work: Callable[[], object]) -> float:
-    work()  # fetches code and data
-    times = []
-    for _ in range(REPEATS):
-        began_at = time.thread_time_ns()
-        work()
-        times.append(time.thread_time_ns() - began_at)
-    return max(min(times), 1) / 1e9
 
 
 class ForeignLoad:
@@ -160,7 +111,3 @@ class Watch:
         core_s, memory_s = (self._pace.core_s, self._pace.memory_s) if self._pace is not None else (None, None)
         foreign_s, watched_s = self._seen
         return DeviceNote(core_s, memory_s, foreign_s, watched_s)
-
-
-if __name__ == "__main__":  # for the daemon, which probes a device on which no client is to work: the cores, as 1,2
-    sys.stdout.buffer.write(msgspec.json.encode(pace(tuple(int(core) for core in sys.argv[1].split(",")))))

@@ -18,7 +18,7 @@ from autosched import backend
 from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import Line
-from autosched.client.interference import Watch, pace
+from autosched.client.interference import Watch
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, Course
 from autosched.client.stage_runner import Worker, pin
@@ -64,6 +64,7 @@ from autosched.protocol import (
     pagination,
 )
 from autosched.records import record_selection
+from autosched.sentinel import pace
 from autosched.wire import blob_transfer
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,16 @@
-"""Tests for those who write a backend: inherit `BackendContract` and run pytest, or `autosched plugin check NAME`.
+"""For authors of backends: checks of the interface, a package to begin with, runs in a debugger.
 
     from autosched.conformance import BackendContract
 
     class TestMine(BackendContract):
         backend = MyBackend
 
-Files: contract.py (for pytest), runner.py and child.py (each check in a process that may die), bench.py (drives a
-backend as a client does), search.py, teaching.py, stages.py, comparing.py, process.py (the checks), transcripts.py
-(stories told to the scheduler, for its own tests).
+Inherit `BackendContract` and run pytest, or `autosched plugin check NAME`. Files for the checks: contract.py (for
+pytest), check_runner.py and check_process.py (each check in a process that may die), backend_harness.py (drives a
+backend as a client does), stage_checks.py, search_checks.py, warm_start_checks.py, baseline_checks.py,
+process_checks.py. Files for the commands: scaffold.py with template/ (`new`), installed_backends.py,
+backend_description.py and option_help.py (`list`), local_job.py (`run`), plugin_errors.py (whose code failed, and
+where).
 """
 
 from autosched.conformance.contract import BackendContract

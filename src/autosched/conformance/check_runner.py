@@ -27,7 +27,8 @@ from autosched.process.pipe_messages import Lines
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
-        *stage_checks.CHECKS[:8], *search_checks.CHECKS, *warm_start_checks.CHECKS, *stage_checks.CHECKS[8:], *baseline_checks.CHECKS, *process_checks.CHECKS,
+        *stage_checks.CHECKS[:8], *search_checks.CHECKS, *warm_start_checks.CHECKS, *stage_checks.CHECKS[8:],
+        *baseline_checks.CHECKS, *process_checks.CHECKS,
     )
 }  # fmt: skip
 """In the order in which their failures are best mended."""
@@ -166,8 +167,9 @@ class Runner:
         }  # fmt: skip
         self._pipe, outer = os.pipe()
         with self._log.open("ab") as log:
+            words = ("checks", str(outer), str(places["bench"]))
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "autosched.conformance.check_process", "checks", str(outer), str(places["bench"])],
+                [sys.executable, "-m", "autosched.conformance.check_process", *words],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(outer,), env=environment, cwd=places["cwd"],
                 start_new_session=True,
             )  # fmt: skip

@@ -20,13 +20,12 @@ The life of a task's step::
 
     idle --(load names resources)--> waiting --(units free, head of queue)--> running --(StepEnded)--> idle
 
-Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known), policy.py (who goes
-next), ranking.py (the queues in that order), leases.py (which units a step gets), scheduler.py (the machine),
-explain.py (why does it wait). For the policy that looks ahead: predictive.py, on estimates.py (how long stages take),
-outlook.py and totals.py (what is left to do), rules.py (orders to choose from), lookahead.py (what would happen).
+Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known), ranking.py (the queues
+in a policy's order), leases.py (which units a step gets), scheduler.py (the machine), explain.py (why a task waits),
+estimates.py (how long stages take), remaining_work.py (what is left to do). Folder: policies/ (who goes next).
 
-The shell's promises (kept by daemon/runtime.py and sim/world.py)
-------------------------------------------------------------------
+The shell's promises (kept by daemon/runtime.py and sim/simulator.py)
+----------------------------------------------------------------------
 An event and the steps that it started are journalled before any action is performed; `now` is monotonic and read once
 per event; a decision's actions are performed in order without waiting in between; every StartStep is answered by one
 StepEnded or by the ClientLost of its job, and every StopClient by a ClientLost, even when the client never came.

@@ -12,10 +12,10 @@ from their records with new clients.
 When the disk is full nothing is lost and nothing is acknowledged: submits are refused, everything else waits for the
 writer, which tries again until it succeeds.
 
-Files: main.py (start, wiring, stop), ground.py (the folder, its lock, whereabouts), service.py (what systemd is told,
-and gives), runtime.py (the loop around the core), budget.py (the time of a policy), sessions.py (what a user may ask),
-submissions.py (how a model becomes a job), operations.py (what is changed of jobs and units), reload.py (settings),
-retention.py (ended jobs go), farewell.py (the end that waits). Folders: disk/ (what outlives the daemon), access/ (who
-may come in), clients/ (one process for each job), devices/ (whether they can be trusted), telling/ (the stream of
-happenings, and views of it), console/ and web/ (where people look).
+Files: compose.py (builds and connects all parts), runtime.py (the loop around the core), timeline.py (the steps that
+ran), state_folder.py (the folder and its lock), environment.py (the process: collector, limits, cores),
+service_manager.py (systemd), settings_reload.py, policy_time_limit.py. Folders: event_stream/ (what happens), storage/
+(what outlives the daemon), recovery/ (after a crash), access/ (who may connect), jobs/, clients/ (one process for each
+job), devices/ (whether they can be trusted), observe/ (what people see), operations/ (what users ask for), console/ and
+web/ (where people look).
 """

@@ -17,7 +17,7 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policies.policy import Policy
-from autosched.daemon import service_manager, state_folder
+from autosched.daemon import environment, service_manager, state_folder
 from autosched.daemon.access import endpoints
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
@@ -126,8 +126,8 @@ class Daemon:
         policy, trouble = choose_policy(self._settings.scheduler)
         for warning in resources.warnings:
             log.warning("%s", warning)
-        state_folder.stay_off_devices(resources.pools)
-        state_folder.allow_connections(self._settings.limits.connections_max)
+        environment.stay_off_devices(resources.pools)
+        environment.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
             passed = service_manager.passed_listeners()
             opened = endpoints.open_all(self._settings, passed[service_manager.WIRE], held)
@@ -151,7 +151,7 @@ class Daemon:
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
-            state_folder.spare_the_collector(held)
+            environment.spare_the_collector(held)
             console = open_console(
                 self._live.now, passed[service_manager.CONSOLE], held, self._services, self._authenticator
             )
@@ -161,7 +161,7 @@ class Daemon:
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
             tidy = spawn(
-                state_folder.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
+                environment.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
             await self._stop.wait()
             log.info("STOPPING %s", self._why)

@@ -1,9 +1,13 @@
 """The methods that cross the wire, and their types. `autosched.wire` moves them; this package says what they are.
 
+Files: method.py (base type, version, limits), handshake.py (keys and Hello), transfer.py (files and records in pieces),
+jobs.py, clients.py, operations.py, diagnostics.py (the methods by subject), roles.py (who may ask what), pagination.py
+(fetches answers page by page).
+
 A method is a request struct and a result struct. Requests are named in the imperative; the tables below give the name
 on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.
 """
-# ruff: noqa: F403, F405 (one namespace in five files; mypy checks the names)
+# ruff: noqa: F403, F405 (one namespace in seven files; mypy checks the names)
 
 from functools import cache
 
@@ -11,7 +15,9 @@ from autosched.protocol.clients import *
 from autosched.protocol.diagnostics import *
 from autosched.protocol.handshake import *
 from autosched.protocol.jobs import *
+from autosched.protocol.method import *
 from autosched.protocol.operations import *
+from autosched.protocol.transfer import *
 
 
 @cache

@@ -20,7 +20,7 @@ from autosched.model import (
     TaskIndex,
     Text,
 )
-from autosched.protocol.handshake import BULK_BYTES, FRAME_BYTES, Done, Method
+from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Done, Method
 
 
 class EarlierJob(Struct, frozen=True):

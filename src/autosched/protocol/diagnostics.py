@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import JobId
-from autosched.protocol.handshake import Done, Method
+from autosched.protocol.method import Done, Method
 
 
 class Figures(Struct, frozen=True):

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 from autosched.backend import Comparison, MeasuredBuild, expected_s
 from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
-from autosched.protocol.handshake import WAIT_MAX_S, Done, Method
+from autosched.protocol.method import WAIT_MAX_S, Done, Method
 
 
 class Submitted(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import CudaDevice, Goal, JobId, Name, RpcServer, StepId
-from autosched.protocol.handshake import Done, Method
+from autosched.protocol.method import Done, Method
 
 
 class Calibration(Struct, frozen=True):

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar
 
 from autosched.model import JobId, Record
-from autosched.protocol.handshake import GetRecords, RecordPage
 from autosched.protocol.jobs import JobView
 from autosched.protocol.operations import ListSpans, Span, SpanList
+from autosched.protocol.transfer import GetRecords, RecordPage
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -13,8 +13,9 @@ from autosched.machine import cpu_model
 from autosched.model import NETWORK_TASK, Purpose, Record
 from autosched.protocol import JobView, Span, TaskView
 from autosched.records import record_selection
-from autosched.records.network_estimate import network_s, tasks_by_share
+from autosched.records.network_estimate import network_s
 from autosched.records.task_best import Measurement, TaskBest
+from autosched.text.latency_gain import tasks_by_share
 from autosched.version import __version__
 
 SCHEMA = 1

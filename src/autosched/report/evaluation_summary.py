@@ -121,7 +121,8 @@ def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
 
 
 def _outputs(evaluation: Evaluation) -> str:
-    difference = f"largest difference {formatting.tiny(evaluation.max_abs_error)}, allowed {formatting.tiny(evaluation.tolerance)}"
+    found, allowed = formatting.tiny(evaluation.max_abs_error), formatting.tiny(evaluation.tolerance)
+    difference = f"largest difference {found}, allowed {allowed}"
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
     samples = f", {formatting.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
     return f"outputs {word} {evaluation.reference} ({difference}{samples})"

@@ -4,10 +4,11 @@ A world is one heap of things to come, one seed, no clock. Whatever is simultane
 jobs were registered. A simulated client speaks load-awareness as a real one does, and it resumes from its finished
 rounds as a real one does from its records.
 
-Files: scenario.py (what there is to do, and what goes wrong), world.py (lets it happen), client.py, sickness.py (poison
-and sick devices), estimates.py (what the scheduler is told of the future), report.py (the outcome). On these: loads.py
-(workloads as scenarios), study.py (instances under policies), plan.py (what if), thesis.py (the load that the thesis
-measured), faults.py (random worlds in which much goes wrong), parallel.py (a process for each core).
+Files: scenario.py (what there is to do, and what goes wrong), simulator.py (runs it), simulated_client.py,
+fault_model.py (faulty candidates and devices), estimate_quality.py (what the scheduler is told of the future),
+simulation_result.py. On these: workload_scenarios.py (workloads as scenarios), policy_benchmark.py (instances under
+policies), what_if.py, thesis_workload.py (the load that the thesis measured), random_testing.py (random scenarios with
+many faults), parallel.py (a process for each core).
 
 Two things are modelled more simply than they are: steps that share a unit (policy `synchronous`) share it fairly and
 at no cost, and messages take no time. Both flatter: reality is a little worse.

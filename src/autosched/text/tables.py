@@ -18,7 +18,7 @@ from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
-from autosched.records.network_estimate import against, best, compared, ready, tasks_by_share
+from autosched.text.latency_gain import against, best, compared, ready, tasks_by_share
 
 WIDTH = 80
 TASKS_SHOWN = 15
@@ -220,7 +220,8 @@ def operator_table(times: OperatorTimes, room: int = WIDTH) -> list[str]:
         Column("TIME", lambda row: formatting.latency(row.time_s), right=True),
         Column("SHARE", lambda row: formatting.share(row.time_s, whole_s), right=True),
     )  # fmt: skip
-    total = f" sum {formatting.latency(times.sum_s)} of {formatting.latency(whole_s)}: {formatting.share(times.sum_s, whole_s)}"
+    sums, whole = formatting.latency(times.sum_s), formatting.latency(whole_s)
+    total = f" sum {sums} of {whole}: {formatting.share(times.sum_s, whole_s)}"
     return [*table(columns, times.rows, room=room), total]
 
 

@@ -1,7 +1,7 @@
 """`autosched top`: a daemon as it is right now, in a terminal.
 
-Files: watch.py (asks the daemon, again and again and never too much), look.py (what it sees), news.py (what happened
-between two looks), panels.py (lines of it), app.py (shows them with keys: textual, extra `tui`), dialogs.py (its small
+Files: poller.py (asks the daemon, with bounded memory), daemon_view.py (its state at one moment), changes.py
+(differences of two views), panels.py (as lines), app.py (shows them with keys: textual, extra `tui`), dialogs.py (its
 windows), plain.py (without keys: rich). Everything that is shown comes over the wire: whoever may look may run it
 anywhere.
 """

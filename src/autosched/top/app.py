@@ -16,10 +16,10 @@ from autosched import formatting
 from autosched.errors import AutoschedError
 from autosched.model import JobId, JobState
 from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
-from autosched.records.network_estimate import gain
 from autosched.remote import Daemon
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
+from autosched.text.latency_gain import gain
 from autosched.top import panels
 from autosched.top.daemon_view import Look
 from autosched.top.dialogs import Ask, Say

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from autosched import formatting
 from autosched.protocol import JobView, UnitView
-from autosched.records.network_estimate import gain
+from autosched.text.latency_gain import gain
 from autosched.top.daemon_view import Look
 
 

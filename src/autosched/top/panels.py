@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from autosched import formatting
 from autosched.model import JobState
 from autosched.protocol import JobView, Span
-from autosched.records.network_estimate import against
 from autosched.text import tables
 from autosched.text.gantt import Style, gantt
+from autosched.text.latency_gain import against
 from autosched.top.daemon_view import Look
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))

@@ -1,1 +1,6 @@
-"""Two ends and what goes between them: addresses, messages as bytes, connections, keys, files. `protocol` says what."""
+"""Two ends and what goes between them. `autosched.protocol` says what it means.
+
+Files: address.py (syntax of addresses, TLS), frames.py (messages as bytes), link.py (a connection on asyncio),
+blocking_link.py (a connection without an event loop), keys.py and handshake.py (proof of a key, then Hello),
+blob_transfer.py (files by content hash), suspend_aware_clock.py (stands still while the process is suspended).
+"""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autosched.client.interference import COPIED_BYTES, TICK_S, ForeignLoad, Pace, Watch, pace
+from autosched.client.interference import TICK_S, ForeignLoad, Watch
 from autosched.model import FOREIGN_MIN_S, DeviceNote
+from autosched.sentinel import COPIED_BYTES, Pace, pace
 
 CORE = max(os.sched_getaffinity(0))
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"

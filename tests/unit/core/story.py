@@ -17,7 +17,7 @@ from autosched.core.events import (
 from autosched.core.policies.policy import INTERLEAVED, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import JobFailure, JobLoad, JobSpec, Outcome, Pool, Step, TaskLoad, Unit
-from autosched.testing.transcripts import through_codec_action, through_codec_event
+from transcripts import through_codec_action, through_codec_event
 
 A = TypeVar("A", bound=Action)
 

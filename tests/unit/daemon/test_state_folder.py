@@ -15,13 +15,14 @@ import pytest
 
 from autosched import config
 from autosched.config import Config
-from autosched.daemon import state_folder
+from autosched.daemon import environment, state_folder
+from autosched.daemon.access import sockets
 from autosched.daemon.state_folder import Whereabouts
 from autosched.errors import ConfigError, Refused
 
 
 @pytest.fixture
-def sockets() -> Iterator[list[socket.socket]]:
+def listening() -> Iterator[list[socket.socket]]:
     opened: list[socket.socket] = []
     yield opened
     for one in opened:
@@ -40,7 +41,7 @@ def test_so_many_connections_may_be_open_as_the_settings_say(
     set_to: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: set_to.append(limits))
-    state_folder.allow_connections(wanted)
+    environment.allow_connections(wanted)
     assert set_to == ([(then, hard)] if then is not None else [])
 
 
@@ -60,62 +61,62 @@ def test_a_state_folder_that_cannot_be_made_is_the_operators_error(tmp_path: Pat
         state_folder.take_state_dir(tmp_path / "file" / "state")
 
 
-def test_the_socket_is_for_this_user_only(tmp_path: Path, sockets: list[socket.socket]) -> None:
-    sockets.append(state_folder.bind_unix(tmp_path / "run" / "api.sock"))
+def test_the_socket_is_for_this_user_only(tmp_path: Path, listening: list[socket.socket]) -> None:
+    listening.append(sockets.bind_unix(tmp_path / "run" / "api.sock"))
     assert stat.S_IMODE((tmp_path / "run" / "api.sock").stat().st_mode) == 0o600
 
 
-def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path, sockets: list[socket.socket]) -> None:
+def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path, listening: list[socket.socket]) -> None:
     path = tmp_path / "api.sock"
-    dead = state_folder.bind_unix(path)
+    dead = sockets.bind_unix(path)
     dead.listen()
     dead.close()
     assert path.exists()
-    sockets.append(state_folder.bind_unix(path))
-    sockets[0].listen()
+    listening.append(sockets.bind_unix(path))
+    listening[0].listen()
     probe = socket.socket(socket.AF_UNIX)
-    sockets.append(probe)
+    listening.append(probe)
     probe.connect(str(path))
 
 
-def test_the_socket_of_a_live_daemon_is_left_alone(tmp_path: Path, sockets: list[socket.socket]) -> None:
+def test_the_socket_of_a_live_daemon_is_left_alone(tmp_path: Path, listening: list[socket.socket]) -> None:
     path = tmp_path / "api.sock"
-    sockets.append(state_folder.bind_unix(path))
-    sockets[0].listen()
+    listening.append(sockets.bind_unix(path))
+    listening[0].listen()
     with pytest.raises(Refused, match="another daemon answers"):
-        state_folder.bind_unix(path)
+        sockets.bind_unix(path)
     assert path.exists()
 
 
 def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "api.sock").write_text("mine")
     with pytest.raises(ConfigError, match="is not a socket"):
-        state_folder.bind_unix(tmp_path / "api.sock")
+        sockets.bind_unix(tmp_path / "api.sock")
     assert (tmp_path / "api.sock").read_text() == "mine"
 
 
 def test_a_path_too_long_for_a_socket_is_the_operators_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="longer than 107 bytes"):
-        state_folder.bind_unix(tmp_path / ("x" * 120))
+        sockets.bind_unix(tmp_path / ("x" * 120))
 
 
-def test_a_taken_port_is_named(sockets: list[socket.socket]) -> None:
-    sockets.append(state_folder.bind_tcp("daemon.listen", "127.0.0.1", 0))
-    address = state_folder.tcp_address(sockets[0])
+def test_a_taken_port_is_named(listening: list[socket.socket]) -> None:
+    listening.append(sockets.bind_tcp("daemon.listen", "127.0.0.1", 0))
+    address = sockets.tcp_address(listening[0])
     with pytest.raises(ConfigError, match=r"daemon\.listen: 127\.0\.0\.1:\d+ cannot be used .*in use"):
-        state_folder.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
+        sockets.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
 
 
 def test_a_name_that_nobody_knows_is_no_matter_of_the_port() -> None:
     with pytest.raises(ConfigError, match=r"daemon\.listen: 'no such host' cannot be resolved .* 127\.0\.0\.1"):
-        state_folder.bind_tcp("daemon.listen", "no such host", 0)
+        sockets.bind_tcp("daemon.listen", "no such host", 0)
 
 
 def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
     before = os.sched_getaffinity(0)
     try:
         pools = config.resources(Config()).pools
-        state_folder.stay_off_devices(pools)
+        environment.stay_off_devices(pools)
         here = os.sched_getaffinity(0)
         lanes = {core for pool in pools if pool.name == "host" for unit in pool.units for core in unit.cores}
         assert here == lanes
@@ -125,7 +126,7 @@ def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
 
 def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:
     with contextlib.ExitStack() as held:
-        state_folder.spare_the_collector(held)
+        environment.spare_the_collector(held)
         assert gc.get_freeze_count() > 1_000
     assert gc.get_freeze_count() == 0
 
@@ -139,7 +140,7 @@ def test_garbage_is_looked_for_when_nobody_works_any_more(
 
     async def work() -> None:
         decisions = iter((5, 5 + decided, 5 + decided))
-        tidy = asyncio.ensure_future(state_folder.collect_when_idle(active, lambda: next(decisions, 5 + decided)))
+        tidy = asyncio.ensure_future(environment.collect_when_idle(active, lambda: next(decisions, 5 + decided)))
         await asyncio.sleep(0)
         node = Node()
         node.me, gone = node, weakref.ref(node)

@@ -1,11 +1,12 @@
 """What the latencies of tasks say of the network, where some of them compete."""
 
 import pytest
-from autosched.records.network_estimate import against, best, calls_made, compared, network_s, ready, tasks_by_share
 from msgspec.structs import replace
 
 from autosched.backend import Baseline, Comparison
 from autosched.model import TaskInfo
+from autosched.records.network_estimate import calls_made, network_s
+from autosched.text.latency_gain import against, best, compared, ready, tasks_by_share
 from samples import job_view
 
 PLAIN = TaskInfo(task=1, name="plain", workload="a", weight=5, groups={"first": 2, "second": 1})

@@ -36,7 +36,7 @@ from autosched.model import (
     TaskLoad,
     Unit,
 )
-from autosched.testing.transcripts import Script, through_codec_action, through_codec_event
+from transcripts import Script, through_codec_action, through_codec_event
 
 LOAD = JobLoad(
     tasks=(

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api import daemon_address
 from autosched.errors import RequestError
 from autosched.wire import address
 
@@ -14,25 +15,25 @@ from autosched.wire import address
 )  # fmt: skip
 def test_what_names_a_daemon(text: str, wanted: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
-    assert address.named(text) == wanted
+    assert daemon_address.named(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["foo", "tcp://x", "tcp://x:0", "x:65536", "http://x:1", "unix:"])
 def test_what_does_not(text: str) -> None:
     with pytest.raises(RequestError, match="Write tcp://HOST:PORT"):
-        address.named(text)
+        daemon_address.named(text)
 
 
 def test_the_argument_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOSCHED_HOST", "lab:1")
-    assert address.named(None) == "tcp://lab:1"
-    assert address.named("other:2") == "tcp://other:2"
+    assert daemon_address.named(None) == "tcp://lab:1"
+    assert daemon_address.named("other:2") == "tcp://other:2"
 
 
 def test_the_default_is_this_users_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert address.default() == f"unix:{tmp_path}/autosched/api.sock"
+    assert daemon_address.default() == f"unix:{tmp_path}/autosched/api.sock"
 
 
 def test_without_a_daemon_of_his_own_a_user_is_served_by_the_machines(
@@ -41,11 +42,11 @@ def test_without_a_daemon_of_his_own_a_user_is_served_by_the_machines(
     service = tmp_path / "service.sock"
     monkeypatch.setattr(address, "SERVICE", str(service))
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
-    assert address.default() == address.own() == f"unix:{tmp_path}/api.sock"
+    assert daemon_address.default() == daemon_address.own() == f"unix:{tmp_path}/api.sock"
     service.touch()
-    assert address.default() == f"unix:{service}"
+    assert daemon_address.default() == f"unix:{service}"
     (tmp_path / "api.sock").touch()
-    assert address.default() == address.own()
+    assert daemon_address.default() == daemon_address.own()
 
 
 def test_brackets_are_no_part_of_a_host() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config, check_protected, loopback
-from autosched.daemon import state_folder
-from autosched.daemon.access import keyring, peer_identity
+from autosched.daemon.access import keyring, peer_identity, sockets
 from autosched.errors import ConfigError
 from autosched.wire.address import UNIX
 
@@ -37,7 +36,7 @@ class Endpoint(Struct, frozen=True, eq=False):
         """How to reach it."""
         if self.local:
             return f"{UNIX}{self.listener.getsockname()}"
-        return state_folder.tcp_address(self.listener, tls=self.tls is not None)
+        return sockets.tcp_address(self.listener, tls=self.tls is not None)
 
 
 def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Endpoint, ...]:
@@ -50,10 +49,10 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     unix = [Endpoint(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
     tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
     if not unix:
-        unix = [on_unix(held.enter_context(state_folder.bind_unix(config.socket)), config)]
+        unix = [on_unix(held.enter_context(sockets.bind_unix(config.socket)), config)]
         held.callback(config.socket.unlink, missing_ok=True)
     if not tcp:
-        tcp = [on_tcp(held.enter_context(state_folder.bind_tcp("daemon.listen", *config.listen())), config)]
+        tcp = [on_tcp(held.enter_context(sockets.bind_tcp("daemon.listen", *config.listen())), config)]
     return (*unix, *tcp)
 
 

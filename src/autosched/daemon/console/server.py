@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched.config import Config, ConsoleConfig
-from autosched.daemon import state_folder
-from autosched.daemon.access import endpoints, peer_identity
+from autosched.daemon.access import endpoints, peer_identity, sockets
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
 from autosched.daemon.access.peer_identity import Who
@@ -143,12 +142,12 @@ def open_console(
     kinds = {listener.family == socket.AF_UNIX for listener in listeners}
     if True not in kinds:
         path = config.console_socket
-        listeners.insert(0, held.enter_context(state_folder.bind_unix(path)))
+        listeners.insert(0, held.enter_context(sockets.bind_unix(path)))
         held.callback(path.unlink, missing_ok=True)
         if group is not None:
             endpoints.share(path, group, config)
     if False not in kinds and (where := config.console_listen()) is not None:
-        listeners.append(held.enter_context(state_folder.bind_tcp("console.listen", *where)))
+        listeners.append(held.enter_context(sockets.bind_tcp("console.listen", *where)))
     protected = [
         (listener, None if listener.family == socket.AF_UNIX else endpoints.tls_for_others(config, listener, WHAT))
         for listener in listeners
@@ -172,7 +171,7 @@ async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyn
 def _address(listener: socket.socket, tls: bool) -> str:
     if listener.family == socket.AF_UNIX:
         return f"{UNIX}{listener.getsockname()}"
-    return state_folder.tcp_address(listener, tls=tls).removeprefix(TCP)
+    return sockets.tcp_address(listener, tls=tls).removeprefix(TCP)
 
 
 def _sorry(why: str) -> bytes:

@@ -26,7 +26,7 @@ from autosched.records.failure_attribution import Ward
 
 log = logging.getLogger(__name__)
 
-SENTINEL = "autosched.client.interference"
+SENTINEL = "autosched.sentinel"
 SENTINEL_S = 30.0
 SAID_MAX = 200
 DEVICE = "AUTOSCHED_DEVICE"

@@ -1,1 +1,5 @@
-"""Jobs."""
+"""What the daemon keeps of jobs beside the core.
+
+Files: submissions.py (how a model becomes a job), progress.py (trials and best latencies), latency_curves.py (the
+estimate over time), stage_history.py (times of earlier stages, told to the core).
+"""

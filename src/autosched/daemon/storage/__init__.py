@@ -1,1 +1,6 @@
-"""Storage: journal and records in one database, its snapshots and backups, checks, repair; blobs."""
+"""All that outlives the daemon: journal and records in one database, models and results as files.
+
+Files: database.py (connections), schema.py (tables and upgrades), journal.py (events in order), job_store.py (networks,
+records, spans), blob_store.py (files by content hash), batched_statements.py (many rows in few statements),
+commit_mark.py (detects lost commits), integrity_check.py, pruning.py.
+"""

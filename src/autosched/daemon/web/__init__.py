@@ -1,6 +1,6 @@
 """HTTP interface of the daemon: the page for people, metrics for Prometheus, health for supervisors.
 
-`listener` waits for the first visitor, and only then imports the rest; `connections` accepts browsers; `app` has the
-routes; `visitors` says who may look; `board`, `feed`, `jobs`, `metrics` and `health` are what there is to see.
-`static/` is the page itself, which needs nothing from elsewhere.
+Files: listener.py (waits for the first request, and only then imports the rest), connections.py (accepts browsers),
+routes.py, web_authentication.py, web_services.py (the daemon's parts that handlers read), overview_page.py,
+job_page.py, feed.py (changes), metrics.py, health.py. `static/` is the page itself, which needs nothing from elsewhere.
 """

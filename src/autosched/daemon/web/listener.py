@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from autosched.config import Config
-from autosched.daemon import state_folder
-from autosched.daemon.access import endpoints
+from autosched.daemon.access import endpoints, sockets
 from autosched.daemon.runtime import spawn
 from autosched.daemon.web.web_services import Shown
 from autosched.errors import ConfigError
@@ -39,7 +38,7 @@ class Listener:
     def __init__(self, config: Config, passed: Sequence[socket.socket] = ()) -> None:
         """Listen, on what systemd has opened if it has; the caller closes. Raises ConfigError when the port is taken,
         or when it had to be protected and is not."""
-        self._sock = passed[0] if passed else state_folder.bind_tcp("http.listen", *config.http_listen() or NOWHERE)
+        self._sock = passed[0] if passed else sockets.bind_tcp("http.listen", *config.http_listen() or NOWHERE)
         self._sock.setblocking(False)
         try:
             self.tls = endpoints.tls_for_others(config, self._sock, "the page")

@@ -10,8 +10,8 @@ from hashlib import blake2b
 
 from msgspec import Struct, structs
 
-from autosched.records import record_selection
 from autosched.model import Purpose, Record
+from autosched.records import record_selection
 
 DIGEST_BYTES = 8
 

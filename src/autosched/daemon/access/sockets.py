@@ -1,0 +1,85 @@
+"""Listening sockets of the daemon."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from autosched.errors import AutoschedError, ConfigError, Refused
+from autosched.wire.address import TCP, TLS
+
+SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
+CONNECT_S = 1.0
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening socket for this user only. The socket of a dead daemon is replaced; a live one is Refused."""
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        raise ConfigError(
+            f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system does not allow;"
+            " set daemon.socket to a shorter one"
+        )
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_dead(path)
+        mask = os.umask(0o177)
+        try:
+            server.bind(str(path))
+        finally:
+            os.umask(mask)
+    except OSError as error:
+        server.close()
+        raise ConfigError(
+            f"the socket {path} cannot be made ({error.strerror}); set daemon.socket to another one"
+        ) from None
+    except AutoschedError:
+        server.close()
+        raise
+    return server
+
+
+def _remove_dead(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"{path} exists and is not a socket; move it away, or set daemon.socket to another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_S)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError:
+            pass  # busy, so somebody is there
+    raise Refused(f"another daemon answers at unix:{path}; use it, or set daemon.socket to another path")
+
+
+def bind_tcp(name: str, host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Raises ConfigError, which names the setting, when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((host, port))
+        server.listen(128)
+    except socket.gaierror as error:
+        server.close()
+        raise ConfigError(
+            f"{name}: {host!r} cannot be resolved ({error.strerror}); write an address of this machine, or 127.0.0.1"
+        ) from None
+    except OSError as error:
+        server.close()
+        raise ConfigError(
+            f"{name}: {host}:{port} cannot be used ({error.strerror}); choose another port, or 0 for any"
+        ) from None
+    return server
+
+
+def tcp_address(server: socket.socket, *, tls: bool = False) -> str:
+    """How to reach it."""
+    host, port = server.getsockname()[:2]
+    return f"{TLS if tls else TCP}[{host}]:{port}" if ":" in host else f"{TLS if tls else TCP}{host}:{port}"

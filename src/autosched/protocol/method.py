@@ -1,0 +1,31 @@
+"""Base type of a method, the version of the protocol, and its limits."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+PROTOCOL = (1, 7)
+"""(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
+FRAME_BYTES_BEFORE_HELLO = 4 * 1024
+FRAME_BYTES = 512 * 1024
+CHUNK_BYTES = 256 * 1024
+BULK_BYTES = CHUNK_BYTES + 16 * 1024
+"""A request that is one long string of bytes and little else."""
+HEARTBEAT_S = 5.0
+SILENCE_S = 20.0
+"""A client that says nothing for so long is taken for dead."""
+WAIT_MAX_S = 30.0
+Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
+
+
+class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request. `Result` is the type of its answer."""
+
+    result: ClassVar[type[Struct]]
+    bytes_max: ClassVar[int] = 32 * 1024
+    """Longest parameters: small values in their thousands, a key that comes again and again among them, take 5 to 15 ns
+    a byte to read."""
+
+
+class Done(Struct, frozen=True):
+    """The answer of a method that has nothing to tell."""

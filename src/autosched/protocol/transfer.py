@@ -1,0 +1,56 @@
+"""Methods that transfer files in pieces, and records in pages."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from autosched.model import JobId, Record, Sha256
+from autosched.protocol.method import BULK_BYTES, CHUNK_BYTES, Method
+
+
+class BlobState(Struct, frozen=True):
+    """How much of a blob the daemon has; complete when `bytes_have` equals the announced total."""
+
+    bytes_have: int
+    complete: bool
+
+
+class PutBlob(Method, frozen=True):
+    """Upload a piece of a file, in order. `total` is its whole length. An empty piece asks how far the upload is."""
+
+    result = BlobState
+    bytes_max = BULK_BYTES
+    sha256: Sha256
+    total: Annotated[int, Meta(ge=0, le=64 * 1024**3)]
+    offset: Annotated[int, Meta(ge=0)]
+    data: Annotated[bytes, Meta(max_length=CHUNK_BYTES)]
+
+
+class Chunk(Struct, frozen=True):
+    """A piece of a file."""
+
+    data: bytes
+    total: int
+
+
+class GetBlob(Method, frozen=True):
+    """Download a piece of a file."""
+
+    result = Chunk
+    sha256: Sha256
+    offset: Annotated[int, Meta(ge=0)]
+
+
+class RecordPage(Struct, frozen=True):
+    """Records in the order in which they were measured; `more` says that another page follows."""
+
+    records: tuple[Record, ...]
+    more: bool
+
+
+class GetRecords(Method, frozen=True):
+    """Records of a job, from the `after`-th on."""
+
+    result = RecordPage
+    job: JobId
+    after: Annotated[int, Meta(ge=0)] = 0
