@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from autosched.records.statistics import interval
 from msgspec import Struct
 
 from autosched.protocol import Span
+from autosched.records.statistics import interval
 
 WORKING = "working"
 CAUSES = {

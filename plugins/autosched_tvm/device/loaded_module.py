@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from autosched.records.statistics import summarize
 
 from autosched.backend import Timing
 from autosched.errors import RequestError
+from autosched.records.statistics import summarize
 from autosched_tvm.compile.side_file import files_of, read_side
 from autosched_tvm.device.thread_pool import default as default_threads
 from autosched_tvm.device.thread_pool import use as use_threads

@@ -4,11 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autosched.records.statistics import clearly_faster
-
 from autosched.backend import RIVALS, Baseline, Evaluation, OperatorTimes
 from autosched.errors import StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
+from autosched.records.statistics import clearly_faster
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form

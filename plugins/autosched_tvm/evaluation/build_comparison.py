@@ -7,11 +7,10 @@ Runs in the process of the job. The engines run in processes of their own: see
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autosched.records.statistics import clearly_faster
-
 from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
+from autosched.records.statistics import clearly_faster
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
 from autosched_tvm.evaluation.verification_messages import VerificationResult
 from autosched_tvm.tensors import Array

@@ -14,11 +14,11 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
-from autosched.records.statistics import summarize
 from msgspec import Struct
 
 from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
 from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
+from autosched.records.statistics import summarize
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of
 from autosched_tvm.tensors import Array

@@ -2,9 +2,9 @@ import random
 from statistics import NormalDist
 
 import pytest
-from autosched.records.statistics import clearly_faster, interval, p99, summarize
 
 from autosched.backend import Timing
+from autosched.records.statistics import clearly_faster, interval, p99, summarize
 
 
 def test_few_samples_give_all_of_them() -> None:

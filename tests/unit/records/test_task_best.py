@@ -1,12 +1,12 @@
 """The best of a task, record by record: the same that the rules for all records together say."""
 
 import msgspec
-from autosched.records.task_best import Measurement, TaskBest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autosched.model import Failure, Purpose, Record, encode
 from autosched.records import record_selection
+from autosched.records.task_best import Measurement, TaskBest
 
 
 def records_of(rows: list[tuple[str, list[float], bool, Purpose]]) -> list[Record]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from autosched.records.statistics import summarize
 
 from autosched.backend import RIVALS
+from autosched.records.statistics import summarize
 from autosched_tvm.evaluation import baseline_comparison
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, Rival
 from autosched_tvm.tensors import Array

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from autosched.records.task_best import Measurement
 from msgspec.structs import replace
 
 from autosched.backend import Network, NetworkMeasurements
 from autosched.daemon.jobs.progress import RECENT_TRIALS, JobProgress, Ledger
 from autosched.daemon.storage.job_store import Found
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
+from autosched.records.task_best import Measurement
 
 NETWORK = Network(
     tasks=(TaskInfo(task=1, name="conv", workload="a", weight=3), TaskInfo(task=2, name="dense", workload="b"))
