@@ -26,11 +26,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from autosched import api, remote, zoo
+from autosched import api, zoo
+from autosched.api import on_demand
+from autosched.api.connection import Daemon
 from autosched.api.result_folder import collect
 from autosched.errors import JobFailed
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
-from autosched.remote import Daemon
 
 HERE = Path(__file__).parent
 ROUND = ("select", "build", "profile", "update")
@@ -117,7 +118,7 @@ def say(what: Any) -> None:
 async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int, output: Path) -> list[Tuned]:
     """All models at once, with a daemon of their own."""
     with own_state(output):
-        async with remote.connected(None) as daemon:
+        async with on_demand.connected(None) as daemon:
             try:
                 settings = [
                     api.Settings(

@@ -22,7 +22,6 @@ from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitte
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.jobs.stage_history import PUT
 from autosched.daemon.recovery import backups
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.storage import database
@@ -30,6 +29,7 @@ from autosched.daemon.storage.commit_mark import Acknowledged
 from autosched.daemon.storage.job_store import Store, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
+from autosched.daemon.storage.stage_times import PUT
 from autosched.errors import AutoschedError
 from autosched.model import (
     Identity,

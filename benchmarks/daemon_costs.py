@@ -19,7 +19,8 @@ from typing import Any
 
 from against_stock import own_state
 
-from autosched import api, remote, zoo
+from autosched import api, zoo
+from autosched.api import on_demand
 from autosched.model import JobState
 from autosched.protocol import Done, ListSpans, Shutdown, Span, SpanList
 
@@ -40,7 +41,7 @@ async def measure(network: str) -> dict[str, Any]:
     """All of it, with one daemon."""
     path = zoo.fetch(network)
     model = api.load_model(path, zoo.catalogue()[network].shapes)
-    async with remote.connected(None) as daemon:
+    async with on_demand.connected(None) as daemon:
         try:
             options = {"tasks": 4, "build_s": 0.002, "profile_s": 0.002}
             history = [

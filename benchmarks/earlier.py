@@ -14,7 +14,8 @@ from typing import Any
 import resnet18
 from against_stock import finish, load, own_state, remeasure, say
 
-from autosched import api, remote
+from autosched import api
+from autosched.api import on_demand
 from autosched.protocol import Done, Shutdown
 
 TRIALS = {"rnet": 96, "onet": 160, "resnet18": 256, "resnet50": 400}
@@ -61,7 +62,7 @@ async def tune(teacher: str, learner: str, seed: int, folder: Path) -> dict[str,
         for name in (teacher, learner)
     )
     trials = TRIALS[learner]
-    async with remote.connected(None) as daemon:
+    async with on_demand.connected(None) as daemon:
         try:
             taught_by = await api.submit(daemon, first, api.Settings(trials=TRIALS[teacher], seed=seed))
             await finish(daemon, taught_by, folder / "teacher")

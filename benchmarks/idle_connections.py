@@ -22,11 +22,11 @@ import msgspec
 import psutil
 import uvloop
 
+from autosched.api.connection import BEAT_S
 from autosched.daemon import state_folder
 from autosched.daemon.access import keyring
 from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello
 from autosched.protocol.roles import Role
-from autosched.remote import BEAT_S
 from autosched.wire import keys
 from autosched.wire.handshake import introduce
 from autosched.wire.link import Link

@@ -13,7 +13,8 @@ from typing import Any
 import pyramid
 from against_stock import finish, load, own_state, remeasure, say
 
-from autosched import api, remote
+from autosched import api
+from autosched.api import on_demand
 from autosched.protocol import Done, Shutdown
 
 LAYOUTS = ("nchw", "nhwc", "nchwc", "auto")
@@ -55,7 +56,7 @@ async def tune(network: str, seed: int, folder: Path) -> dict[str, tuple[Path, i
     """The compiled network and its number of tasks, by layout; one job after the other."""
     found = {}
     model = api.load_model(pyramid.write(folder / "pyramid.onnx"), {}) if network == "pyramid" else load(network)
-    async with remote.connected(None) as daemon:
+    async with on_demand.connected(None) as daemon:
         try:
             for layout in LAYOUTS:
                 settings = api.Settings(trials=TRIALS[network], seed=seed, options={"layout": layout})

@@ -32,9 +32,9 @@ import psutil
 from private import answering, private_daemon
 
 from autosched import config
+from autosched.api.connection import Daemon
 from autosched.model import JobSpec
 from autosched.protocol import Done, Shutdown, Span
-from autosched.remote import Daemon
 
 DEADLINE_S = 300.0
 NAP_S = 0.02

@@ -35,6 +35,7 @@ import browser
 import psutil
 import restart_cost
 
+from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.daemon.storage import database
 from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
@@ -52,7 +53,6 @@ from autosched.protocol import (
     StartStep,
     Welcome,
 )
-from autosched.remote import Daemon
 from autosched.wire.link import Link
 
 NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "inception_v2", "shufflenet")

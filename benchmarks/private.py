@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from autosched.api.connection import Daemon
 from autosched.errors import DaemonUnreachable
-from autosched.remote import Daemon
 
 START_S, END_S, POLL_S = 300.0, 30.0, 0.05
 

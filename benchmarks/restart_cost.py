@@ -21,21 +21,21 @@ from typing import Any
 
 import psutil
 
+from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.jobs.stage_history import PUT
 from autosched.daemon.recovery import backups, snapshot
 from autosched.daemon.storage import database
 from autosched.daemon.storage.job_store import Store, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
+from autosched.daemon.storage.stage_times import PUT
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
 from autosched.protocol import Span
 from autosched.records import identity
-from autosched.remote import Daemon
 
 HOST, DEVICE = "host", "device:cpu"
 STAGES = (("build", HOST), ("profile", DEVICE), ("update", HOST))

@@ -27,10 +27,11 @@ from against_stock import load, own_state
 from msgspec import Struct
 from thesis_numbers import busiest, causes, geometric, overheads_s, packed, paired, quantile
 
-from autosched import api, config, remote
+from autosched import api, config
+from autosched.api import on_demand
+from autosched.api.connection import Daemon
 from autosched.api.result_folder import collect
 from autosched.protocol import Done, JobView, Shutdown, Span
-from autosched.remote import Daemon
 
 HERE = Path(__file__).parent
 POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
@@ -153,7 +154,7 @@ async def tune(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, b
             f'[scheduler]\npolicy = "{policy}"\ngoal = "{goal}"\n'
             f"allow_interference = {str(policy == 'synchronous').lower()}\n"
         )
-        async with remote.connected(None, serve=("-c", str(settings))) as daemon, asyncio.timeout(RUN_S):
+        async with on_demand.connected(None, serve=("-c", str(settings))) as daemon, asyncio.timeout(RUN_S):
             try:
                 return await _run(daemon, wanted, folder, backend, options)
             finally:

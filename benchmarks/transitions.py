@@ -26,6 +26,7 @@ import uvloop
 from mock_load import MEMORY, Machine, in_ms
 from private import answering, private_daemon
 
+from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.errors import AutoschedError
 from autosched.model import JobLoad, JobSpec, Outcome, TaskInfo, TaskLoad
@@ -43,7 +44,6 @@ from autosched.protocol import (
     Submitted,
     Welcome,
 )
-from autosched.remote import Daemon
 from autosched.wire.frames import Answer, Call, Peer
 from autosched.wire.link import Link
 

@@ -16,7 +16,8 @@ from typing import Any
 import resnet18
 from against_stock import finish, own_state, stages_s
 
-from autosched import api, remote, zoo
+from autosched import api, zoo
+from autosched.api import on_demand
 from autosched.api.result_folder import read_evaluation
 from autosched.backend import EVALUATION
 from autosched.protocol import Done, Shutdown
@@ -44,7 +45,7 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
         model = api.load_model(resnet18.write(folder / "resnet18.onnx"))
     else:
         model = api.load_model(zoo.fetch(network), zoo.catalogue()[network].shapes)
-    async with remote.connected(None) as daemon:
+    async with on_demand.connected(None) as daemon:
         try:
             done = await finish(daemon, await api.submit(daemon, model, settings), folder / "out")
             artifact = next(a for a in await daemon.artifacts(done.view.job) if a.name == EVALUATION)

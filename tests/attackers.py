@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from autosched.api.connection import Daemon
 from autosched.daemon import state_folder
 from autosched.errors import AutoschedError
 from autosched.protocol import DAEMON_METHODS, PROTOCOL, AskLoad, Done, Heartbeat, Hello, Method, Welcome
-from autosched.remote import Daemon
 from autosched.wire.link import Link
 from hostile_frames import Mutator, drawn
 from integration.served import PROFILE, spec, user

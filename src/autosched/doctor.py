@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from autosched import backend, config, formatting
 from autosched.api import daemon_address
+from autosched.api.connection import Daemon
+from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import DEFAULT_BACKEND
 from autosched.process import json_command
-from autosched.remote import Daemon
 from autosched.text import tables
 
-PROBE = "autosched_tvm.commands.installation_check"
 PROBE_S = 180.0
 DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
 LOAD_SAMPLE_S = 1.0
@@ -160,7 +160,7 @@ async def _daemon(host: str | None) -> list[Finding]:
 async def _tvm() -> list[Finding]:
     """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together."""
     try:
-        ended = await json_command.run(PROBE, [], timeout_s=PROBE_S)
+        ended = await json_command.run(INSTALLATION_CHECK, [], timeout_s=PROBE_S)
     except AutoschedError as error:
         return [Finding("broken", str(error), REINSTALL)]
     answers = json_command.objects(ended.out)
@@ -168,7 +168,7 @@ async def _tvm() -> list[Finding]:
         return [_read(part) for part in answers[-1].get("findings", [])]
     tried = [line.removeprefix(TRYING) for line in ended.err.splitlines() if line.startswith(TRYING)]
     if not tried:
-        return [Finding("broken", str(json_command.died(PROBE, ended)), REINSTALL)]
+        return [Finding("broken", str(json_command.died(INSTALLATION_CHECK, ended, MISSING)), REINSTALL)]
     return [Finding("broken", f"TVM, {tried[-1]}: its process {ended.how}", REINSTALL)]
 
 

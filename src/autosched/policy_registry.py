@@ -1,6 +1,6 @@
 """Which policies there are: those of the core, and those of other packages.
 
-A package offers a policy by an entry point of the group `autosched.policy_registry` whose object is a
+A package offers a policy by an entry point of the group `autosched.policies` whose object is a
 `core.policy.Policy`. Its code runs inside the daemon: what raises or takes longer than `scheduler.policy_budget_s` is
 replaced.
 """
@@ -15,7 +15,7 @@ from autosched.plugin_registry import offered
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "autosched.policy_registry"
+GROUP = "autosched.policies"
 FALLBACK = POLICIES["interleaved"]
 """Decides when another policy cannot: it needs no estimates and has no code that could fail."""
 

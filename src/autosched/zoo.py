@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from autosched.api.tvm_programs import INSTALL
 from autosched.errors import AutoschedError, NotFound, RequestError
-from autosched.process import json_command
 
 FETCH_TIMEOUT_S = 300.0
 
@@ -156,7 +156,7 @@ def _zoo_models() -> Any:
     try:
         from autosched_tvm.api import zoo_models
     except ImportError as error:
-        raise RequestError(json_command.INSTALL) from error
+        raise RequestError(INSTALL) from error
     return zoo_models
 
 

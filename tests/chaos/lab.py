@@ -18,13 +18,13 @@ from typing import Any
 
 from msgspec.msgpack import decode
 
+from autosched.api.connection import Daemon
 from autosched.daemon.clients.adoption import clear
 from autosched.daemon.storage.database import DATABASE
 from autosched.errors import DaemonUnreachable, StorageFull
 from autosched.launch.job_folder import JOB_DIR, kill_strays
 from autosched.model import JobId, JobSpec, JobState, Outcome, StepId
 from autosched.protocol import JobList, ListJobs, Span
-from autosched.remote import Daemon
 from chaos import witness
 from chaos.evidence import LOGS, USER, Life, lines, lives
 

@@ -9,10 +9,10 @@ import onnx
 import psutil
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.model import JobSpec, JobState, Purpose, Record
 from autosched.protocol import JobView
 from autosched.records import record_selection
-from autosched.remote import Daemon
 from integration.lab import Lab, lab
 from nets import small_net
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.remote import Daemon
+from autosched.api.connection import Daemon
 from autosched.wire.blocking_link import Caller
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.cli.command_table import run
 from autosched.daemon.clients.adoption import clear
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record
 from autosched.protocol import JobView
-from autosched.remote import Daemon
 from deadlines import DEADLINE_S
 
 Said = tuple[int, str, str]

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched import config
+from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.config import Config
 from autosched.daemon import state_folder
@@ -42,7 +43,6 @@ from autosched.protocol import (
     TagRecords,
     Welcome,
 )
-from autosched.remote import Daemon
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.model import Failure, Purpose, Record
 from autosched.protocol import Done, ForgivePoison, ListPoison, ListSpans, PoisonList, SpanList, UnitView
-from autosched.remote import Daemon
 from deadlines import DEADLINE_S
 from integration.lab import Lab, command_line, lab
 

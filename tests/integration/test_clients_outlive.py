@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.daemon.recovery import backups
 from autosched.model import JobId, Record
 from autosched.protocol import Done, Shutdown, Span
-from autosched.remote import Daemon
 from integration.lab import BOARD, Lab, lab
 from processes import dies, is_dead
 

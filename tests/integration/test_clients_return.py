@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.core.events import DeadlineReached
 from autosched.daemon.clients import supervisor as clients
 from autosched.daemon.recovery import backups
@@ -21,7 +22,6 @@ from autosched.protocol import (
     ReturnUnit,
     UnitList,
 )
-from autosched.remote import Daemon
 from integration.served import PROFILE, Puppet, attached, record, run, serving, spec, until, user
 
 

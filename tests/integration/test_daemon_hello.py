@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.daemon.access import authenticator
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.protocol import (
@@ -23,7 +24,6 @@ from autosched.protocol import (
     PutBlob,
     Welcome,
 )
-from autosched.remote import Daemon
 from autosched.wire.link import Link
 from integration.served import (
     run,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from autosched.api.connection import Daemon
 from autosched.cli.command_table import run as command_line
 from autosched.daemon.access import acceptor, authenticator, keyring, peer_identity
 from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
@@ -40,7 +41,6 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.protocol.roles import Role
-from autosched.remote import Daemon
 from autosched.wire import keys
 from autosched.wire.blocking_link import Caller
 from autosched.wire.keys import Key

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.errors import ConfigError, DaemonUnreachable, Damaged, Refused
 from autosched.model import JobLoad, Outcome
 from autosched.protocol import (
@@ -21,7 +22,6 @@ from autosched.protocol import (
     PlanNetwork,
     Shutdown,
 )
-from autosched.remote import Daemon
 from integration.served import (
     BUILD,
     NETWORK,

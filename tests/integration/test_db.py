@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.daemon.storage import database
 from autosched.errors import StorageFull
 from autosched.protocol import DaemonInfo
-from autosched.remote import Daemon
 from deadlines import DEADLINE_S
 from integration.lab import Lab, Said
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from autosched.api import result_folder
+from autosched.api.connection import Daemon
 from autosched.backend import Evaluation, version
 from autosched.errors import RequestError
 from autosched.machine import cpu_model
 from autosched.model import Identity
 from autosched.protocol import JobView
-from autosched.remote import Daemon
 from deadlines import DEADLINE_S
 from integration.lab import BOARD, Lab, ended, lab
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon, off_devices
 from autosched.backend import Network
 from autosched.daemon.devices.device_monitor import LEARNED_FROM
 from autosched.model import DeviceNote, JobLoad, Purpose, TaskInfo
 from autosched.protocol import GetOrder, JobOrder, JobView, ListDevices, PlanNetwork, Span, TagRecords, UnitList
-from autosched.remote import Daemon, off_devices
 from deadlines import DEADLINE_S
 from integration.lab import Lab, ended, lab
 from integration.served import Puppet, load, run, serving, spec, user

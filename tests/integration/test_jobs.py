@@ -114,8 +114,8 @@ def test_a_job_is_cancelled_soon_whatever_it_does(there: Lab, stage: str) -> Non
 def running_stages(there: Lab) -> set[str]:
     import asyncio
 
+    from autosched.api.connection import Daemon
     from autosched.protocol import ListDevices, UnitList
-    from autosched.remote import Daemon
 
     async def ask() -> set[str]:
         daemon = await Daemon.connect(there.address)

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
+from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.web import overview_page
 from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
-from autosched.remote import Daemon
 from integration.served import PROFILE, Puppet, attached, run, serving, spec, user
 from samples import evaluation, job_view, records, spans
 

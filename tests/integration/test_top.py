@@ -8,9 +8,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from autosched.api.connection import Daemon
 from autosched.cli.command_table import run as command
 from autosched.model import JobState
-from autosched.remote import Daemon
 from autosched.top import app as view
 from autosched.top.app import Top
 from deadlines import DEADLINE_S

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 import autosched
+from autosched.api.connection import Daemon
 from autosched.protocol import PROTOCOL
-from autosched.remote import Daemon
 from autosched.version import __version__
 from deadlines import DEADLINE_S
 from integration.lab import Lab, lab

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
+from autosched.api.on_demand import connected
 from autosched.client.one_step_client import visit
 from autosched.errors import JobCancelled, RequestError
 from autosched.model import JobSpec, TaskLoad
 from autosched.protocol import GetJob, JobList, JobView, ListDevices, ListJobs, StartStep, UnitList
-from autosched.remote import Daemon, connected
 from integration.lab import Lab, lab
 
 SPEC = JobSpec(name="by-hand", model="0" * 64, backend="none", external=True)

@@ -8,255 +8,37 @@
 Each step returns the only type that has the next one. Every method that waits has an `_async` twin. Work is done by
 a daemon: the one at ``daemon="tcp://host:port"`` or AUTOSCHED_HOST, else this user's own, which is started when none
 runs.
+
+Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (how to tune), fluent.py (waits for
+coroutines), result_folder.py (results on disk), daemon_address.py (which daemon), connection.py (a connection to it),
+on_demand.py (starts a private one), tvm_programs.py (what only TVM can do, in a process of its own). Names are imported
+when first used, since the command line uses these files and must start fast.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from autosched.api import result_folder
-from autosched.api.compiled_module import Inputs, Module, TemporaryFolder, load_module
-from autosched.api.fluent import Ordered, wait
-from autosched.api.settings import Option, Settings, Words, chosen
-from autosched.backend import Evaluation
-from autosched.errors import RequestError
-from autosched.model import Goal, JobId, JobSpec, Record
-from autosched.protocol import JobView, PolicyView
-from autosched.remote import Daemon, connected, kind_of_cores
-from autosched.report import Verdict, verdict
-from autosched.wire import blob_transfer
+if TYPE_CHECKING:
+    from autosched.api.compiled_module import Inputs, Module, load_module
+    from autosched.api.settings import Option, Settings
+    from autosched.api.tuning import Job, Model, TunedModel, Watch, load_model, policy, policy_async, submit
 
 __all__ = [
     "Inputs", "Job", "Model", "Module", "Option", "Settings", "TunedModel", "Watch", "load_model", "load_module",
     "policy", "policy_async", "submit",
 ]  # fmt: skip
 
-Watch = Callable[[JobView], None]
-"""Called with the job whenever it changed."""
+_HOMES = {
+    "compiled_module": ("Inputs", "Module", "load_module"),
+    "settings": ("Option", "Settings"),
+    "tuning": ("Job", "Model", "TunedModel", "Watch", "load_model", "policy", "policy_async", "submit"),
+}
+"""Module -> the names that it defines."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
-    """Name a model's file and the shapes of its dynamic inputs. Raises RequestError when it cannot be read.
-
-    Only the file is looked at; whether it can be tuned is found out by the job's first step. The backends on TVM read
-    ONNX and TFLite files and PyTorch programs; what a model is for another one, it says itself.
-    """
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            first = file.read(1)
-    except OSError as error:
-        what = "is a folder, not the file of a model" if path.is_dir() else f"cannot be read: {error.strerror}"
-        raise RequestError(f"{path} {what}. Name the file of your network, MODEL.onnx") from None
-    if not first:
-        raise RequestError(f"{path} is empty, so it is no model. Export or fetch it again")
-    checked = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
-    for name, shape in checked.items():
-        if any(extent < 1 for extent in shape):
-            raise RequestError(f"the shape of input {name!r} is {shape}: every extent must be 1 or more")
-    return Model(path.absolute(), checked)
-
-
-def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:
-    """Show the scheduling policy of a daemon. With a name or a goal, set it until the daemon starts again."""
-    return wait(policy_async(name, goal=goal, daemon=daemon))
-
-
-async def policy_async(
-    name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None
-) -> PolicyView:
-    """The same for coroutines."""
-    if goal is not None and goal not in list(Goal):
-        raise RequestError(f"no goal is named {goal!r}; there are: {', '.join(Goal)}")
-    async with connected(daemon, start=False) as connection:
-        if name is None and goal is None:
-            return await connection.policy()
-        return await connection.choose_policy(name, Goal(goal) if goal is not None else None)
-
-
-@dataclass(frozen=True)
-class Model(Ordered):
-    """A network that is not tuned."""
-
-    path: Path
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    _instead = dict.fromkeys(
-        ("compile", "run", "evaluate", "save"), "tune it first, model.tune().compile() gives a Module that has it"
-    )
-
-    @property
-    def name(self) -> str:
-        """The file's name without its ending, with nothing in it that a file name should not have."""
-        return re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.stem).strip(".-")[:100] or "model"
-
-    @property
-    def file(self) -> str:
-        """The same with its ending, by which a backend may tell what it is."""
-        return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
-
-    def spec(self, settings: Settings, sha256: str, inputs: str | None = None) -> JobSpec:
-        """The job that tunes it. `sha256`: content hash of the model's file; `inputs`: that of the samples' file."""
-        tolerance = {} if settings.tolerance is None else {"tolerance": settings.tolerance}
-        return JobSpec(
-            name=self.name, file=self.file, model=sha256, shapes=dict(self.shapes), target=settings.target,
-            device=settings.device, backend=settings.backend, trials=settings.trials, seed=settings.seed,
-            options={**settings.options, **tolerance}, inputs=inputs,
-            output=str(settings.output or ""), priority=settings.priority,
-            deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
-            until_faster=settings.until_faster,
-            learn_from=tuple(settings.learn_from),
-        )  # fmt: skip
-
-    def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]) -> "TunedModel":
-        """Tune, and wait for it. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""
-        return wait(self.tune_async(daemon=daemon, watch=watch, **settings))
-
-    async def tune_async(
-        self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]
-    ) -> "TunedModel":
-        """The same for coroutines."""
-        job = await self.submit_async(daemon=daemon, **settings)
-        return await job.wait_async(watch=watch)
-
-    def submit(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
-        """Start tuning; returns as soon as the job is accepted."""
-        return wait(self.submit_async(daemon=daemon, **settings))
-
-    async def submit_async(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
-        """The same for coroutines."""
-        wanted = chosen(settings)
-        output = result_folder.prepare(Path(wanted.output)) if wanted.output is not None else None
-        async with connected(daemon, cores=wanted.cores) as connection:
-            if wanted.cores is not None:
-                wanted = replace(wanted, device=kind_of_cores(await connection.units(), wanted.device, wanted.cores))
-            return Job(await submit(connection, self, wanted), daemon, output)
-
-
-@dataclass(frozen=True)
-class Job(Ordered):
-    """A job that a daemon has accepted. It goes on whether or not this object lives."""
-
-    id: JobId
-    daemon: str | None = None
-    output: Path | None = None
-
-    _instead = dict.fromkeys(("compile", "run", "evaluate", "save"), "wait for it first, job.wait() gives a TunedModel")
-
-    def wait(self, *, watch: Watch | None = None) -> "TunedModel":
-        """Wait for the end. Raises JobFailed or JobCancelled."""
-        return wait(self.wait_async(watch=watch))
-
-    async def wait_async(self, *, watch: Watch | None = None) -> "TunedModel":
-        """The same for coroutines."""
-        async with connected(self.daemon) as connection:
-            async for view in connection.follow(self.id):
-                if watch is not None:
-                    watch(view)
-            result_folder.check_ended(view)
-            holder, folder = self._place()
-            return TunedModel(await result_folder.collect(connection, view, folder), holder)
-
-    def fetch(self) -> "TunedModel":
-        """The results so far: a module that is faster than ONNX Runtime already, while the search goes on.
-
-        Raises RequestError while there is none.
-        """
-        return wait(self.fetch_async())
-
-    async def fetch_async(self) -> "TunedModel":
-        """The same for coroutines."""
-        async with connected(self.daemon) as connection:
-            holder, folder = self._place()
-            return TunedModel(await result_folder.fetch(connection, await connection.job(self.id), folder), holder)
-
-    def _place(self) -> tuple[TemporaryFolder | None, Path]:
-        """The folder for results, and what removes it when it is a temporary one."""
-        if self.output is not None:
-            return None, self.output
-        holder = TemporaryFolder()
-        return holder, holder.path
-
-    def view(self) -> JobView:
-        """Where the job stands."""
-        return wait(self.view_async())
-
-    async def view_async(self) -> JobView:
-        """The same for coroutines."""
-        async with connected(self.daemon) as connection:
-            return await connection.job(self.id)
-
-    def cancel(self) -> None:
-        """Stop it; its records are kept."""
-        wait(self.cancel_async())
-
-    async def cancel_async(self) -> None:
-        """The same for coroutines."""
-        async with connected(self.daemon) as connection:
-            await connection.cancel(self.id)
-
-
-@dataclass(frozen=True)
-class TunedModel(Ordered):
-    """A network whose tasks are tuned."""
-
-    result: result_folder.Result
-    holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)  # kept while this object lives
-
-    _instead = dict.fromkeys(("run", "evaluate", "save"), "compile it first, tuned.compile() gives a Module")
-
-    @property
-    def job(self) -> JobView:
-        """The job as it ended: tasks, trials, failures."""
-        return self.result.report.job
-
-    @property
-    def evaluation(self) -> Evaluation | None:
-        """Tuned, untuned and ONNX Runtime's latency side by side, and whether the outputs are equal."""
-        return self.result.report.evaluation
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """How it compares with what would be run otherwise: ONNX Runtime with the form of the model that suits it."""
-        return None if self.evaluation is None else verdict(self.evaluation)
-
-    @property
-    def records(self) -> list[Record]:
-        """All trials, in the order in which they were measured."""
-        lines = (self.result.folder / result_folder.RECORDS).read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=result_folder.SavedRecord) for line in lines]
-
-    def compile(self) -> "Module":
-        """The network compiled with the best schedules. Raises RequestError when the backend compiles nothing."""
-        if (path := self.result.module) is None:
-            raise RequestError(f"the backend {self.job.backend!r} makes no module; tune with backend 'ansor'")
-        return Module(path, holder=self.holder)
-
-    async def compile_async(self) -> "Module":
-        """The same for coroutines."""
-        return self.compile()
-
-
-# Shared with the command line -----------------------------------------------------------------------------------------
-
-
-async def submit(
-    daemon: Daemon, model: Model, settings: Settings, progress: blob_transfer.Progress | None = None
-) -> JobId:
-    """Upload a model and submit the job."""
-    sha256 = await daemon.upload(model.path, progress)
-    return (await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))).job
-
-
-async def upload_inputs(daemon: Daemon, path: str | Path | None) -> str | None:
-    """Upload samples of inputs; returns their content hash. Raises RequestError for a file that cannot be read."""
-    if path is None:
-        return None
-    try:
-        return await daemon.upload(Path(path))
-    except OSError as error:
-        raise RequestError(f"the inputs {path} cannot be read: {error.strerror}. Write them with numpy.savez") from None
+def __getattr__(name: str) -> Any:
+    """Import the module of a name."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"autosched.api.{_HOME_OF[name]}"), name)

@@ -14,21 +14,20 @@ import msgspec
 from msgspec import Struct
 
 from autosched import config
-from autosched.api import daemon_address, result_folder
+from autosched.api import daemon_address, result_folder, tvm_programs
+from autosched.api.connection import Daemon
 from autosched.api.fluent import Ordered, wait
+from autosched.api.on_demand import Told, connected
 from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
-from autosched.process import json_command
-from autosched.remote import Daemon, Told, connected
 from autosched.wire import blob_transfer
 
 if TYPE_CHECKING:
     import numpy as np
 
-MODULE_CHILD = "autosched_tvm.commands.module_command"
 MEASURE_EXTRA_S = 60.0
 """To start the process, load the module and finish the inference under way."""
 
@@ -191,9 +190,8 @@ class Module(Ordered):
         async def measure(cores: Sequence[int]) -> dict[str, Any]:
             pinned = ["--cores", ",".join(map(str, cores))] if cores else []
             timeout_s = budget_s + MEASURE_EXTRA_S
-            return await json_command.ask(
-                MODULE_CHILD, [*words, "--budget-s", str(budget_s), *pinned], timeout_s=timeout_s
-            )
+            words_said = [*words, "--budget-s", str(budget_s), *pinned]
+            return await tvm_programs.ask(tvm_programs.MODULE_COMMAND, words_said, timeout_s=timeout_s)
 
         try:
             async with connected(daemon, start=False) as connection:
@@ -312,5 +310,5 @@ def _loaded(path: Path, threads: int | None) -> Any:
     try:
         from autosched_tvm.api import LoadedModule
     except ImportError as error:
-        raise RequestError(json_command.INSTALL) from error
+        raise RequestError(tvm_programs.INSTALL) from error
     return LoadedModule(path, threads=threads)

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from autosched import report
+from autosched.api.connection import Daemon
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import IdentityFrom, JobId, JobState, Record
 from autosched.protocol import Artifact, JobView
 from autosched.records import identity
-from autosched.remote import Daemon
 from autosched.wire import blob_transfer
 
 MODULE, SIDE = ".so", ".json"

@@ -17,6 +17,8 @@ from typing import Any
 import click
 
 from autosched import api, formatting, zoo
+from autosched.api.connection import Daemon, off_devices
+from autosched.api.on_demand import connected
 from autosched.api.result_folder import Result, check_ended, collect
 from autosched.cli.output import colours, data, say
 from autosched.cli.policy import policy_options, serve_words
@@ -24,7 +26,6 @@ from autosched.cli.progress_display import line
 from autosched.errors import AutoschedError
 from autosched.model import Goal, JobState
 from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitList
-from autosched.remote import Daemon, connected, off_devices
 from autosched.report.evaluation_summary import verdict
 from autosched.sim import thesis_workload
 from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from autosched.api import result_folder
+from autosched.api.on_demand import connected
 from autosched.cli.output import data, say
 from autosched.cli.result_summary import outcome
 from autosched.cli.tune import may_be_there, view_of
-from autosched.remote import connected
 
 
 @click.command()

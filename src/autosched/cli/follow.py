@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from autosched import formatting
 from autosched.api import result_folder
+from autosched.api.connection import Daemon, off_devices
+from autosched.api.on_demand import connected
 from autosched.cli.keyboard import pressed
 from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress_display import Progress, progress
@@ -16,7 +18,6 @@ from autosched.cli.result_summary import outcome, shown
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
-from autosched.remote import Daemon, connected, off_devices
 from autosched.text import tables
 from autosched.text.latency_gain import ready
 from autosched.text.tables import Column

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from autosched import api, formatting
+from autosched.api import tvm_programs
 from autosched.cli.command_group import Group
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
-from autosched.process import json_command
 
 CHECK_S = 600.0
 TASKS_SHOWN = 8
@@ -34,7 +34,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
     words = [str(net.path), "--target", target]
     for name, shape in shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    answer = asyncio.run(json_command.ask("autosched_tvm.commands.model_check", words, timeout_s=CHECK_S))
+    answer = asyncio.run(tvm_programs.ask(tvm_programs.MODEL_CHECK, words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)
     for line in tell(path, answer):

@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from autosched import api, config, formatting
-from autosched.api.compiled_module import MODULE_CHILD, Module
+from autosched.api import tvm_programs
+from autosched.api.compiled_module import Module
 from autosched.backend import Evaluation
 from autosched.cli.output import data, document, say
 from autosched.cli.result_summary import evaluation, shown
 from autosched.cli.tune import tolerance_option
 from autosched.config import Config
-from autosched.process import json_command
 from autosched.report.evaluation_summary import interval
 from autosched.text import tables
 
@@ -112,7 +112,7 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
     )
     if len(cores) >= found.cores:  # else it needs the cores of the devices, too
         words += ["--cores", ",".join(map(str, cores))]
-    answer = asyncio.run(json_command.ask(MODULE_CHILD, words, timeout_s=RUN_S))
+    answer = asyncio.run(tvm_programs.ask(tvm_programs.MODULE_COMMAND, words, timeout_s=RUN_S))
     if style == "json":
         return document("run", {"seconds": answer["seconds"], "outputs": answer["outputs"]})
     if not inputs:

@@ -11,6 +11,8 @@ import msgspec
 
 from autosched import api, formatting
 from autosched.api import Option, Settings, result_folder
+from autosched.api.connection import Daemon
+from autosched.api.on_demand import connected, kind_of_cores
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
@@ -20,7 +22,6 @@ from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pagination import answered_async
-from autosched.remote import Daemon, connected, kind_of_cores
 from autosched.text.job_selectors import labels, select, select_one
 
 F = TypeVar("F", bound=Callable[..., Any])

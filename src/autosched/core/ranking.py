@@ -7,9 +7,8 @@ from itertools import islice
 
 from autosched.core.actions import ReplacePolicy
 from autosched.core.policies import work_estimation
-from autosched.core.policies.dispatching_rules import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
-from autosched.core.state import State, Task
+from autosched.core.state import Key, State, Task
 from autosched.model import PoolName
 
 RECKON_ALL = 32

@@ -7,7 +7,6 @@ from itertools import product
 
 from autosched.core.estimates import Estimates
 from autosched.core.events import UnitDrained
-from autosched.core.policies.dispatching_rules import Key
 from autosched.core.remaining_work import Outlook, Totals
 from autosched.model import (
     Goal,
@@ -25,6 +24,8 @@ from autosched.model import (
     UnitName,
 )
 
+Key = tuple[float | int | str, ...]
+"""Place of a task in a queue: the smallest goes first."""
 Oracle = Callable[[JobId, TaskIndex], Sequence[tuple[str, tuple[PoolName, ...], float]]]
 """Stage, pools and seconds of the steps that a task has still to make, the running one included: for simulations."""
 

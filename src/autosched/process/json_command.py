@@ -1,13 +1,13 @@
-"""Asks a module of `autosched_tvm` something in a process of its own, which prints JSON objects, one a line.
+"""Runs a Python module as a process, which prints JSON objects, one per line; the last one is the answer.
 
-TVM may crash, hang or be missing: here that is an error message, never the end of the asking process.
+A crash, a hang or a missing package becomes an error message, never the end of the asking process.
 """
 
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autosched.errors import AutoschedError, RequestError, from_wire
@@ -15,7 +15,6 @@ from autosched.process import program_runner
 from autosched.process.program_runner import Ended
 
 TAIL_CHARS = 1_500
-INSTALL = "TVM is not installed here. Install it with:  pip install 'autosched[tvm]'"
 
 
 async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
@@ -33,12 +32,17 @@ async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
             raise RequestError(f"{module} did not end within {timeout_s:g} s and was killed") from None
 
 
-async def ask(module: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-    """Run it; returns the JSON object that it printed last. Raises the error that it reports, or how it died."""
+async def ask(
+    module: str, words: Sequence[str], *, timeout_s: float, missing: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run it; returns the JSON object that it printed last. Raises the error that it reports, or how it died.
+
+    `missing`: package that it may be unable to import -> what the error says then.
+    """
     ended = await run(module, words, timeout_s=timeout_s)
     answers = objects(ended.out)
     if not answers:
-        raise died(module, ended)
+        raise died(module, ended, missing or {})
     if not answers[-1].get("ok", True) and "error" in answers[-1]:
         raise from_wire(str(answers[-1].get("code", "request")), str(answers[-1]["error"]))
     return answers[-1]
@@ -56,11 +60,12 @@ def objects(out: str) -> list[dict[str, Any]]:
     return found
 
 
-def died(module: str, ended: Ended) -> AutoschedError:
-    """Why a process that printed no answer ended."""
-    missing = "ModuleNotFoundError" in ended.err
-    if missing and any(f"No module named '{name}" in ended.err for name in ("tvm", "onnx", "numpy")):
-        return RequestError(INSTALL)
+def died(module: str, ended: Ended, missing: Mapping[str, str]) -> AutoschedError:
+    """Why a process that printed no answer ended. `missing` as in `ask`."""
+    if "ModuleNotFoundError" in ended.err:
+        for package, advice in missing.items():
+            if f"No module named '{package}" in ended.err:
+                return RequestError(advice)
     return RequestError(
         f"{module} {ended.how} and said nothing of use. See what is wrong with:  autosched doctor\n"
         + ended.err[-TAIL_CHARS:].strip()

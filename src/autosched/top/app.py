@@ -13,10 +13,10 @@ from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
 from autosched import formatting
+from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
 from autosched.model import JobId, JobState
 from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
-from autosched.remote import Daemon
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
 from autosched.text.latency_gain import gain

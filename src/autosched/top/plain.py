@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
-from autosched.remote import Daemon
 from autosched.text.gantt import ansi
 from autosched.top import panels
 from autosched.top.poller import Watch

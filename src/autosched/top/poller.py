@@ -6,6 +6,7 @@ what is going on and not on what has ever been. All that is kept is bounded.
 
 from collections import deque
 
+from autosched.api.connection import Daemon
 from autosched.model import JobId, StepId
 from autosched.protocol import (
     DaemonInfo,
@@ -17,7 +18,6 @@ from autosched.protocol import (
     SpanList,
     UnitList,
 )
-from autosched.remote import Daemon
 from autosched.top.changes import news
 from autosched.top.daemon_view import ENDED_SHOWN, Look, ordered
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.api import result_folder
+from autosched.api.on_demand import connected
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Identity, IdentityFrom, JobFailure, Record
 from autosched.protocol import (
@@ -31,7 +32,6 @@ from autosched.protocol import (
     UnitView,
 )
 from autosched.records import identity
-from autosched.remote import connected
 from fake import fake_daemon
 from samples import evaluation, job_view, records, spans
 

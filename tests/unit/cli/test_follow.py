@@ -5,10 +5,10 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from autosched.api.connection import Daemon
 from autosched.cli.follow import Keys, failures
 from autosched.errors import Refused
 from autosched.protocol import JobView
-from autosched.remote import Daemon
 from samples import job_view, records
 
 

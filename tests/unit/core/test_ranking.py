@@ -7,11 +7,10 @@ import pytest
 
 from autosched.core.actions import ReplacePolicy
 from autosched.core.events import DeadlineReached, PolicyChosen
-from autosched.core.policies.dispatching_rules import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
 from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
 from autosched.core.scheduler import Scheduler
-from autosched.core.state import State, Task
+from autosched.core.state import Key, State, Task
 from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
 from autosched.sim.simulator import World

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from autosched.api.on_demand import connected
 from autosched.errors import WireError
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, Method, PutBlob
-from autosched.remote import connected
 from autosched.wire import blob_transfer
 from fake import fake_daemon
 

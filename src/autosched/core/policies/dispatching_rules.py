@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-Key = tuple[float | int | str, ...]
+from autosched.core.state import Key
 
 RANKS = {"build": 0, "select": 1}
 """Builds first, then what leads to a build; all other stages after them."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from operator import truediv
 
 from autosched.core.policies import work_estimation
-from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Key, Rule, Sight, named, order, ordered, rank
+from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, Sight, named, order, ordered, rank
 from autosched.core.remaining_work import Pools
-from autosched.core.state import Job, State, Task
+from autosched.core.state import Job, Key, State, Task
 from autosched.model import JobId, PoolName
 
 OPERATIONS_MAX = 4_000

@@ -2,17 +2,16 @@
 
 `key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first of a queue, and with it
 the queue, although units are free. Other packages add policies by an entry point in the group
-``autosched.policy_registry`` that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`,
+``autosched.policies`` that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`,
 and everybody is told.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autosched.core.policies.dispatching_rules import Key
 from autosched.core.policies.lookahead import Search
 from autosched.core.policies.predictive import foreseen_key, plan
-from autosched.core.state import State, Task
+from autosched.core.state import Key, State, Task
 
 
 @dataclass(frozen=True)

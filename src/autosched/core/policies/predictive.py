@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 
 from autosched.core.policies import dispatching_rules, work_estimation
-from autosched.core.policies.dispatching_rules import Key, Sight
+from autosched.core.policies.dispatching_rules import Sight
 from autosched.core.policies.lookahead import Forecast, Score, Search, doubt
-from autosched.core.state import Job, State, Task
+from autosched.core.state import Job, Key, State, Task
 from autosched.model import Goal
 
 JOBS_MAX = 16

@@ -15,20 +15,13 @@ from msgspec import Struct
 from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.daemon_events import Commanded
 from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.storage import audit_log
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import AutoschedError
 from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
 
 log = logging.getLogger(__name__)
 
-TABLES = (
-    "CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY, at TEXT, who TEXT, role TEXT, address TEXT,"
-    " command TEXT, about TEXT, outcome TEXT, crc INTEGER) STRICT",
-)
-INSERT = "INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', crc(?1, ?2, ?3, ?4, ?5, ?6, ?7, ''))"
-END = "UPDATE audit SET outcome = ?1, crc = crc(id, at, who, role, address, command, about, ?1) WHERE id = ?2"
-FORGET = "DELETE FROM audit WHERE id <= ?"
-LATEST = "SELECT id, at, who, role, address, command, about, outcome FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
 KEPT_MAX = 200_000
 """Rows; the oldest make room."""
 ABOUT_CHARS = 500
@@ -76,18 +69,20 @@ class Audit:
             return 0
         self._last += 1
         row = (self._last, at, who.name, who.role.value, who.address, command, words)
-        _unwatched(self._journal.write((INSERT, row), (FORGET, (self._last - KEPT_MAX,)), lazy=True))
+        _unwatched(
+            self._journal.write((audit_log.INSERT, row), (audit_log.FORGET, (self._last - KEPT_MAX,)), lazy=True)
+        )
         return self._last
 
     def _end(self, number: int, outcome: str) -> None:
         if number:
             text = outcome.encode(errors="replace").decode()  # names of files need not be text
-            _unwatched(self._journal.write((END, (text, number)), lazy=True))
+            _unwatched(self._journal.write((audit_log.END, (text, number)), lazy=True))
 
     async def latest(self, limit: int, before: int | None) -> tuple[AuditEntry, ...]:
         """The last rows before this one, newest last; with what is not durable yet."""
         await self._journal.write()
-        rows = await self._journal.read(LATEST, min(before if before is not None else ID_MAX, ID_MAX), limit)
+        rows = await self._journal.read(audit_log.LATEST, min(before if before is not None else ID_MAX, ID_MAX), limit)
         fields = AuditEntry.__struct_fields__
         return tuple(msgspec.convert(dict(zip(fields, row, strict=True)), AuditEntry) for row in reversed(rows))
 

@@ -14,6 +14,7 @@ from autosched.daemon.devices.device_monitor import Guard, is_device
 from autosched.daemon.event_stream.daemon_events import CandidatePoisoned
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime
+from autosched.daemon.storage import failure_cases
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.storage.schema import checked
@@ -23,9 +24,6 @@ from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
 from autosched.records import identity
 from autosched.records.failure_attribution import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
 
-TABLES = ("CREATE TABLE IF NOT EXISTS cases (number INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",)
-PUT = "INSERT INTO cases VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
-FORGET = "DELETE FROM cases WHERE number = ?"
 BATCH_LEAST = 3
 """Number of candidates that fail together, without one that succeeds, from which on the device is suspected."""
 GONE = (Failure.RUN_CRASH, Failure.RUN_TIMEOUT)
@@ -185,7 +183,7 @@ class Verdicts:
         if (case := self.blame.forgive(number)) is None:
             raise NotFound(f"no candidate with the number {number} is poisoned; see them with: autosched poison list")
         self._announce([case], forgiven=True)
-        await self._journal.write((FORGET, (number,)))
+        await self._journal.write((failure_cases.FORGET, (number,)))
 
 
 def _words(record: Record) -> str:
@@ -195,8 +193,8 @@ def _words(record: Record) -> str:
 
 def _statements(finding: Finding) -> tuple[Statement, ...]:
     return (
-        *((PUT, checked(case.number, encode(case))) for case in finding.changed),
-        *((FORGET, (case.number,)) for case in finding.closed),
+        *((failure_cases.PUT, checked(case.number, encode(case))) for case in finding.changed),
+        *((failure_cases.FORGET, (case.number,)) for case in finding.closed),
     )
 
 

@@ -13,24 +13,12 @@ import msgspec
 from autosched.core.events import Event, HistoryRecalled
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.storage.batched_statements import Insert, Statement
+from autosched.daemon.storage import stage_times
+from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.schema import checked
 from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
 from autosched.records import identity
-
-TABLES = (
-    "CREATE TABLE IF NOT EXISTS stage_times (workload TEXT, target TEXT, stage TEXT, count INTEGER, sum_s REAL,"
-    " crc INTEGER, PRIMARY KEY (workload, target, stage)) STRICT, WITHOUT ROWID",
-)
-PUT = Insert(
-    "stage_times", 6, "ON CONFLICT DO UPDATE SET count = excluded.count, sum_s = excluded.sum_s, crc = excluded.crc"
-)
-OF_WORKLOADS = (
-    "SELECT workload, stage, count, sum_s FROM stage_times"
-    " WHERE target = ? AND workload IN (SELECT value FROM json_each(?))"
-)
-
 
 IMPORT = "import"
 """The stage in which the client finds out under which circumstances it measures."""
@@ -56,7 +44,7 @@ class History:
                 missing.setdefault(circumstances, []).append(workload)
         for circumstances, workloads in missing.items():
             listed = msgspec.json.encode(workloads).decode()
-            found = await self._runtime.journal.read(OF_WORKLOADS, circumstances, listed)
+            found = await self._runtime.journal.read(stage_times.OF_WORKLOADS, circumstances, listed)
             for workload in workloads:
                 self._totals.setdefault((workload, circumstances), {})
             for name, stage, count, sum_s in found:
@@ -80,7 +68,7 @@ class History:
             return None  # its client is ahead of what it was asked
         count, sum_s = totals.get(span.stage, (0, 0.0))
         totals[span.stage] = count, sum_s = count + 1, sum_s + took_s
-        return PUT, checked(workload, circumstances, span.stage, count, sum_s)
+        return stage_times.PUT, checked(workload, circumstances, span.stage, count, sum_s)
 
     async def recall(self, job: JobId) -> None:
         """Tell the core what is known of the job's tasks; returns when it knows."""

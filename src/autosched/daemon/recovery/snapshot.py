@@ -25,7 +25,6 @@ from autosched.model import JobId
 
 log = logging.getLogger(__name__)
 
-FOLDER = "snapshots"
 KEEP = 2
 MAGIC = b"autosched snapshot\n"
 _SUMS = struct.Struct(">II")

@@ -3,20 +3,16 @@
 import contextlib
 from pathlib import Path
 
-from autosched.daemon.access import audit
-from autosched.daemon.devices import attribution_handler
-from autosched.daemon.jobs import stage_history
-from autosched.daemon.recovery import snapshot
-from autosched.daemon.storage import job_store
+from autosched.daemon.storage import audit_log, failure_cases, job_store, stage_times
 from autosched.daemon.storage.journal import UNREADABLE, open_beside
 
 DATABASE = "autosched.db"
-TABLES = (*job_store.TABLES, *stage_history.TABLES, *audit.TABLES, *attribution_handler.TABLES)
+TABLES = (*job_store.TABLES, *stage_times.TABLES, *audit_log.TABLES, *failure_cases.TABLES)
 
 
 def snapshots(state_dir: Path) -> Path:
     """Where snapshots are."""
-    return state_dir / snapshot.FOLDER
+    return state_dir / "snapshots"
 
 
 def backups(state_dir: Path) -> Path:

@@ -12,6 +12,7 @@ from autosched.daemon.access import audit
 from autosched.daemon.access.audit import ABOUT_CHARS, UNANSWERED, Audit, about
 from autosched.daemon.access.peer_identity import Who
 from autosched.daemon.event_stream.stream import Stream
+from autosched.daemon.storage import audit_log
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import NotFound
 from autosched.model import JobSpec
@@ -25,7 +26,7 @@ def kept(path: Path, work: Callable[[Audit], Awaitable[None]]) -> tuple[AuditEnt
     """The trail after this work, and after a restart."""
 
     async def life() -> tuple[AuditEntry, ...]:
-        journal = Journal(path, *audit.TABLES)
+        journal = Journal(path, *audit_log.TABLES)
         list(journal.replay())
         trail = Audit(journal, Stream(lambda: 0.0))
         journal.start()

@@ -9,10 +9,10 @@ from msgspec import structs
 from autosched.backend import Network
 from autosched.core.events import HistoryRecalled, JobSubmitted
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.jobs import stage_history
 from autosched.daemon.jobs.progress import Ledger
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.storage import stage_times
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Identity, JobSpec, Outcome, StageHistory, TaskInfo
 from autosched.protocol import Span
@@ -34,7 +34,7 @@ def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> Non
     """One life of a daemon in which one more job has come."""
 
     async def run() -> None:
-        journal = Journal(path, *stage_history.TABLES)
+        journal = Journal(path, *stage_times.TABLES)
         runtime, ledger = Runtime(journal, Scheduler()), Ledger()
         runtime.replay()
         journal.start()
@@ -64,7 +64,7 @@ async def end(runtime: Runtime, past: History, worked_s: float, task: int = 1) -
 
 def told(path: Path) -> tuple[StageHistory, ...]:
     """What the last job was told of the past."""
-    journal = Journal(path, *stage_history.TABLES)
+    journal = Journal(path, *stage_times.TABLES)
     try:
         *_, last = (event for _, event, _ in journal.replay())
     finally:

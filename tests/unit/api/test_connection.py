@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from autosched import remote
+from autosched.api import connection, on_demand
+from autosched.api.on_demand import connected, kind_of_cores, start_on_demand, tail
 from autosched.errors import DaemonUnreachable, RequestError
 from autosched.protocol import UnitView
-from autosched.remote import connected, kind_of_cores, start_on_demand, tail
 
 
 def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """What is started instead of a daemon."""
-    monkeypatch.setattr(remote, "COMMAND", [sys.executable, "-c", program])
+    monkeypatch.setattr(connection, "COMMAND", [sys.executable, "-c", program])
 
 
 def test_a_private_daemon_that_dies_is_explained_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeyp
     starts(monkeypatch, "import time; print('thinking', flush=True); time.sleep(5)")
     with pytest.raises(DaemonUnreachable, match="does not answer"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", timeout_s=0.3))
-    for process in remote._started:
+    for process in on_demand._started:
         process.kill()
         process.wait()
 
@@ -73,7 +73,7 @@ def test_the_end_of_a_log_is_short(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {i} {'x' * 1000}\n" for i in range(100)))
     lines = tail(log).splitlines()
-    assert len(lines) == remote.LOG_TAIL_LINES
+    assert len(lines) == on_demand.LOG_TAIL_LINES
     assert lines[-1].startswith("  line 99 ")
-    assert max(map(len, lines)) <= remote.LOG_LINE_CHARS + 2
+    assert max(map(len, lines)) <= on_demand.LOG_LINE_CHARS + 2
     assert "No such file" in tail(tmp_path / "none")

@@ -1,0 +1,21 @@
+"""Programs of autosched_tvm, each run in a process of its own, since TVM may crash, hang or be missing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from autosched.process import json_command
+
+INSTALL = "TVM is not installed here. Install it with:  pip install 'autosched[tvm]'"
+MISSING = dict.fromkeys(("tvm", "onnx", "numpy"), INSTALL)
+"""Package that a program cannot import -> advice."""
+INSTALLATION_CHECK = "autosched_tvm.commands.installation_check"
+MODEL_CHECK = "autosched_tvm.commands.model_check"
+MODULE_COMMAND = "autosched_tvm.commands.module_command"
+
+
+async def ask(program: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
+    """The JSON object that a program printed last.
+
+    Raises the error that it reports; RequestError when it died, was killed after `timeout_s`, or TVM is not installed.
+    """
+    return await json_command.ask(program, words, timeout_s=timeout_s, missing=MISSING)
