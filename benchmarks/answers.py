@@ -23,15 +23,15 @@ from autosched.core.actions import Action, StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.clients.client_session import ClientSession, Parts
-from autosched.daemon.devices.attribution_handler import Verdicts
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.devices.attribution_handler import AttributionHandler
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.storage.job_store import ADD_RECORD, PUT_SPAN, Store
+from autosched.daemon.storage.job_store import ADD_RECORD, PUT_SPAN, JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import Refused
 from autosched.model import JobId, JobLoad, JobSpec, Outcome, Pool, Record, Step, StepId, TaskLoad, Unit
 from autosched.protocol import AddRecord, EndStep
-from autosched.records.failure_attribution import Ward
+from autosched.records.failure_attribution import DeviceSuspicion
 
 JOBS, LANES, TASKS = 24, 6, 3
 AT_ONCE = 32
@@ -108,12 +108,12 @@ class Chaos:
     """Clients, and a heap of what they have said."""
 
     def __init__(self, seed: int, session: type[ClientSession] = ClientSession) -> None:
-        self.marks, self.ledger, self.rng = Marks(), Ledger(), Random(seed)
+        self.marks, self.ledger, self.rng = Marks(), ProgressRegistry(), Random(seed)
         self.runtime = Runtime(cast(Journal, self.marks), Scheduler())
         self.runtime.performer = self
         unused = cast(Any, None)
-        store = Store(cast(Journal, self.marks))
-        verdicts = Verdicts(self.runtime, self.ledger, unused, unused, unused, Ward(1.0))
+        store = JobStore(cast(Journal, self.marks))
+        verdicts = AttributionHandler(self.runtime, self.ledger, unused, unused, unused, DeviceSuspicion(1.0))
         self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused, verdicts)
         self._session = session
         self._of: dict[JobId, Client] = {}

@@ -20,13 +20,13 @@ from autosched.backend import Network
 from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.recovery import backups
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.storage import database
-from autosched.daemon.storage.commit_mark import Acknowledged
-from autosched.daemon.storage.job_store import Store, span_rows
+from autosched.daemon.storage.commit_mark import CommitMark
+from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
 from autosched.daemon.storage.stage_times import PUT
@@ -81,7 +81,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
     async def run() -> None:
         journal = Journal(path, *database.TABLES)
         core = recover(journal, path.parent / "no snapshots").runtime.scheduler
-        store, audit = Store(journal), Audit(journal, Stream(lambda: 0.0))
+        store, audit = JobStore(journal), Audit(journal, Stream(lambda: 0.0))
         journal.start()
 
         async def happens(event: Event, also: tuple[Span, ...] = ()) -> list[int]:
@@ -94,7 +94,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
 
         await happens(ResourcesDeclared((Pool("host", (Unit("host/0", (0,)),)),), 600.0, 60.0))
         for job in range(core.state.last_job + 1, core.state.last_job + 1 + jobs):
-            audit.note(Who("somebody", Role.USER), "submit", f"job {job}")
+            audit.note(Principal("somebody", Role.USER), "submit", f"job {job}")
             await happens(JobSubmitted(job, JobSpec(name=f"net{job}", model="0" * 64, trials=records)))
             store.plan(job, NETWORK, records, IdentityFrom(0, Identity(target="auto", device="a CPU")))
             steps = await happens(ClientAttached(job, _load(ROUND[0])))
@@ -135,7 +135,7 @@ def killed_copy(path: Path, folder: Path, also: int) -> Path:
         journal.start()
         for _ in range(also):
             await journal.append(1e6, ClientLost(1, "again"))
-        for file in (path, Path(f"{path}-wal"), Acknowledged(path).path):
+        for file in (path, Path(f"{path}-wal"), CommitMark(path).path):
             shutil.copy(file, folder / file.name)
         journal.close()
 

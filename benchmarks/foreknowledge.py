@@ -26,7 +26,7 @@ from autosched.core.policies.predictive import plan
 from autosched.core.state import State
 from autosched.model import JobId, TaskIndex
 from autosched.sim.scenario import Scenario
-from autosched.sim.simulator import World
+from autosched.sim.simulator import Simulator
 from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads import instances
 from autosched.workloads.instances import Instance
@@ -100,7 +100,7 @@ def weighing(state: State, weight: float) -> Search | None:
 def simulate(instance: Instance, policy: Policy, knowing: str = "learned") -> Outcome:
     """One load."""
     scenario = instance_scenario(instance)
-    world = World(scenario, policy)
+    world = Simulator(scenario, policy)
     if knowing != "learned":
         world.scheduler.state.estimates = Foreknowing(early=knowing == "early", means=true_means(scenario))
     report = world.run()

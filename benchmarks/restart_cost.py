@@ -28,7 +28,7 @@ from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitte
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.recovery import backups, snapshot
 from autosched.daemon.storage import database
-from autosched.daemon.storage.job_store import Store, span_rows
+from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
 from autosched.daemon.storage.stage_times import PUT
@@ -71,7 +71,7 @@ async def make(path: Path, jobs: int, rows: int) -> None:
     of all tasks; no two jobs have one in common, so that there are as many as can be."""
     journal = Journal(path, *database.TABLES)
     journal.start()
-    store, life = Store(journal), Life()
+    store, life = JobStore(journal), Life()
     steps = max(3, rows // jobs // 4)
     waiting: list[asyncio.Future[None]] = []
     for job in range(1, jobs + 1):

@@ -18,7 +18,7 @@ from typing import Any
 from autosched.model import Goal
 from autosched.sim import thesis_workload
 from autosched.sim.estimate_quality import parse
-from autosched.sim.policy_benchmark import Row, Trial, run
+from autosched.sim.policy_benchmark import Row, SimulationRun, run
 from autosched.workloads import generator, instances
 from autosched.workloads.instances import Instance
 
@@ -130,7 +130,9 @@ def large(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
 
 
 def _rows(pool: ProcessPoolExecutor, loads: Sequence[Instance], policy: str, goal: Goal, estimates: str) -> list[Row]:
-    return list(pool.map(run, [Trial(instance=i, policy=policy, goal=goal, estimates=parse(estimates)) for i in loads]))
+    return list(
+        pool.map(run, [SimulationRun(instance=i, policy=policy, goal=goal, estimates=parse(estimates)) for i in loads])
+    )
 
 
 def summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ import attackers
 from autosched import config
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.settings_reload import Settings
+from autosched.daemon.settings_reload import LiveSettings
 from autosched.errors import AutoschedError
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import FRAME_BYTES
@@ -306,7 +306,7 @@ async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> T
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.found.append(str(context)))
     try:
         with _attacked(folder, frames, seed, values) as throwing, clock.watching():
-            served = Undying(Settings(config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz")), False)
+            served = Undying(LiveSettings(config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "fuzz")), False)
             serving = asyncio.ensure_future(served.serve())
             rss_mb, came_to, began_at = await _follow(throwing, clock)
             served.stop(OVER)

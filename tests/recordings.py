@@ -7,11 +7,11 @@ from autosched.core.events import Event, StepEnded
 from autosched.daemon.storage.job_store import TABLES, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.protocol import Span
-from autosched.sim.simulator import World
+from autosched.sim.simulator import Simulator
 from deadlines import DEADLINE_S
 
 
-def record(world: World, path: Path) -> None:
+def record(world: Simulator, path: Path) -> None:
     """Every event of the world that has run, and its steps."""
     ended = {span.step: span for span in world.spans.values()}
     write(path, [(e.now, e.event) for e in world.history], list(ended.values()))

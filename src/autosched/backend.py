@@ -28,7 +28,7 @@ from autosched.model import (
     TaskInfo,
     Text,
 )
-from autosched.plugin_registry import offered
+from autosched.plugin_registry import installed_plugins
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
@@ -426,12 +426,12 @@ class Backend(Protocol):
 
 def available() -> "dict[str, EntryPoint]":
     """Installed backends by name. Reads metadata only; imports nothing."""
-    return offered(GROUP, anew=True)
+    return installed_plugins(GROUP, anew=True)
 
 
 def check_name(name: str) -> None:
     """Raise NotFound unless a backend of that name is installed. Fast for one that was seen before."""
-    if name not in offered(GROUP) and name not in (names := available()):
+    if name not in installed_plugins(GROUP) and name not in (names := available()):
         there = ", ".join(names) or "none"
         raise NotFound(f"no backend is named {name!r}. Installed: {there}. To add one:  pip install -e ITS_FOLDER")
 
@@ -445,7 +445,7 @@ def version(name: str) -> str:
 def load(name: str) -> Backend:
     """Import the backend. Only a client process may call this. Raises NotFound, or RequestError that says why not."""
     check_name(name)
-    entry = offered(GROUP)[name]
+    entry = installed_plugins(GROUP)[name]
     package = entry.dist.name if entry.dist is not None else entry.module
     try:
         backend: Any = entry.load()()

@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # its import costs more than all readers of this module need 
 _read: "dict[str, dict[str, EntryPoint]]" = {}
 
 
-def offered(group: str, *, anew: bool = False) -> "dict[str, EntryPoint]":
+def installed_plugins(group: str, *, anew: bool = False) -> "dict[str, EntryPoint]":
     """By name, in order of the names. Reading takes milliseconds, so it is done once, and again when asked `anew`."""
     from importlib.metadata import entry_points
 

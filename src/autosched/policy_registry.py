@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autosched.core.policies.policy import POLICIES, Policy
 from autosched.errors import AutoschedError, NotFound, Refused
-from autosched.plugin_registry import offered
+from autosched.plugin_registry import installed_plugins
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,7 +26,7 @@ class PolicyBroken(AutoschedError):
 
 def _offered() -> "dict[str, EntryPoint]":
     """Policies of other packages by name; a name of the core cannot be taken."""
-    return {name: entry for name, entry in offered(GROUP).items() if name not in POLICIES}
+    return {name: entry for name, entry in installed_plugins(GROUP).items() if name not in POLICIES}
 
 
 def installed() -> tuple[str, ...]:

@@ -27,27 +27,29 @@ CORES_MAX = 16
 """Each core needs two buffers; of larger devices the first cores speak for all."""
 
 
-class Pace(Struct, frozen=True):
+class SentinelTimes(Struct, frozen=True):
     """How long the sentinel's two halves took on the slowest core, in seconds."""
 
     core_s: float
     memory_s: float
 
 
-def pace(cores: tuple[int, ...]) -> Pace:
+def run_sentinel(cores: tuple[int, ...]) -> SentinelTimes:
     """Run the sentinel on all of these cores at once; it takes some 20 ms."""
     with ThreadPoolExecutor(CORES_MAX, "sentinel") as threads:
         found = list(threads.map(_pace_of, cores[:CORES_MAX]))
-    return Pace(max(one.core_s for one in found), max(one.memory_s for one in found))
+    return SentinelTimes(max(one.core_s for one in found), max(one.memory_s for one in found))
 
 
-def _pace_of(core: int) -> Pace:
+def _pace_of(core: int) -> SentinelTimes:
     """In a thread of its own, which ends with it. Both halves let other threads of this process run meanwhile."""
     os.sched_setaffinity(0, {core})
     text = bytes(HASHED_BYTES)
     source, target = (ctypes.create_string_buffer(COPIED_BYTES) for _ in range(2))
     ctypes.memset(source, 1, COPIED_BYTES)
-    return Pace(_best_s(lambda: hashlib.sha256(text)), _best_s(lambda: ctypes.memmove(target, source, COPIED_BYTES)))
+    return SentinelTimes(
+        _best_s(lambda: hashlib.sha256(text)), _best_s(lambda: ctypes.memmove(target, source, COPIED_BYTES))
+    )
 
 
 def _best_s(work: Callable[[], object]) -> float:
@@ -61,4 +63,4 @@ def _best_s(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":  # the daemon measures a device on which no client may work
-    sys.stdout.buffer.write(msgspec.json.encode(pace(tuple(int(core) for core in sys.argv[1].split(",")))))
+    sys.stdout.buffer.write(msgspec.json.encode(run_sentinel(tuple(int(core) for core in sys.argv[1].split(",")))))

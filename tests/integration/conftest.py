@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from autosched.api.connection import Daemon
-from autosched.wire.blocking_link import Caller
+from autosched.wire.blocking_link import BlockingLink
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 from integration.lab import Lab, Said, command_line, lab
@@ -13,7 +13,7 @@ from integration.lab import Lab, Said, command_line, lab
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing else is said, this process waits as long for a daemon on a busy machine as tests wait."""
-    for function in (Caller.__init__, Daemon.connect.__func__, Link.open.__func__):  # type: ignore[attr-defined]
+    for function in (BlockingLink.__init__, Daemon.connect.__func__, Link.open.__func__):  # type: ignore[attr-defined]
         monkeypatch.setattr(function, "__kwdefaults__", {**function.__kwdefaults__, "timeout_s": DEADLINE_S})
 
 

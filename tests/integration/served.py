@@ -20,7 +20,7 @@ from autosched.config import Config
 from autosched.daemon import state_folder
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.event_stream import logs
-from autosched.daemon.settings_reload import Settings
+from autosched.daemon.settings_reload import LiveSettings
 from autosched.errors import DaemonUnreachable
 from autosched.model import DeviceNote, JobId, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
@@ -68,7 +68,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 def made(settings: str, *, on_demand: bool = False, read: Callable[[], Config] | None = None) -> Served:
     """A daemon with these settings, whose log nobody reads. `read`: what its file says when it is read again."""
     quiet = logs.Logs(io.StringIO(), json=False, level=logging.INFO)
-    return Served(Settings(config.parse(settings, "test"), read), on_demand, False, quiet)
+    return Served(LiveSettings(config.parse(settings, "test"), read), on_demand, False, quiet)
 
 
 @asynccontextmanager

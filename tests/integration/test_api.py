@@ -13,7 +13,7 @@ from autosched.api import daemon_address
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Purpose
 from autosched.protocol import DaemonInfo, Done, Info, ListDevices, Shutdown, UnitList
-from autosched.wire.blocking_link import Caller
+from autosched.wire.blocking_link import BlockingLink
 from integration.lab import MODEL, Lab, lab
 
 
@@ -68,7 +68,7 @@ def test_without_a_daemon_a_private_one_is_started(
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path / "state"))
     tuned = model.tune(backend="mock", trials=8)
     assert tuned.job.state == "done"
-    with Caller(daemon_address.default()) as daemon:
+    with BlockingLink(daemon_address.default()) as daemon:
         assert daemon.call(Info(), DaemonInfo).on_demand
         daemon.call(Shutdown(), Done)
 
@@ -82,12 +82,12 @@ def test_idle_private_daemon_makes_way_for_one_with_the_cores_that_are_asked_for
     pids = []
     for cores in (1, every, None):
         assert model.tune(backend="mock", trials=8, cores=cores).job.state == "done"
-        with Caller(daemon_address.default()) as daemon:
+        with BlockingLink(daemon_address.default()) as daemon:
             pids.append(daemon.call(Info(), DaemonInfo).pid)
             (device,) = (u for u in daemon.call(ListDevices(), UnitList).units if "device:cpu" in u.pools)
         assert len(device.cores) == (cores or every)
     assert len(set(pids)) == (2 if every > 1 else 1)
-    with Caller(daemon_address.default()) as daemon:
+    with BlockingLink(daemon_address.default()) as daemon:
         daemon.call(Shutdown(), Done)
 
 

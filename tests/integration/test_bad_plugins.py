@@ -11,7 +11,7 @@ from autosched.protocol import JobView
 from integration.lab import Lab, lab
 from packages import BROKEN, install
 
-GOOD = (Path(__file__).parents[1] / "unit/testing/broken.py").read_text()
+GOOD = (Path(__file__).parents[1] / "unit/conformance/broken.py").read_text()
 BAD = '''
 import os, signal, socket, sys, threading, time
 from their_good import *

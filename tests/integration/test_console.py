@@ -19,7 +19,7 @@ from autosched.daemon.access import acceptor, keyring
 from autosched.daemon.access.login_rate_limit import FAILURES_MAX
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.console import server
-from autosched.daemon.event_stream.daemon_events import Happening
+from autosched.daemon.event_stream.daemon_events import DaemonEvent
 from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
@@ -179,7 +179,7 @@ def test_settings_that_nobody_confirms_come_back(tmp_path: Path) -> None:
         async with serving(tmp_path, changed=wanted) as served, console(tmp_path) as typist:
             chosen = list[str]()
 
-            def take(told: Happening) -> None:
+            def take(told: DaemonEvent) -> None:
                 chosen.extend([told.what.policy] if isinstance(told.what, PolicyChosen) else [])
 
             served._runtime.stream.attach(take)

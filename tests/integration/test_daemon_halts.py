@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from autosched.errors import Refused
-from autosched.protocol import Done, ExplainJob, Explanation, HoldJob, Pause, ReleaseJob, Resume, SetJob, Wishes
+from autosched.protocol import (
+    Done,
+    ExplainJob,
+    Explanation,
+    HoldJob,
+    Pause,
+    PreviousSettings,
+    ReleaseJob,
+    Resume,
+    SetJob,
+)
 from integration.served import BUILD, attached, run, serving, until, user
 
 
@@ -38,17 +48,17 @@ def test_wishes_change_and_are_told_as_they_were(tmp_path: Path) -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
             job, _ = await attached(daemon, tmp_path)
-            before = await daemon.link.call(SetJob(job=job, priority=5, deadline_s=3600.0), Wishes)
+            before = await daemon.link.call(SetJob(job=job, priority=5, deadline_s=3600.0), PreviousSettings)
             assert (before.priority, before.deadline_at) == (0, None)
             view = await daemon.job(job)
             assert view.priority == 5
             assert view.deadline_at == pytest.approx(view.now + 3600, abs=20)
-            before = await daemon.link.call(SetJob(job=job, deadline_s=0.0), Wishes)
+            before = await daemon.link.call(SetJob(job=job, deadline_s=0.0), PreviousSettings)
             assert before.priority == 5
             assert (await daemon.job(job)).deadline_at is None
             await daemon.cancel(job)
             with pytest.raises(Refused, match="job 1 has ended already: cancelled"):
-                await daemon.link.call(SetJob(job=job, priority=1), Wishes)
+                await daemon.link.call(SetJob(job=job, priority=1), PreviousSettings)
             daemon.close()
 
     run(work)

@@ -15,7 +15,7 @@ from autosched.api.connection import Daemon
 from autosched.cli.command_table import run as command_line
 from autosched.daemon.access import acceptor, authenticator, keyring, peer_identity
 from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
-from autosched.daemon.access.authenticator import Visitor
+from autosched.daemon.access.authenticator import RemotePeer
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.login_rate_limit import FAILURES_MAX
 from autosched.daemon.compose import Daemon as Served
@@ -42,7 +42,7 @@ from autosched.protocol import (
 )
 from autosched.protocol.roles import Role
 from autosched.wire import keys
-from autosched.wire.blocking_link import Caller
+from autosched.wire.blocking_link import BlockingLink
 from autosched.wire.keys import Key
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
@@ -271,7 +271,7 @@ def test_commands_without_an_event_loop_come_in_too(tmp_path: Path, monkeypatch:
         async with serving(tmp_path, TLS) as served:
 
             def ask() -> str:
-                with Caller(served._addresses[1]) as daemon:
+                with BlockingLink(served._addresses[1]) as daemon:
                     return daemon.call(Info(), DaemonInfo).state_dir
 
             assert await asyncio.to_thread(ask) == str(tmp_path)
@@ -340,7 +340,7 @@ def test_another_machine_may_not_take_all_connections_nor_go_on_guessing(tmp_pat
                 one.sock.close()
                 place.leave(one)
             for _ in range(FAILURES_MAX):
-                failing = Visitor(Endpoint(ours), Connection(ours, "10.0.0.9", room))
+                failing = RemotePeer(Endpoint(ours), Connection(ours, "10.0.0.9", room))
                 failing.link = Link({})
                 await served._authenticator._failed(failing)
             assert place.turned_away("10.0.0.9") == "too many wrong keys"

@@ -22,7 +22,7 @@ from autosched.model import Goal, JobState, Step
 from autosched.sim.__main__ import main
 from autosched.sim.random_testing import CHOICE, TURNS, check, finish
 from autosched.sim.scenario import Faults, Scenario, random_scenario
-from autosched.sim.simulator import Entry, World
+from autosched.sim.simulator import Entry, Simulator
 from deadlines import DEADLINE_S
 
 CHUNK = 50
@@ -54,7 +54,7 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
                 assert one_of_each(free) is None, f"task {task.index} of job {task.job} could start on {free}"
 
 
-def watched(scenario: Scenario, policy: str = INTERLEAVED.name, goal: Goal = Goal.BALANCED) -> World:
+def watched(scenario: Scenario, policy: str = INTERLEAVED.name, goal: Goal = Goal.BALANCED) -> Simulator:
     """A world in which everything is checked after every event."""
 
     def watch(scheduler: Scheduler) -> None:
@@ -62,7 +62,7 @@ def watched(scenario: Scenario, policy: str = INTERLEAVED.name, goal: Goal = Goa
         if not world.history[-1].more:
             check_nothing_waits_that_could_start(scheduler)
 
-    world = World(scenario, CHOICE[policy], watch, goal=goal, choice=CHOICE)
+    world = Simulator(scenario, CHOICE[policy], watch, goal=goal, choice=CHOICE)
     return world
 
 
@@ -84,7 +84,7 @@ def test_every_kind_of_fault_happens() -> None:
     outcomes: set[str] = set()
     happened: set[str] = set()
     for seed in range(100):
-        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         outcomes.update(span.outcome for span in world.spans.values())
         outcomes.update(state.value for _, state in world.ended.values())
@@ -105,7 +105,7 @@ def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
     """What must be true of them is checked by the world itself: no poison is run again, no quarantined device works."""
     returned = poisoned = barred = elsewhere = 0
     for seed in range(100):
-        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         returned += sum(isinstance(e.event, UnitReturned) and e.event.by == "the world" for e in world.history)
         poisoned += len(world._sickness.never)
@@ -135,7 +135,7 @@ def test_without_faults_every_step_is_made_once() -> None:
 def test_a_replayed_journal_gives_the_same_decisions(policy: str, goal: Goal) -> None:
     decoder = msgspec.msgpack.Decoder(Entry)
     for seed in range(20):
-        world = World(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
         world.run()
         journal = [msgspec.msgpack.encode(entry) for entry in world.history]
         again = Scheduler()
@@ -159,7 +159,7 @@ def known(state: State) -> dict[str, object]:
 def test_a_replay_that_asks_no_policy_comes_to_the_same(policy: str, goal: Goal) -> None:
     """Halfway through, the daemon dies: one core decided everything itself, another was told which steps started."""
     for seed in range(40):
-        world = World(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
         world.run()
         lived = world.history[: len(world.history) // 2]
         decided, told = Scheduler(), Scheduler()
@@ -181,7 +181,7 @@ def test_rules_come_and_go_in_these_worlds() -> None:
     """Otherwise they would say little of the policy that looks ahead."""
     rules: set[str] = set()
     for seed in range(20):
-        world = World(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         rules.update(entry.event.rule for entry in world.history if isinstance(entry.event, RuleChosen))
     assert "" in rules

@@ -32,8 +32,8 @@ def test_a_name_that_was_seen_costs_nothing(reads: list[str]) -> None:
 
 
 def test_groups_are_apart(reads: list[str]) -> None:
-    assert "mock" in plugin_registry.offered(backend.GROUP)
-    assert "mock" not in plugin_registry.offered("autosched.policies")
+    assert "mock" in plugin_registry.installed_plugins(backend.GROUP)
+    assert "mock" not in plugin_registry.installed_plugins("autosched.policies")
     assert reads == [backend.GROUP, "autosched.policies"]
 
 

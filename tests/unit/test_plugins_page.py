@@ -12,7 +12,7 @@ from autosched.cli.command_table import COMMANDS
 from autosched.cli.plugin import plugin
 from autosched.conformance import BackendContract, scaffold
 from autosched.conformance.check_runner import Runner
-from autosched.conformance.local_job import Trial
+from autosched.conformance.local_job import LocalJob
 from autosched.model import JobSpec
 
 PAGE = Path(__file__).parents[2] / "docs/plugins.md"
@@ -46,7 +46,7 @@ def test_the_backend_of_the_page_tunes(written: Path) -> None:
     model.write_text(" ".join(map(str, range(500))))
     spec = JobSpec(name="numbers", model="0" * 64, trials=8)
     lines: list[str] = []
-    trial = Trial(HalvesBackend(), spec, model, written / "job", lines.append)
+    trial = LocalJob(HalvesBackend(), spec, model, written / "job", lines.append)
     trial.run()
     assert trial.evaluation is not None
     assert trial.evaluation.outputs_equal

@@ -230,7 +230,7 @@ class Module(Ordered):
                 told(f"Waiting for device {device} as job {job}. Why:  autosched explain {job}")
 
         where = (await daemon.info()).address or daemon.address
-        return await one_step_client.visit(daemon.link, where, spec, load, work, waiting=waiting)
+        return await one_step_client.run_under_lease(daemon.link, where, spec, load, work, waiting=waiting)
 
     async def save_async(self, folder: str | Path) -> "Module":
         """The same for coroutines."""

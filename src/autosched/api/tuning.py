@@ -18,7 +18,7 @@ from autosched.backend import Evaluation
 from autosched.errors import RequestError
 from autosched.model import Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
-from autosched.report import Verdict, verdict
+from autosched.report import EvaluationSummary, verdict
 from autosched.wire import blob_transfer
 
 Watch = Callable[[JobView], None]
@@ -206,7 +206,7 @@ class TunedModel(Ordered):
         return self.result.report.evaluation
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> EvaluationSummary | None:
         """How it compares with what would be run otherwise: ONNX Runtime with the form of the model that suits it."""
         return None if self.evaluation is None else verdict(self.evaluation)
 

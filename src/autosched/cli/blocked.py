@@ -6,7 +6,7 @@ from autosched import formatting
 from autosched.cli.command_group import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, say, table
-from autosched.protocol import Done, ForgivePoison, ListPoison, PoisonList, PoisonView
+from autosched.protocol import BlockedCandidate, Done, ForgivePoison, ListPoison, PoisonList
 from autosched.records import identity
 
 SHA256_SHOWN = 12
@@ -49,5 +49,5 @@ def forgive(host: str | None, number: int) -> None:
     say(f"candidate {number} may be run again.")
 
 
-def _row(one: PoisonView) -> tuple[str, ...]:
+def _row(one: BlockedCandidate) -> tuple[str, ...]:
     return (str(one.number), identity.brief(one.place), one.workload, one.sha256[:SHA256_SHOWN], one.reason)

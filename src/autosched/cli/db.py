@@ -204,7 +204,7 @@ def prune(
 def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     """By whoever has the database: the daemon that is named, the one that runs on it, or this process."""
     from autosched.daemon import state_folder
-    from autosched.daemon.access.peer_identity import Who
+    from autosched.daemon.access.peer_identity import Principal
     from autosched.daemon.operations import retention
     from autosched.protocol.roles import Role
 
@@ -216,7 +216,7 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
             host = state_folder.whereabouts(state_dir).addresses[0]
         else:
             try:
-                return retention.prune(state_dir, wish, Who(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))
+                return retention.prune(state_dir, wish, Principal(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))
             finally:
                 os.close(lock)
     with caller(host, timeout_s=PRUNE_S) as daemon:

@@ -49,26 +49,26 @@ from autosched.protocol import (
 from autosched.protocol.pagination import answered
 from autosched.text import tables
 from autosched.text.job_selectors import MANY, labels, select, select_one
-from autosched.wire.blocking_link import TIMEOUT_S, Caller
+from autosched.wire.blocking_link import TIMEOUT_S, BlockingLink
 
 
-def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> Caller:
+def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> BlockingLink:
     """A connection to the daemon that is meant."""
     told = complain if output.verbose else None
-    return Caller(daemon_address.named(host) or daemon_address.default(), timeout_s=timeout_s, told=told)
+    return BlockingLink(daemon_address.named(host) or daemon_address.default(), timeout_s=timeout_s, told=told)
 
 
-def chosen(daemon: Caller, which: Iterable[str], *, active: bool = False) -> list[int]:
+def chosen(daemon: BlockingLink, which: Iterable[str], *, active: bool = False) -> list[int]:
     """The jobs that are named; `active`: names and labels mean those that have not ended."""
     return answered(select(which, active=active), lambda asked: _numbers(daemon, asked))
 
 
-def the_job(daemon: Caller, which: str) -> int:
+def the_job(daemon: BlockingLink, which: str) -> int:
     """The one job that is named."""
     return answered(select_one(which), lambda asked: _numbers(daemon, asked))
 
 
-def _numbers(daemon: Caller, asked: ListJobs) -> list[int]:
+def _numbers(daemon: BlockingLink, asked: ListJobs) -> list[int]:
     return [view.job for view in daemon.call(asked, JobList).jobs]
 
 

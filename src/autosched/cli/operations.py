@@ -21,6 +21,7 @@ from autosched.protocol import (
     JobView,
     ListDevices,
     Pause,
+    PreviousSettings,
     ReleaseJob,
     Reload,
     Reloaded,
@@ -30,16 +31,17 @@ from autosched.protocol import (
     Submit,
     Submitted,
     UnitList,
-    Wishes,
 )
 from autosched.text import tables
 from autosched.text.job_selectors import MANY
-from autosched.wire.blocking_link import Caller
+from autosched.wire.blocking_link import BlockingLink
 
 NEEDS_FORCE = 5
 
 
-def each(daemon: Caller, which: tuple[str, ...], change: Callable[[Caller, JobView], str], *, dry_run: bool) -> int:
+def each(
+    daemon: BlockingLink, which: tuple[str, ...], change: Callable[[BlockingLink, JobView], str], *, dry_run: bool
+) -> int:
     """Change all active jobs that are named, and say what was done; the exit code is that of the last refusal."""
     code, jobs = 0, chosen(daemon, which, active=True)
     if not jobs:
@@ -86,10 +88,10 @@ def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline
     if place and (priority is not None or deadline_s is not None):
         raise click.UsageError("set the target first, then the others of the job that takes its place")
 
-    def change(daemon: Caller, view: JobView) -> str:
+    def change(daemon: BlockingLink, view: JobView) -> str:
         if place:
             return _replaced(daemon, view, place.get("target", view.target), place.get("device"))
-        was = daemon.call(SetJob(job=view.job, priority=priority, deadline_s=deadline_s), Wishes)
+        was = daemon.call(SetJob(job=view.job, priority=priority, deadline_s=deadline_s), PreviousSettings)
         parts = [] if priority is None else [f"priority {priority}, was {was.priority}"]
         if deadline_s is not None:
             now = f"is wanted within {formatting.duration(deadline_s)}" if deadline_s else "has no deadline any more"
@@ -101,7 +103,7 @@ def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline
         return each(daemon, which, change, dry_run=dry_run)
 
 
-def _replaced(daemon: Caller, view: JobView, target: str, device: str | None) -> str:
+def _replaced(daemon: BlockingLink, view: JobView, target: str, device: str | None) -> str:
     """Submit it again for another target, as `submit -t` would, and cancel it."""
     from autosched.cli.tune import DEVICE, placed
 
@@ -122,7 +124,7 @@ def _replaced(daemon: Caller, view: JobView, target: str, device: str | None) ->
 def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -> int:
     """Start no more steps of jobs. What runs of them goes on; they stay held over restarts."""
 
-    def change(daemon: Caller, view: JobView) -> str:
+    def change(daemon: BlockingLink, view: JobView) -> str:
         daemon.call(HoldJob(job=view.job, reason=reason), Done)
         return f"job {view.job} starts no more steps. Let it go on:  autosched release {view.job}"
 
@@ -137,7 +139,7 @@ def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -
 def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
     """Let held jobs go on."""
 
-    def change(daemon: Caller, view: JobView) -> str:
+    def change(daemon: BlockingLink, view: JobView) -> str:
         daemon.call(ReleaseJob(job=view.job), Done)
         return f"job {view.job} goes on. See:  autosched job {view.job}"
 

@@ -19,7 +19,7 @@ from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import JobLoad, JobSpec
 
 if TYPE_CHECKING:
-    from autosched.conformance.check_runner import Verdict
+    from autosched.conformance.check_runner import CheckResult
     from autosched.conformance.installed_backends import Plugin
 
 TRIALS = 16
@@ -129,7 +129,7 @@ def check(
 
 def _verdicts(
     name: str, model: Path | None, options: dict[str, Any], target: str, wanted: tuple[str, ...], in_process: bool
-) -> "Iterator[Verdict]":
+) -> "Iterator[CheckResult]":
     from autosched.conformance.backend_harness import Subject
     from autosched.conformance.check_runner import Runner
     from autosched.conformance.contract import model_file
@@ -170,7 +170,7 @@ def run(
     debugged: bool,
 ) -> None:  # fmt: skip
     """Run a small job in this process, or the first step of one stage (and what it needs before)."""
-    from autosched.conformance.local_job import Trial, of_use, plainly, tidy
+    from autosched.conformance.local_job import LocalJob, of_use, plainly, tidy
     from autosched.simple.child_process import DEBUG, STOP
 
     if debugged:
@@ -183,7 +183,7 @@ def run(
             name=path.stem[:100], model="0" * 64, file=path.name, backend=name, target=target, trials=trials, seed=seed,
             options=options,
         )  # fmt: skip
-        trial = Trial(loaded, spec, path, folder / "job", lambda line: say(f" {line}"))
+        trial = LocalJob(loaded, spec, path, folder / "job", lambda line: say(f" {line}"))
         trial.run(stage or "", _under_pdb if debugged else plainly)
         left = of_use(folder, stage or "")
     except AutoschedError:

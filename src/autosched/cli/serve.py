@@ -34,10 +34,10 @@ def serve(
     """
     from autosched.config import Config, load, with_device_cores, with_policy
     from autosched.daemon import compose
-    from autosched.daemon.settings_reload import Settings
+    from autosched.daemon.settings_reload import LiveSettings
 
     def read() -> Config:
         return with_device_cores(with_policy(load(config), policy, goal), cores)
 
-    settings = Settings(read(), read if config is not None else None, config)
+    settings = LiveSettings(read(), read if config is not None else None, config)
     return compose.run(settings, on_demand, accept_data_loss)

@@ -15,7 +15,7 @@ from autosched.errors import RequestError
 from autosched.model import Goal
 
 if TYPE_CHECKING:
-    from autosched.sim.policy_benchmark import Row, Trial
+    from autosched.sim.policy_benchmark import Row, SimulationRun
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def sim(
     for name in names:
         policy_registry.check_name(name)
     trials = [
-        policy_benchmark.Trial(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
+        policy_benchmark.SimulationRun(instance=one, policy=name, goal=Goal(goal), estimates=kinds.parse(estimates))
         for one in loads or instances.standard()
         for name in names
     ]
@@ -108,7 +108,7 @@ def sim(
     data(_table(rows, names))
 
 
-def _steps(trials: Sequence["Trial"]) -> int:
+def _steps(trials: Sequence["SimulationRun"]) -> int:
     return sum(3 * len(job.iterations) for trial in trials for job in trial.instance.jobs)
 
 

@@ -7,18 +7,18 @@ import os
 import sys
 from pathlib import Path
 
-from autosched.client.daemon_session import Line
-from autosched.client.job_runner import Host
-from autosched.client.watchdog_process import Backstop
+from autosched.client.daemon_session import DaemonSession
+from autosched.client.job_runner import JobRunner
+from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError
 
 log = logging.getLogger(__name__)
 
 
-async def serve(address: str, job: int, token: str, workdir: Path, backstop: Backstop | None) -> None:
+async def serve(address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None) -> None:
     """Host the job until the daemon says stop, or is gone for good."""
-    line = Line(address, job, token)
-    host = Host(workdir, line, backstop)
+    line = DaemonSession(address, job, token)
+    host = JobRunner(workdir, line, backstop)
     await line.open(host.handle)
     loop = asyncio.get_running_loop()
     beat, keep, begin = (loop.create_task(work) for work in (line.beat(), line.keep(host.standing), host.begin()))
@@ -33,7 +33,7 @@ async def serve(address: str, job: int, token: str, workdir: Path, backstop: Bac
             task.cancel()
 
 
-async def serve_and_exit(address: str, job: int, token: str, workdir: Path, backstop: Backstop | None) -> None:
+async def serve_and_exit(address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None) -> None:
     """The same; this process is gone at once then, although threads may still run a stage of killed processes."""
     try:
         await serve(address, job, token, workdir, backstop)
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, default=os.environ.get("AUTOSCHED_JOB_DIR", "."))
     parser.add_argument("--watched", action="store_true", help="whoever started this ends it should it freeze")
     args = parser.parse_args()
-    backstop = None if args.watched else Backstop()
+    backstop = None if args.watched else WatchdogProcess()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     token = os.environ.get("AUTOSCHED_TOKEN", "")
     asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop))

@@ -52,7 +52,7 @@ SAID_AT_ONCE = 16
 """Of what is said again, so many messages are under way."""
 
 
-class Line:
+class DaemonSession:
     """One client's connections, one after the other."""
 
     def __init__(self, address: str, job: int, token: str, search_s: float = SEARCH_S) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from autosched.model import DeviceNote
-from autosched.sentinel import Pace
+from autosched.sentinel import SentinelTimes
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
@@ -75,16 +75,16 @@ def _has_children() -> bool:
     return True
 
 
-class Watch:
+class InterferenceMonitor:
     """Observes other load on a step's device; a device without cores is not observed."""
 
     def __init__(self, cores: tuple[int, ...]) -> None:
         self.cores = cores
-        self._pace: Pace | None = None
+        self._pace: SentinelTimes | None = None
         self._load: ForeignLoad | None = None
         self._seen: tuple[float | None, float] = (None, 0.0)
 
-    def begin(self, sentinel: Callable[[tuple[int, ...]], Pace] | None) -> None:
+    def begin(self, sentinel: Callable[[tuple[int, ...]], SentinelTimes] | None) -> None:
         """Run the sentinel when there is one, then watch the cores."""
         if self.cores:
             self._pace = sentinel(self.cores) if sentinel is not None else None

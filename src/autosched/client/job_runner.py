@@ -17,12 +17,12 @@ from msgspec import Struct
 from autosched import backend
 from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backend_boundary import raised_at
-from autosched.client.daemon_session import Line
-from autosched.client.interference import Watch
+from autosched.client.daemon_session import DaemonSession
+from autosched.client.interference import InterferenceMonitor
 from autosched.client.plan.early_builds import BuildMeasurement
-from autosched.client.plan.job_plan import HOST, Course
-from autosched.client.stage_runner import Worker, pin
-from autosched.client.watchdog_process import Backstop
+from autosched.client.plan.job_plan import HOST, JobPlan
+from autosched.client.stage_runner import StageRunner, pin
+from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.machine import cores_of
 from autosched.model import (
@@ -64,7 +64,7 @@ from autosched.protocol import (
     pagination,
 )
 from autosched.records import record_selection
-from autosched.sentinel import pace
+from autosched.sentinel import run_sentinel
 from autosched.wire import blob_transfer
 
 log = logging.getLogger(__name__)
@@ -87,20 +87,20 @@ LIMITS = {
 T = TypeVar("T")
 
 
-class Host:
+class JobRunner:
     """One job's state in this process, and its line to the daemon."""
 
-    def __init__(self, workdir: Path, line: Line, backstop: Backstop | None = None) -> None:
+    def __init__(self, workdir: Path, line: DaemonSession, backstop: WatchdogProcess | None = None) -> None:
         self._workdir = workdir
         self._line = line
         self._backstop = backstop
         self._outdir = workdir / "out"
-        self._course: asyncio.Future[Course] = asyncio.get_running_loop().create_future()
-        self._worker: Worker | None = None
+        self._course: asyncio.Future[JobPlan] = asyncio.get_running_loop().create_future()
+        self._worker: StageRunner | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
-        self._pace = pace
+        self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
@@ -118,7 +118,7 @@ class Host:
         model = await self._fetch_model(order.spec, self._workdir / "model")
         if (inputs := order.spec.inputs) is not None:
             await self._fetch(inputs, self._workdir / INPUTS)
-        course = Course(order.spec, lanes=order.lanes, devices=order.devices)
+        course = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
                 lambda: backend.load(order.spec.backend).open(
@@ -136,7 +136,7 @@ class Host:
             said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
             course.broken(JobFailure("job_failed", said[:4_000]))
         else:
-            self._worker = Worker(session, order.spec, self._keep, course.poison)
+            self._worker = StageRunner(session, order.spec, self._keep, course.poison)
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
@@ -147,7 +147,7 @@ class Host:
         course.early.resume(order.network)
         self._course.set_result(course)
 
-    async def _begun(self) -> Course:
+    async def _begun(self) -> JobPlan:
         """The course of the job, once the backend has opened it; a caller that is cancelled cancels only itself."""
         return await asyncio.shield(self._course)
 
@@ -262,7 +262,7 @@ class Host:
         course.started(step.task)
         kind, outcome, error = course.kind(step.task, step.stage), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
-        watch = Watch(() if self._on_lane(lease) else lease.cores)
+        watch = InterferenceMonitor(() if self._on_lane(lease) else lease.cores)
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
@@ -288,7 +288,7 @@ class Host:
         await self._line.end(said)
         del self._held[step.id]
 
-    async def _stage(self, course: Course, step: Step, lease: Lease, watch: Watch) -> JobLoad:
+    async def _stage(self, course: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
         worker, task, stage = self._worker, step.task, step.stage
         assert worker is not None, "a job without a session reports no stage to run"
         match stage:
@@ -343,7 +343,7 @@ class Host:
                 return load
         raise RequestError(f"no stage is named {stage!r}")
 
-    async def _plan(self, course: Course) -> None:
+    async def _plan(self, course: JobPlan) -> None:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
         network = course.network
         assert network is not None
@@ -356,7 +356,7 @@ class Host:
         await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
 
     async def _keep_early(
-        self, course: Course, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
+        self, course: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
     ) -> JobLoad:
         """Hand over a build that was made in the middle of the search, if it is right and faster than the baseline."""
         build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
@@ -371,7 +371,7 @@ class Host:
         await self._plan(course)
         return load
 
-    async def _profile(self, course: Course, task: TaskIndex, lease: Lease, watch: Watch) -> None:
+    async def _profile(self, course: JobPlan, task: TaskIndex, lease: Lease, watch: InterferenceMonitor) -> None:
         """Measure the round's candidates, and say of which records other load makes too much."""
         worker = self._worker
         assert worker is not None
@@ -385,12 +385,12 @@ class Host:
         if course.purpose.get(task) is Purpose.FINAL:
             worker.give_up(task)  # finals teach the tuner nothing
 
-    def _tag(self, course: Course, trials: Iterable[int], reason: str) -> None:
+    def _tag(self, course: JobPlan, trials: Iterable[int], reason: str) -> None:
         tagged = course.tagged(trials, reason)
         if tagged:
             log.info("%d records were disturbed: %s", len(tagged), reason)
 
-    def _after_failure(self, course: Course, task: int, stage: str, error: Exception) -> JobLoad:
+    def _after_failure(self, course: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
         said = _in_words(error)
         if task != NETWORK_TASK:
             assert self._worker is not None, "a job without a session has no tasks"

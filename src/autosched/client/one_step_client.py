@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from autosched.client.daemon_session import Line
+from autosched.client.daemon_session import DaemonSession
 from autosched.errors import AutoschedError, DaemonUnreachable, JobCancelled, WireError
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.protocol import (
@@ -75,7 +75,7 @@ class _Visitor:
         return Done()
 
 
-async def visit(
+async def run_under_lease(
     user: Link,
     address: str,
     spec: JobSpec,
@@ -93,7 +93,7 @@ async def visit(
     submitted = await user.call(Submit(spec=spec), Submitted)
     visitor = _Visitor(load)
     try:
-        line = Line(address, submitted.job, submitted.token, SEARCH_S)
+        line = DaemonSession(address, submitted.job, submitted.token, SEARCH_S)
         await line.open(visitor.handle)
         loop = asyncio.get_running_loop()
         beat, keep = loop.create_task(line.beat()), loop.create_task(line.keep(visitor.standing))
@@ -144,7 +144,7 @@ async def _lease(
         stopped.cancel()
 
 
-async def _run(visitor: _Visitor, line: Line, order: StartStep, work: Work[T]) -> T:
+async def _run(visitor: _Visitor, line: DaemonSession, order: StartStep, work: Work[T]) -> T:
     running = asyncio.ensure_future(work(order))
     stopped = asyncio.ensure_future(visitor.revoked.wait())
     outcome, failure = Outcome.DONE, None

@@ -23,7 +23,7 @@ from autosched.backend import (
     Tuner,
 )
 from autosched.client import backend_boundary
-from autosched.client.plan.blocked_candidates import Poison
+from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.rounds import pasts
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
@@ -47,14 +47,14 @@ class Round:
     """Whether the default is the last of the candidates."""
 
 
-class Worker:
+class StageRunner:
     """One backend session and the tuners of its tasks. Methods named after stages run in worker threads."""
 
     def __init__(
-        self, session: Session, spec: JobSpec, keep: Callable[[Record], None], poison: Poison | None = None
+        self, session: Session, spec: JobSpec, keep: Callable[[Record], None], poison: BlockedCandidates | None = None
     ) -> None:
         self._session = session
-        self._poison = poison or Poison()
+        self._poison = poison or BlockedCandidates()
         self._spec = spec
         self._keep = keep  # called from worker threads
         self._tuners: dict[TaskIndex, Tuner] = {}
@@ -200,7 +200,7 @@ class Worker:
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules."""
-        self._session.compile(record_selection.counting(records), lease)
+        self._session.compile(record_selection.effective(records), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
@@ -227,7 +227,7 @@ class Worker:
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules so far."""
-        self._comparing.compile_early(record_selection.counting(records), lease)
+        self._comparing.compile_early(record_selection.effective(records), lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""

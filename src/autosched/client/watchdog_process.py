@@ -20,7 +20,7 @@ MOMENT = struct.Struct("=d")
 NEVER = float("inf")
 
 
-class Backstop:
+class WatchdogProcess:
     """Kills this process, and all that it has started, should a step not have ended by its last moment."""
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ class Round:
         ]
 
 
-class Bench:
+class BackendHarness:
     """One backend in a folder of its own."""
 
     def __init__(self, subject: Subject, folder: Path, alone: bool = False) -> None:
@@ -213,4 +213,4 @@ def _few(candidates: Sequence[bytes]) -> str:
     return f"[{', '.join(repr(one[:20]) for one in candidates[:4])}{', ...' if len(candidates) > 4 else ''}]"
 
 
-Check = Callable[[Bench], None]
+Check = Callable[[BackendHarness], None]

@@ -3,7 +3,7 @@
 from typing import cast
 
 from autosched.backend import Baseline, ComparingSession, Evaluation
-from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, well_formed
+from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable, well_formed
 from autosched.conformance.plugin_errors import written
 
 SINCE = (1, 5)
@@ -11,7 +11,7 @@ SINCE = (1, 5)
 METHODS = ("baseline", "compile_early", "evaluate_early")
 
 
-def early_builds_are_compared(bench: Bench) -> None:
+def early_builds_are_compared(bench: BackendHarness) -> None:
     """baseline measures what the user would run otherwise, and evaluate_early a build in the middle of the search.
 
     All three methods are needed, and `api = (1, 5)`. `published` is "tuned" when the build is right and faster,

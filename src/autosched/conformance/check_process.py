@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from autosched.conformance import process_checks
-from autosched.conformance.backend_harness import Bench, Subject
+from autosched.conformance.backend_harness import BackendHarness, Subject
 from autosched.conformance.check_runner import judge
 from autosched.process.parent_death_signal import end_with_parent
 from autosched.process.pipe_messages import line
@@ -22,7 +22,7 @@ def _serve(out: int, folder: Path) -> None:
     asked = os.fdopen(os.dup(0), "rb")
     subject = msgspec.json.decode(asked.readline(), type=Subject)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
-    bench = Bench(subject, folder, alone=True)
+    bench = BackendHarness(subject, folder, alone=True)
     while name := asked.readline().decode().strip():
         os.write(out, line(judge(bench, name)))
     os._exit(0)  # threads may still hang in a stage
@@ -30,7 +30,7 @@ def _serve(out: int, folder: Path) -> None:
 
 def _live(how: str, folder: Path) -> None:
     subject = msgspec.json.decode(sys.stdin.buffer.read(), type=Subject)
-    process_checks.story(Bench(subject, folder, alone=True), how == "killed")
+    process_checks.story(BackendHarness(subject, folder, alone=True), how == "killed")
 
 
 if __name__ == "__main__":

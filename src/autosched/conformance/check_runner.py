@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.conformance import baseline_checks, process_checks, search_checks, stage_checks, warm_start_checks
-from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, Subject
+from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable, Subject
 from autosched.conformance.plugin_errors import defined, place
 from autosched.errors import AutoschedError
 from autosched.process.pipe_messages import Lines
@@ -38,7 +38,7 @@ DEADLINE_S = 300.0
 TAIL_LINES = 3
 
 
-class Verdict(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """Result of one check."""
 
     check: str
@@ -74,20 +74,20 @@ def _explained(check: str) -> tuple[str, str]:
     return " ".join(promise.split()), " ".join(advice.split())
 
 
-def judge(bench: Bench, name: str) -> Verdict:
+def judge(bench: BackendHarness, name: str) -> CheckResult:
     """Run one check in this process."""
     try:
         CHECKS[name](bench)
     except NotApplicable as error:
-        return Verdict(name, "n/a", str(error))
+        return CheckResult(name, "n/a", str(error))
     except Broken as error:
-        return Verdict(name, "broken", str(error), defined(error.at))
+        return CheckResult(name, "broken", str(error), defined(error.at))
     except AutoschedError as error:
-        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
+        return CheckResult(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
     except Exception as error:  # the border to the backend's code
         traceback.print_exc()
-        return Verdict(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
-    return Verdict(name, "ok")
+        return CheckResult(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
+    return CheckResult(name, "ok")
 
 
 class Runner:
@@ -102,7 +102,7 @@ class Runner:
         self._count = 0
         self.stopped_by = ""
         """Which of the first checks is broken; no other one is run then."""
-        self._bench = Bench(subject, self._folder / "here")
+        self._bench = BackendHarness(subject, self._folder / "here")
 
     def __enter__(self) -> "Runner":
         return self
@@ -115,16 +115,16 @@ class Runner:
         self._end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def check(self, name: str) -> Verdict:
+    def check(self, name: str) -> CheckResult:
         """Run one check, unless one that it needs was broken."""
         if self.stopped_by and self.stopped_by != name:
-            return Verdict(name, "n/a", f"not checked: {self.stopped_by} must be mended first")
+            return CheckResult(name, "n/a", f"not checked: {self.stopped_by} must be mended first")
         verdict = self._verdict(name)
         if name in FIRST:
             self.stopped_by = name if verdict.state == "broken" else ""
         return verdict
 
-    def _verdict(self, name: str) -> Verdict:
+    def _verdict(self, name: str) -> CheckResult:
         """A process that does not survive the check is replaced for the next one."""
         if not self._isolated:
             return judge(self._bench, name)
@@ -138,7 +138,7 @@ class Runner:
             self._process.stdin.flush()
         answer = self._answers.next(self._deadline_s)
         if answer:
-            return msgspec.msgpack.decode(answer, type=Verdict)
+            return msgspec.msgpack.decode(answer, type=CheckResult)
         if answer is None:
             seen = f"it did not end within {self._deadline_s:g} s"
         else:
@@ -147,7 +147,7 @@ class Runner:
             seen = f"the process in which it ran {how}"
         said = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         self._end()
-        return Verdict(name, "broken", seen + (f"; its last words: {' / '.join(said)}" if said else ""))
+        return CheckResult(name, "broken", seen + (f"; its last words: {' / '.join(said)}" if said else ""))
 
     @property
     def _log(self) -> Path:

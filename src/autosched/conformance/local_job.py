@@ -7,8 +7,8 @@ from pathlib import Path
 
 from autosched import formatting
 from autosched.backend import Backend, Evaluation, Lease, Session
-from autosched.client.plan.job_plan import Course
-from autosched.client.stage_runner import Worker
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.stage_runner import StageRunner
 from autosched.conformance import plugin_errors
 from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
@@ -50,7 +50,7 @@ def tidy(place: Path, left: Path | None) -> None:
         place.unlink(missing_ok=True)
 
 
-class Trial:
+class LocalJob:
     """One job, its steps one after the other, as the client's course orders them."""
 
     def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
@@ -60,10 +60,10 @@ class Trial:
         cores = sorted(os.sched_getaffinity(0))
         self._lane, self._device = (cores[0],), (cores[-1],)
         self._told = told
-        self._course = Course(spec, lanes=1, devices=1)
+        self._course = JobPlan(spec, lanes=1, devices=1)
         self._name, self._backend, self._begun = spec.backend, backend, set[str]()
         self._session = self._opened(spec, model, folder)
-        self._worker = Worker(self._session, spec, self._keep)
+        self._worker = StageRunner(self._session, spec, self._keep)
         self.records: list[Record] = []
         self.evaluation: Evaluation | None = None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autosched.backend import Lease, Session, Tuner
-from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable
+from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable
 
 BEGUN_S = 0.2
 """After so long a stage is taken to be under way."""
@@ -24,7 +24,7 @@ STORY_S = 300.0
 KILLED = 9
 
 
-def _stage(bench: Bench, session: Session, tuner: Tuner, stage: str) -> Callable[[Lease], object]:
+def _stage(bench: BackendHarness, session: Session, tuner: Tuner, stage: str) -> Callable[[Lease], object]:
     """The stage as a call; what it needs before is done already."""
     candidates = list(bench.round.candidates)
     match stage:
@@ -47,7 +47,7 @@ def _stage(bench: Bench, session: Session, tuner: Tuner, stage: str) -> Callable
     raise NotApplicable(f"no stage is named {stage!r}")
 
 
-def _killed_after_s(bench: Bench, session: Session, work: Callable[[Lease], object], stage: str) -> float:
+def _killed_after_s(bench: BackendHarness, session: Session, work: Callable[[Lease], object], stage: str) -> float:
     """How long the stage goes on after a kill, in seconds."""
     lease = bench.lease(stage)
     ended = threading.Event()
@@ -68,7 +68,7 @@ def _killed_after_s(bench: Bench, session: Session, work: Callable[[Lease], obje
     return time.monotonic() - began_at if ended.is_set() else float("inf")
 
 
-def kill_ends_a_stage(bench: Bench) -> None:
+def kill_ends_a_stage(bench: BackendHarness) -> None:
     """kill(lease), called from another thread, ends a build and a profile within a second.
 
     Work in a child process and kill its process group, or wait on an event that kill sets. A client whose stage does
@@ -81,7 +81,7 @@ def kill_ends_a_stage(bench: Bench) -> None:
             raise Broken(f"{stage} went on for {took_s:.1f} s after kill", session.kill)
 
 
-def kill_ends_what_hangs(bench: Bench) -> None:
+def kill_ends_what_hangs(bench: BackendHarness) -> None:
     """A stage that never ends is ended by kill too. `hanging` names options with which each stage hangs.
 
     Whatever waits must wait for the kill as well: no read, join or lock without a way out.
@@ -99,7 +99,7 @@ def kill_ends_what_hangs(bench: Bench) -> None:
             raise Broken(f"{stage} went on for {took_s:.1f} s after kill", session.kill)
 
 
-def kill_spares_other_leases(bench: Bench) -> None:
+def kill_spares_other_leases(bench: BackendHarness) -> None:
     """kill(lease) does not touch what works for another lease.
 
     Keep what runs by the lease's identity; two leases may look alike.
@@ -112,7 +112,7 @@ def kill_spares_other_leases(bench: Bench) -> None:
         raise Broken(f"after the kill of another lease, all builds fail: {built[0].detail}", session.kill)
 
 
-def kill_of_nothing_is_harmless(bench: Bench) -> None:
+def kill_of_nothing_is_harmless(bench: BackendHarness) -> None:
     """kill when nothing runs does nothing, for a lease and for all.
 
     It may come when the stage has just ended, or before it began.
@@ -122,7 +122,7 @@ def kill_of_nothing_is_harmless(bench: Bench) -> None:
     session.kill()
 
 
-def a_session_goes_on_after_a_kill(bench: Bench) -> None:
+def a_session_goes_on_after_a_kill(bench: BackendHarness) -> None:
     """After a kill, the next stage works, with the next lease.
 
     One step was killed, not the job. Start new workers when they are needed.
@@ -134,7 +134,7 @@ def a_session_goes_on_after_a_kill(bench: Bench) -> None:
         raise Broken(f"all candidates fail then: {found.measured[0].detail}", session.kill)
 
 
-def tasks_work_side_by_side(bench: Bench) -> None:
+def tasks_work_side_by_side(bench: BackendHarness) -> None:
     """Two searches may build and profile at the same time, in threads, each on its own lease.
 
     What belongs to a step is kept in local variables or under its lease: no attribute of the session, no os.chdir.
@@ -171,7 +171,7 @@ def _own_bytes() -> int:
     return sum(int(words[1]) * 1024 for words in lines if words[0] in ("RssAnon:", "VmSwap:"))
 
 
-def memory_is_bounded(bench: Bench) -> None:
+def memory_is_bounded(bench: BackendHarness) -> None:
     """The client's memory does not grow from round to round.
 
     A job has hundreds of rounds. Keep candidates and latencies, not artifacts, modules and logs.
@@ -192,7 +192,7 @@ def memory_is_bounded(bench: Bench) -> None:
         raise Broken(f"{grown / 2**20:.0f} MiB more after {rounds} rounds", tuner.profile)
 
 
-def it_says_little(bench: Bench) -> None:
+def it_says_little(bench: BackendHarness) -> None:
     """A round prints at most 64 KiB: what a backend prints goes into the client's log, which is kept.
 
     Use `logging` at level debug for what only you need. Printing does no other harm.
@@ -210,7 +210,7 @@ def _said_bytes() -> int:
     return os.fstat(2).st_size
 
 
-def it_writes_nowhere_else(bench: Bench) -> None:
+def it_writes_nowhere_else(bench: BackendHarness) -> None:
     """Nothing is written but in the job's work folder, its output folder and TMPDIR: neither here nor in HOME.
 
     The client of a service may have no other place. Give every tool that you call its folder by name.
@@ -223,7 +223,7 @@ def it_writes_nowhere_else(bench: Bench) -> None:
         raise Broken(f"it wrote {', '.join(written[:3])}", bench.backend.open)
 
 
-def story(bench: Bench, killed: bool) -> None:
+def story(bench: BackendHarness, killed: bool) -> None:
     """A client's life, in a process of its own: to the end, or killed after a build."""
     session, tuner = bench.imported("life")
     if killed:
@@ -234,7 +234,7 @@ def story(bench: Bench, killed: bool) -> None:
     os._exit(0)
 
 
-def _live(bench: Bench, how: str) -> None:
+def _live(bench: BackendHarness, how: str) -> None:
     """Let a client live in this bench's folder."""
     words = [sys.executable, "-m", "autosched.conformance.check_process", "story", how, str(bench.folder)]
     order = msgspec.json.encode(bench.subject)
@@ -244,7 +244,7 @@ def _live(bench: Bench, how: str) -> None:
         raise Broken(f"a small job in a process of its own ended with exit code {ended.returncode}", bench.backend.open)
 
 
-def it_leaves_no_process_behind(bench: Bench) -> None:
+def it_leaves_no_process_behind(bench: BackendHarness) -> None:
     """When a client has ended, nothing that it started runs on.
 
     kill() without a lease ends all; what is in a session of its own must notice by itself that its parent has gone.
@@ -267,7 +267,7 @@ def _fields(pid: str, file: str) -> list[bytes]:
         return []
 
 
-def it_begins_again_after_a_crash(bench: Bench) -> None:
+def it_begins_again_after_a_crash(bench: BackendHarness) -> None:
     """A client that was killed in the middle of a job is replaced by one in the same work folder, with its leftovers.
 
     Clear or overwrite your own files in open(): `mkdir(exist_ok=True)`; take no half-written file for a whole one.

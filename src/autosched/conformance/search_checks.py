@@ -4,18 +4,18 @@ import pickletools
 from collections.abc import Sequence
 
 from autosched.backend import Built, Measured, Tuner
-from autosched.conformance.backend_harness import Bench, Broken, Check, parting
+from autosched.conformance.backend_harness import BackendHarness, Broken, Check, parting
 from autosched.model import Failure, Record
 
 CANDIDATE_BYTES_MAX = 200_000
 FOREIGN = b"\x00 a candidate of another backend"
 
 
-def _select(bench: Bench, tuner: Tuner, count: int | None = None) -> Sequence[bytes]:
+def _select(bench: BackendHarness, tuner: Tuner, count: int | None = None) -> Sequence[bytes]:
     return tuner.select(bench.subject.count if count is None else count, bench.lease("select"))
 
 
-def select_gives_bytes(bench: Bench) -> None:
+def select_gives_bytes(bench: BackendHarness) -> None:
     """Candidates are bytes, at most 200,000 of them each, and there is at least one.
 
     Encode what you choose: JSON does. Whatever belongs to all candidates should lie in the work folder instead.
@@ -31,7 +31,7 @@ def select_gives_bytes(bench: Bench) -> None:
             raise Broken(f"a candidate has {len(one)} bytes", tuner.select)
 
 
-def select_keeps_to_its_count(bench: Bench) -> None:
+def select_keeps_to_its_count(bench: BackendHarness) -> None:
     """select(count) gives at most `count` candidates: each costs a trial of the user's budget.
 
     Cut what you choose to the count. The last round of a job is often smaller than a batch.
@@ -42,7 +42,7 @@ def select_keeps_to_its_count(bench: Bench) -> None:
             raise Broken(f"select({count}) gave {len(found)} candidates", tuner.select)
 
 
-def select_is_pure(bench: Bench) -> None:
+def select_is_pure(bench: BackendHarness) -> None:
     """A second select without an update in between gives the same candidates: select changes nothing.
 
     A step may be lost and made again. Draw from a generator that is made anew in select, of (seed, number of records),
@@ -53,7 +53,7 @@ def select_is_pure(bench: Bench) -> None:
         raise Broken(f"of what the first and the second select gave, {parting(first, second)}", tuner.select)
 
 
-def the_same_seed_selects_the_same(bench: Bench) -> None:
+def the_same_seed_selects_the_same(bench: BackendHarness) -> None:
     """Two searches with the same seed that learned the same select the same.
 
     Nothing but task, seed and measurements may decide: no clock, no `random` module without a seed, no set's order.
@@ -67,7 +67,7 @@ def the_same_seed_selects_the_same(bench: Bench) -> None:
             tuner.update(measured, bench.lease("update"))
 
 
-def select_never_repeats(bench: Bench) -> None:
+def select_never_repeats(bench: BackendHarness) -> None:
     """What was measured is not selected again, and no round has a candidate twice.
 
     Keep the candidates of update and restore in a set, and leave them out. When nothing is left, select nothing.
@@ -81,20 +81,20 @@ def select_never_repeats(bench: Bench) -> None:
         tuner.update([Measured(candidate, (1e-3,)) for candidate in found], bench.lease("update"))
 
 
-def _restored(bench: Bench, records: Sequence[Record]) -> Tuner:
+def _restored(bench: BackendHarness, records: Sequence[Record]) -> Tuner:
     tuner = bench.tuner()
     tuner.restore(records)
     return tuner
 
 
-def _records(bench: Bench) -> list[Record]:
+def _records(bench: BackendHarness) -> list[Record]:
     return [
         Record(task=1, trial=trial, candidate=candidate, latency_s=(1e-3 * (trial + 1),))
         for trial, candidate in enumerate(_select(bench, bench.tuner()))
     ]
 
 
-def a_restored_search_goes_on(bench: Bench) -> None:
+def a_restored_search_goes_on(bench: BackendHarness) -> None:
     """After restore, select gives candidates that the records do not have.
 
     A client may be killed at any time; the next one starts from the records. restore must leave what update would.
@@ -106,7 +106,7 @@ def a_restored_search_goes_on(bench: Bench) -> None:
         raise Broken(f"{len(again)} of {len(found)} candidates had been measured before", tuner.restore)
 
 
-def restoring_twice_gives_the_same(bench: Bench) -> None:
+def restoring_twice_gives_the_same(bench: BackendHarness) -> None:
     """Two searches restored from the same records select the same.
 
     Rebuild all that select uses from (seed, records): caches and models that live in a file or a module are lost.
@@ -121,7 +121,7 @@ def restoring_twice_gives_the_same(bench: Bench) -> None:
         raise Broken(f"of what the two select, {parting(*found)}", tuner.restore)
 
 
-def restore_takes_any_record(bench: Bench) -> None:
+def restore_takes_any_record(bench: BackendHarness) -> None:
     """restore takes failures, disturbed records, and candidates of other backends, which it need not understand.
 
     A job may use the records of another one. Look at `failure` first, and skip a candidate that you cannot decode.
@@ -135,7 +135,7 @@ def restore_takes_any_record(bench: Bench) -> None:
     _select(bench, _restored(bench, mixed))
 
 
-def update_takes_failures(bench: Bench) -> None:
+def update_takes_failures(bench: BackendHarness) -> None:
     """A round in which every candidate failed is learned from, and the search goes on.
 
     `latency_s` is empty then: no minimum, no division. Often the first round of a hard task is like that.
@@ -146,7 +146,7 @@ def update_takes_failures(bench: Bench) -> None:
     _select(bench, tuner)
 
 
-def update_takes_a_second_measurement(bench: Bench) -> None:
+def update_takes_a_second_measurement(bench: BackendHarness) -> None:
     """A candidate that was disturbed is measured and learned from a second time.
 
     Replace what you knew of it; do not count it as a new one.
@@ -159,7 +159,7 @@ def update_takes_a_second_measurement(bench: Bench) -> None:
         raise Broken("what was measured twice is selected once more", tuner.update)
 
 
-def candidates_are_no_pickles(bench: Bench) -> None:
+def candidates_are_no_pickles(bench: BackendHarness) -> None:
     """No candidate is a pickle: records travel between users, and to load a pickle is to run its code.
 
     Use JSON or MessagePack.
@@ -177,7 +177,7 @@ def _is_pickle(data: bytes) -> bool:
         return False
 
 
-def the_default_is_a_candidate(bench: Bench) -> None:
+def the_default_is_a_candidate(bench: BackendHarness) -> None:
     """default() is None, or bytes that build and run.
 
     It stands for the task without tuning, and the best candidates are compared with it before one of them is used.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autosched.backend import BACKEND_API, Built, Evaluation, Measured, Network, check_api
 from autosched.conformance.backend_harness import (
-    Bench,
+    BackendHarness,
     Broken,
     Check,
     NotApplicable,
@@ -22,7 +22,7 @@ from autosched.model import Failure, Record
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
 
-def the_interface_version_is_accepted(bench: Bench) -> None:
+def the_interface_version_is_accepted(bench: BackendHarness) -> None:
     """The backend says for which version of the interface it was written, and this autosched has that.
 
     Set `api = (major, minor)` on the class to the version you have read the documentation of.
@@ -33,7 +33,7 @@ def the_interface_version_is_accepted(bench: Bench) -> None:
         raise Broken(f"{error} (here: {BACKEND_API})", type(bench.backend)) from None
 
 
-def a_session_opens(bench: Bench) -> None:
+def a_session_opens(bench: BackendHarness) -> None:
     """open() takes the model, the target and the options of this suite.
 
     No other check says anything before it does. Options that were given with --option must be those of the backend.
@@ -44,7 +44,7 @@ def a_session_opens(bench: Bench) -> None:
         raise Broken(str(error), bench.backend.open) from None
 
 
-def the_model_is_imported(bench: Bench) -> None:
+def the_model_is_imported(bench: BackendHarness) -> None:
     """import_network answers with the network of this suite's model.
 
     No other check says anything before it does. A simple backend is asked for its spaces, and the default of each is
@@ -61,7 +61,7 @@ def the_model_is_imported(bench: Bench) -> None:
         raise Broken(f"it gave a {type(network).__name__}", at)
 
 
-def an_unknown_option_is_refused(bench: Bench) -> None:
+def an_unknown_option_is_refused(bench: BackendHarness) -> None:
     """An option that the backend does not have is refused with a RequestError that names it.
 
     A typing mistake must not silently tune with defaults: msgspec.convert into a Struct with forbid_unknown_fields.
@@ -75,7 +75,7 @@ def an_unknown_option_is_refused(bench: Bench) -> None:
         raise Broken("open() took the option no_such_option=1", bench.backend.open)
 
 
-def garbage_is_no_model(bench: Bench) -> None:
+def garbage_is_no_model(bench: BackendHarness) -> None:
     """A file that is no model is refused with a ModelRejected, or whatever it is is tuned.
 
     Any other exception reaches the user as a bug of yours. Say what the file should have been.
@@ -88,7 +88,7 @@ def garbage_is_no_model(bench: Bench) -> None:
         return  # a ModelRejected is one
 
 
-def the_network_is_valid(bench: Bench) -> None:
+def the_network_is_valid(bench: BackendHarness) -> None:
     """Tasks count from 1, no two are equal, and every field is in its bounds.
 
     Name, workload and shape are short texts, weight is 1 or more, flops 0 or more, batch 1 or more.
@@ -102,7 +102,7 @@ def the_network_is_valid(bench: Bench) -> None:
         raise Broken(f"batch is {network.batch}, default_trials is {network.default_trials}", at)
 
 
-def the_network_is_the_same_again(bench: Bench) -> None:
+def the_network_is_the_same_again(bench: BackendHarness) -> None:
     """Importing the model in another session gives the same tasks in the same order.
 
     A resumed job meets its records by task number, and other jobs by workload: derive both from the model alone.
@@ -112,7 +112,7 @@ def the_network_is_the_same_again(bench: Bench) -> None:
         raise Broken(f"of the tasks, {parting(bench.network.tasks, again.tasks)}", type(bench.session).import_network)
 
 
-def build_answers_each_candidate(bench: Bench) -> None:
+def build_answers_each_candidate(bench: BackendHarness) -> None:
     """build gives one Built for each candidate, in their order, also for those that failed.
 
     A candidate that does not build is Built(candidate, failure=..., detail="the compiler's own words").
@@ -123,7 +123,7 @@ def build_answers_each_candidate(bench: Bench) -> None:
     answers_each("build", [one.candidate for one in found.built], found.candidates, at)
 
 
-def artifacts_lie_in_the_work_folder(bench: Bench) -> None:
+def artifacts_lie_in_the_work_folder(bench: BackendHarness) -> None:
     """What is built lies below the job's work folder, where it is found and deleted.
 
     Use the `workdir` of open(). Two jobs never share one.
@@ -138,7 +138,7 @@ def _below(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
-def a_candidate_that_makes_no_sense_fails_alone(bench: Bench) -> None:
+def a_candidate_that_makes_no_sense_fails_alone(bench: BackendHarness) -> None:
     """Candidates that this backend never made fail, or do what they can; the others of the round are as always.
 
     Records of other backends come in by restore, and are measured again. Answer with a failure, do not raise.
@@ -151,7 +151,7 @@ def a_candidate_that_makes_no_sense_fails_alone(bench: Bench) -> None:
     answers_each("profile", sorted(one.candidate for one in measured), sorted(candidates), tuner.profile)
 
 
-def a_failed_build_is_passed_on(bench: Bench) -> None:
+def a_failed_build_is_passed_on(bench: BackendHarness) -> None:
     """profile passes on what failed to build, with its failure, and does not run it.
 
     `if one.failure is not None: yield Measured(one.candidate, (), one.failure, one.detail)`
@@ -163,7 +163,7 @@ def a_failed_build_is_passed_on(bench: Bench) -> None:
         raise Broken(f"it became {measured}", tuner.profile)
 
 
-def profile_answers_each_candidate(bench: Bench) -> None:
+def profile_answers_each_candidate(bench: BackendHarness) -> None:
     """profile yields one Measured for each Built; the order is free.
 
     Each costs the user a trial. What cannot be measured is a failure: run error, run timeout, run crash, wrong result.
@@ -174,7 +174,7 @@ def profile_answers_each_candidate(bench: Bench) -> None:
     answers_each("profile", sorted(one.candidate for one in found.measured), sorted(found.candidates), at)
 
 
-def latencies_are_latencies(bench: Bench) -> None:
+def latencies_are_latencies(bench: BackendHarness) -> None:
     """Latencies are numbers of seconds above 0: never NaN, infinite, negative, or in other types of number.
 
     When a measurement gives no sensible number, it failed: Failure.RUN_ERROR. A single NaN would win or spoil a search.
@@ -186,7 +186,7 @@ def latencies_are_latencies(bench: Bench) -> None:
                 raise Broken(f"a latency of {seconds!r} ({type(seconds).__name__})", at)
 
 
-def a_measurement_is_a_latency_or_a_failure(bench: Bench) -> None:
+def a_measurement_is_a_latency_or_a_failure(bench: BackendHarness) -> None:
     """Each Measured has either latencies or a failure, and at least one candidate of the first round has latencies.
 
     Both, or neither, is nothing that a record could say. When all fail, the detail of the failure says why.
@@ -199,7 +199,7 @@ def a_measurement_is_a_latency_or_a_failure(bench: Bench) -> None:
         raise Broken(f"all failed, the first because: {measured[0].failure}: {measured[0].detail}", at)
 
 
-def compare_ends_with_the_default(bench: Bench) -> None:
+def compare_ends_with_the_default(bench: BackendHarness) -> None:
     """compare measures side by side and yields each once; the default, which comes last, comes last again.
 
     Take turns, several times, and yield each candidate's latencies when all turns are over.
@@ -215,7 +215,7 @@ def compare_ends_with_the_default(bench: Bench) -> None:
         raise Broken("the default is not the last one", tuner.compare)
 
 
-def the_job_ends_with_an_evaluation(bench: Bench) -> None:
+def the_job_ends_with_an_evaluation(bench: BackendHarness) -> None:
     """compile takes the records, and evaluate measures "default" and "tuned" and compares their outputs.
 
     Both in seconds; `published` names the one that lies in the output folder.
@@ -232,7 +232,7 @@ def the_job_ends_with_an_evaluation(bench: Bench) -> None:
         raise Broken(f"the evaluation has latencies of {numbers} s", session.evaluate)
 
 
-def a_job_without_luck_ends_too(bench: Bench) -> None:
+def a_job_without_luck_ends_too(bench: BackendHarness) -> None:
     """When no candidate ever worked, the network is compiled without tuning.
 
     The records that compile gets may all be failures; `best_s` of each is None.
@@ -247,7 +247,7 @@ def a_job_without_luck_ends_too(bench: Bench) -> None:
     session.evaluate(bench.lease("evaluate"))
 
 
-def results_have_plain_names(bench: Bench) -> None:
+def results_have_plain_names(bench: BackendHarness) -> None:
     """Files in the output folder have names of letters, digits, dots, dashes and underscores.
 
     They are sent to whoever submitted the job, by these names. Folders are not sent.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from autosched.backend import Earlier, Tuner
-from autosched.conformance.backend_harness import Bench, Broken, Check, NotApplicable, parting
+from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable, parting
 from autosched.conformance.plugin_errors import written
 from autosched.model import Failure, Record
 
@@ -13,17 +13,17 @@ TEACHER = 7
 """Number of the earlier job."""
 
 
-def _records(bench: Bench) -> list[Record]:
+def _records(bench: BackendHarness) -> list[Record]:
     """Records of a first round, a failure among them."""
     first, *others = bench.round.records()
     return [Record(task=1, trial=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
 
 
-def _earlier(bench: Bench, workload: str, records: Sequence[Record]) -> Earlier:
+def _earlier(bench: BackendHarness, workload: str, records: Sequence[Record]) -> Earlier:
     return Earlier(TEACHER, bench.spec(), bench.model, {1: workload}, tuple(records))
 
 
-def _taught(bench: Bench, name: str, workload: str = "") -> Tuner:
+def _taught(bench: BackendHarness, name: str, workload: str = "") -> Tuner:
     """The search of the first task in a session that has learned from a job of the same model."""
     session = bench.open(name)
     if not hasattr(session, "learn"):
@@ -34,7 +34,7 @@ def _taught(bench: Bench, name: str, workload: str = "") -> Tuner:
     return session.tuner(task, 0)
 
 
-def learn_takes_what_a_job_measured(bench: Bench) -> None:
+def learn_takes_what_a_job_measured(bench: BackendHarness) -> None:
     """After learn, the search goes on: it selects candidates, which build, and learns of its own.
 
     What was measured there is not this job's: its candidates are not tried yet, whatever you know of them. There may be
@@ -53,7 +53,7 @@ def learn_takes_what_a_job_measured(bench: Bench) -> None:
             raise Broken(f"{len(again)} candidates that were measured are selected again", tuner.update)
 
 
-def learning_twice_gives_the_same(bench: Bench) -> None:
+def learning_twice_gives_the_same(bench: BackendHarness) -> None:
     """Two sessions that learned the same select the same, also where a client died in between.
 
     The next client is told the same once more, and then of the records: let nothing else decide, no clock, no file that

@@ -86,7 +86,7 @@ class Ranking:
         self._reckoned_at = state.now
         tasks = list(islice(self._in_turn.values(), RECKON_ALL if count <= RECKON_ALL else 1))
         for job in dict.fromkeys(task.job for task in tasks):
-            work_estimation.look(state, state.jobs[job])
+            work_estimation.update_remaining_work(state, state.jobs[job])
         for task in tasks:
             key = self._key(task)  # a policy that breaks here gives all new tickets
             if key != task.key:

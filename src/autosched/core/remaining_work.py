@@ -14,7 +14,7 @@ Pools = tuple[PoolName, ...]
 
 
 @dataclass(slots=True)
-class Outlook:
+class RemainingWork:
     """Remaining work of one job, after the steps that have ended."""
 
     left_s: float = 0.0
@@ -32,7 +32,7 @@ class Outlook:
 
 
 @dataclass(slots=True)
-class Totals:
+class PoolWork:
     """Remaining work of all jobs."""
 
     pools: dict[PoolName, float] = field(default_factory=dict)

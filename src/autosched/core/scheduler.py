@@ -363,7 +363,7 @@ class Scheduler:
     def _look(self, job: Job, *, always: bool = False) -> None:
         """Take note of a change of the job's remaining work."""
         if self._ranking.policy.drifts or always:
-            work_estimation.look(self.state, job)
+            work_estimation.update_remaining_work(self.state, job)
 
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
         """The job is over. Its running steps are killed; their units come free when that is known."""

@@ -7,7 +7,7 @@ from itertools import product
 
 from autosched.core.estimates import Estimates
 from autosched.core.events import UnitDrained
-from autosched.core.remaining_work import Outlook, Totals
+from autosched.core.remaining_work import PoolWork, RemainingWork
 from autosched.model import (
     Goal,
     JobFailure,
@@ -87,7 +87,7 @@ class Job:
     """Builds that are done."""
     done_s: float = 0.0
     """Seconds that its steps took so far."""
-    outlook: Outlook = field(default_factory=Outlook)
+    outlook: RemainingWork = field(default_factory=RemainingWork)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class State:
     rule: str = ""
     """Name of the rule that looking ahead has found best; empty: the goal's own rule."""
     estimates: Estimates = field(default_factory=Estimates)
-    totals: Totals = field(default_factory=Totals)
+    totals: PoolWork = field(default_factory=PoolWork)
     oracle: Oracle | None = None
     alarms: list[tuple[float, StepId, JobId]] = field(default_factory=list)
     """A heap; step 0: the job's client is to speak."""

@@ -23,45 +23,45 @@ from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.clients.adoption import clear, find
 from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
-from autosched.daemon.clients.supervisor import Clients
+from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.console.server import Console, open_console
-from autosched.daemon.devices.attribution_handler import Verdicts
-from autosched.daemon.devices.device_monitor import Guard
+from autosched.daemon.devices.attribution_handler import AttributionHandler
+from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.devices.quarantine import Quarantine
 from autosched.daemon.event_stream import logs
-from autosched.daemon.event_stream.counters import Tally
+from autosched.daemon.event_stream.counters import Counters
 from autosched.daemon.event_stream.daemon_events import LoopStalled
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.jobs.submissions import Submissions
-from autosched.daemon.observe.loop_monitor import NOTICED_S, Pulse
+from autosched.daemon.observe.loop_monitor import NOTICED_S, LoopMonitor
 from autosched.daemon.observe.status_line import Headline
 from autosched.daemon.observe.usage import LOOK_EVERY_S, Usage
 from autosched.daemon.operations.graceful_shutdown import welcome_back
 from autosched.daemon.operations.retention import Retention
 from autosched.daemon.operations.user_session import Services, admitting
-from autosched.daemon.policy_time_limit import Budget
+from autosched.daemon.policy_time_limit import PolicyTimeLimit
 from autosched.daemon.recovery import repair
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, spawn
-from autosched.daemon.settings_reload import Settings
+from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage import database
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.job_store import Store, span_rows
+from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.web.listener import Listener
-from autosched.daemon.web.web_services import Shown
+from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, Pool
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
-from autosched.records.failure_attribution import Ward
+from autosched.records.failure_attribution import DeviceSuspicion
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ HALT_S, STOP_S = 2.0, 2.5
 """A stop takes no longer than these: for the event that is being written, and for the good-byes."""
 
 
-def run(settings: Settings, on_demand: bool = False, accept_data_loss: bool = False) -> int:
+def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool = False) -> int:
     """Serve until told to stop; returns the exit code. Raises ConfigError or Refused when it cannot start.
 
     A daemon that is started on demand, for one command, ends by itself when it has nothing to do. `accept_data_loss`:
@@ -105,7 +105,7 @@ class Daemon:
     """All parts, and how they are tied together."""
 
     def __init__(
-        self, settings: Settings, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
+        self, settings: LiveSettings, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
     ) -> None:
         self._live, self._settings, self._logs = settings, settings.now, logged
         self._accept_data_loss = accept_data_loss
@@ -118,7 +118,7 @@ class Daemon:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._manager = service_manager.Manager()
         self._page: Listener | None = None
-        self._pulse = Pulse(self._beat)
+        self._pulse = LoopMonitor(self._beat)
 
     async def serve(self) -> int:
         """Start, serve, stop."""
@@ -188,25 +188,27 @@ class Daemon:
     def _wire(self, journal: Journal, resources: config.Resources, addresses: tuple[str, ...]) -> None:
         jobs = self._folder / "jobs"
         jobs.mkdir(exist_ok=True)
-        budget = Budget(self._settings.scheduler.policy_budget_s)
+        budget = PolicyTimeLimit(self._settings.scheduler.policy_budget_s)
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
         log.info("replayed %d events", recovered.replayed)
         if self._logs is not None:
             self._logs.follow(runtime.stream)
         self._keeper = Keeper(journal, runtime.stream, self._folder, self._settings.backup, recovered.replayed)
-        records = Store(journal)
+        records = JobStore(journal)
         self._past = past = History(runtime, ledger)
         trail = Audit(journal, runtime.stream)
         runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        guard = Guard(records, ledger, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s)
+        guard = DeviceMonitor(
+            records, ledger, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s
+        )
 
-        ward = Ward(self._settings.guard.quarantine_s)
+        ward = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks = {device.name: device.reboot for device in self._settings.device if device.reboot}
         self._quarantine = Quarantine(runtime, guard, ward, hooks, self._settings.guard.reboot_timeout_s)
-        verdicts = Verdicts(
+        verdicts = AttributionHandler(
             runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
         )
         parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts)
@@ -214,7 +216,7 @@ class Daemon:
         def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
             return ClientSession(client.job, lost, parts)
 
-        self._clients = Clients(runtime, ledger, past, guard, jobs, session)
+        self._clients = ClientSupervisor(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._clients.bytes_max = self._settings.limits.client_bytes_max
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
@@ -240,21 +242,21 @@ class Daemon:
         )
         self._addresses = addresses
         self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)
-        self._authenticator.changed = lambda words: trail.note(Who(BY, Role.OPERATOR), "keys", words)
+        self._authenticator.changed = lambda words: trail.note(Principal(BY, Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)
         runtime.performer = self
         self._live.apply = self._apply
         self._take_over(jobs, resources.pools)
 
-    def _watch(self, services: Services) -> Shown:
+    def _watch(self, services: Services) -> WebServices:
         """Attach the parts that count and keep events for views."""
-        runtime, tally = services.runtime, Tally()
+        runtime, tally = services.runtime, Counters()
         usage, curves, recent = services.usage, Curves(services.ledger), services.recent
         runtime.stream.attach(tally.take)
         runtime.stream.attach(usage.take, *usage.KINDS)
         runtime.stream.attach(curves.take, *curves.KINDS)
         runtime.stream.attach(recent.take, *recent.KINDS)
-        return Shown(services, self._authenticator, usage, tally, curves, recent, self._stop.is_set)
+        return WebServices(services, self._authenticator, usage, tally, curves, recent, self._stop.is_set)
 
     async def _apply(self, new: Config, old: Config) -> None:
         """Make changed settings true. Raises Refused for a policy that cannot be used; then nothing is changed."""

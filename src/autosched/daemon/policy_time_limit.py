@@ -20,7 +20,7 @@ class _Alarm(BaseException):
     """Raised inside the policy; no Exception, so that code which catches everything does not swallow it."""
 
 
-class Budget:
+class PolicyTimeLimit:
     """A context to call a policy in; only in the main thread. The calls of one decision share `limit_s`."""
 
     def __init__(self, limit_s: float) -> None:
@@ -28,7 +28,7 @@ class Budget:
         self._used_s = 0.0
         self._armed = False
 
-    def renewed(self) -> "Budget":
+    def renewed(self) -> "PolicyTimeLimit":
         """The next decision begins."""
         self._used_s = 0.0
         return self

@@ -32,7 +32,7 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.event_stream import daemon_events
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.policy_time_limit import Budget
+from autosched.daemon.policy_time_limit import PolicyTimeLimit
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.job_store import span_rows
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
@@ -104,7 +104,7 @@ class _Entry(Struct, eq=False):
 class Runtime:
     """The scheduler on a real clock."""
 
-    def __init__(self, journal: Journal, scheduler: Scheduler, budget: Budget | None = None) -> None:
+    def __init__(self, journal: Journal, scheduler: Scheduler, budget: PolicyTimeLimit | None = None) -> None:
         self.journal = journal
         self.scheduler = scheduler
         self.state = scheduler.state

@@ -30,7 +30,7 @@ Apply = Callable[[Config, Config], Awaitable[None]]
 """Make the first of these true instead of the second."""
 
 
-class Settings:
+class LiveSettings:
     """The settings in force, and the file that they came from."""
 
     def __init__(self, now: Config, read: Callable[[], Config] | None = None, file: Path | None = None) -> None:

@@ -102,7 +102,7 @@ class TagRecords(Method, frozen=True):
 POISON_MAX = 500
 
 
-class PoisonNote(Struct, frozen=True):
+class CandidateBlock(Struct, frozen=True):
     """A candidate of a task of the client's job."""
 
     task: Annotated[int, Meta(ge=0)]
@@ -117,7 +117,7 @@ class Poisoned(Method, frozen=True):
 
     result = Done
     bytes_max = FRAME_BYTES
-    candidates: Annotated[tuple[PoisonNote, ...], Meta(max_length=POISON_MAX)]
+    candidates: Annotated[tuple[CandidateBlock, ...], Meta(max_length=POISON_MAX)]
 
 
 class EndStep(Method, frozen=True):

@@ -154,7 +154,7 @@ class CancelJob(Method, frozen=True):
     job: JobId
 
 
-class Wishes(Struct, frozen=True):
+class PreviousSettings(Struct, frozen=True):
     """Priority, deadline and target of a job."""
 
     priority: int
@@ -166,7 +166,7 @@ class Wishes(Struct, frozen=True):
 class SetJob(Method, frozen=True):
     """Want a job sooner or later; the answer says how it was wanted before. What is not named stays."""
 
-    result = Wishes
+    result = PreviousSettings
     job: JobId
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None

@@ -144,7 +144,7 @@ class FreeUnit(Method, frozen=True):
     unit: Name
 
 
-class News(Struct, frozen=True):
+class RecentEvent(Struct, frozen=True):
     """Something out of the ordinary."""
 
     at: str
@@ -155,7 +155,7 @@ class News(Struct, frozen=True):
 class NewsList(Struct, frozen=True):
     """Newest last."""
 
-    news: tuple[News, ...]
+    news: tuple[RecentEvent, ...]
 
 
 class ListNews(Method, frozen=True):
@@ -179,7 +179,7 @@ class Resume(Method, frozen=True):
     result = Done
 
 
-class PoisonView(Struct, frozen=True):
+class BlockedCandidate(Struct, frozen=True):
     """A candidate that nobody is to run any more."""
 
     number: int
@@ -195,7 +195,7 @@ class PoisonView(Struct, frozen=True):
 class PoisonList(Struct, frozen=True):
     """Newest last."""
 
-    candidates: tuple[PoisonView, ...]
+    candidates: tuple[BlockedCandidate, ...]
 
 
 class ListPoison(Method, frozen=True):

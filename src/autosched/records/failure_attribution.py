@@ -34,7 +34,7 @@ class Suspect(Struct, frozen=True):
     sha256: str
 
 
-class Mishap(Struct, frozen=True):
+class Incident(Struct, frozen=True):
     """It failed on a device."""
 
     device: UnitName
@@ -50,7 +50,7 @@ class Case(Struct, frozen=True):
 
     number: int
     suspect: Suspect
-    mishaps: tuple[Mishap, ...]
+    mishaps: tuple[Incident, ...]
     """The first one, and the last."""
     poisoned: bool = False
 
@@ -70,7 +70,7 @@ class Finding(Struct, frozen=True):
     """Devices on which something failed that passes elsewhere."""
 
 
-class Blame:
+class CandidateSuspicion:
     """All cases, the oldest first."""
 
     def __init__(self, cases: Iterable[Case] = ()) -> None:
@@ -85,7 +85,7 @@ class Blame:
             self._keep(case)
             self._last = max(self._last, case.number)
 
-    def failed(self, suspect: Suspect, mishap: Mishap) -> Finding:
+    def failed(self, suspect: Suspect, mishap: Incident) -> Finding:
         """A measurement failed."""
         known = self.cases.get(suspect)
         if known is None:
@@ -178,7 +178,7 @@ class Chart:
     returned_at: float | None = None
 
 
-class Ward:
+class DeviceSuspicion:
     """Devices under suspicion, and for how long they are kept away from work."""
 
     def __init__(self, pause_s: float) -> None:

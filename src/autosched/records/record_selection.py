@@ -53,12 +53,12 @@ def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
     return tasks
 
 
-def counting(records: Iterable[Record]) -> list[Record]:
+def effective(records: Iterable[Record]) -> list[Record]:
     """Records of a job that count: of each task its finals when it has them, else one record of each candidate.
 
     When a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
     """
-    return [record for own in by_task(records).values() for record in deciding(own, lasting(own))]
+    return [record for own in by_task(records).values() for record in deciding(own, latest_undisturbed(own))]
 
 
 def deciding(records: Sequence[M], lasting: Iterable[M]) -> list[M]:
@@ -74,12 +74,12 @@ def wrong_in_network(records: Iterable[M]) -> set[Hashable]:
 def tried(records: Iterable[Record]) -> list[Record]:
     """Records that a search needs: one of each candidate that it selected, in the order of selection."""
     searched = [record for record in records if record.purpose not in FINALS]
-    return [record for own in by_task(searched).values() for record in lasting(own)]
+    return [record for own in by_task(searched).values() for record in latest_undisturbed(own)]
 
 
 def best(records: Sequence[Record]) -> Record | None:
     """The fastest of one task's records that count; None when nothing is valid."""
-    return fastest(counting(records))
+    return fastest(effective(records))
 
 
 def fastest(records: Iterable[M]) -> M | None:
@@ -88,7 +88,7 @@ def fastest(records: Iterable[M]) -> M | None:
     return min(valid, key=lambda record: (record.best_s or 0.0, record.trial), default=None)
 
 
-def lasting(records: Iterable[M]) -> list[M]:
+def latest_undisturbed(records: Iterable[M]) -> list[M]:
     """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first."""
     chosen: dict[Hashable, M] = {}
     for record in records:
@@ -103,7 +103,7 @@ def replaces(record: M, before: M) -> bool:
     return before.purpose is not Purpose.NETWORK and bool(before.disturbed or not record.disturbed)
 
 
-def settled(records: Sequence[Record]) -> bool:
+def is_final(records: Sequence[Record]) -> bool:
     """Whether a task has had its finals, undisturbed, and nothing was tried after them."""
     last = finals(records)
     return bool(last) and not any(record.disturbed for record in last)
@@ -111,7 +111,7 @@ def settled(records: Sequence[Record]) -> bool:
 
 def finalists(records: Sequence[Record]) -> list[bytes]:
     """The candidates of a task that may be its best, the fastest first; without the default."""
-    searched = [record for record in lasting(records) if record.purpose is not Purpose.DEFAULT]
+    searched = [record for record in latest_undisturbed(records) if record.purpose is not Purpose.DEFAULT]
     valid = sorted((best_s, record.trial, record.candidate) for record in searched if (best_s := record.best_s))
     return [candidate for best_s, _, candidate in valid[:FINALISTS_MAX] if best_s <= FINALISTS_WITHIN * valid[0][0]]
 
@@ -120,7 +120,7 @@ def suspects(records: Iterable[Record]) -> list[bytes]:
     """Candidates of a task whose search knows nothing but disturbed measurements of them, the fastest first."""
     found = [
         record
-        for record in lasting(record for record in records if record.purpose not in FINALS)
+        for record in latest_undisturbed(record for record in records if record.purpose not in FINALS)
         if record.disturbed and (record.latency_s or record.failure is Failure.RUN_TIMEOUT)
     ]
     found.sort(key=lambda record: (record.best_s is None, record.best_s, record.trial))

@@ -86,14 +86,14 @@ class TaskBest:
         self.measurements = [
             structs.replace(one, disturbed=True) if one.trial in trials else one for one in self.measurements
         ]
-        self.lasting = {one.candidate: one for one in record_selection.lasting(self.measurements)}
+        self.lasting = {one.candidate: one for one in record_selection.latest_undisturbed(self.measurements)}
         self._decide()
 
     def close(self) -> None:
         """Forget all measurements but those that decided: the job has ended."""
         last = record_selection.finals(self.measurements)
         self.measurements = [*(one for one in [self.best] if one is not None and one not in last), *last]
-        self.lasting = {one.candidate: one for one in record_selection.lasting(self.measurements)}
+        self.lasting = {one.candidate: one for one in record_selection.latest_undisturbed(self.measurements)}
 
     def _decide(self) -> None:
         last = record_selection.finals(self.measurements)

@@ -6,7 +6,7 @@ network.
 """
 
 from autosched.report.data import SCHEMA, Machine, Point, Report, gather, this_machine
-from autosched.report.evaluation_summary import Verdict, verdict
+from autosched.report.evaluation_summary import EvaluationSummary, verdict
 from autosched.report.page import page
 
-__all__ = ["SCHEMA", "Machine", "Point", "Report", "Verdict", "gather", "page", "this_machine", "verdict"]
+__all__ = ["SCHEMA", "EvaluationSummary", "Machine", "Point", "Report", "gather", "page", "this_machine", "verdict"]

@@ -23,7 +23,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"  # no rival was measured
 
 
-class Verdict(Struct, frozen=True):
+class EvaluationSummary(Struct, frozen=True):
     """The evaluation in words and ratios. `None` where the build was not measured."""
 
     standing: Standing
@@ -47,7 +47,7 @@ def label(timing: Timing) -> str:
     return LABELS.get(timing.name, timing.name)
 
 
-def verdict(evaluation: Evaluation) -> Verdict:
+def verdict(evaluation: Evaluation) -> EvaluationSummary:
     """Judge an evaluation."""
     by_name = {timing.name: timing for timing in evaluation.timings}
     default, tuned = (by_name.get(name) for name in ("default", "tuned"))
@@ -64,7 +64,7 @@ def verdict(evaluation: Evaluation) -> Verdict:
         best = f", the fastest of {len(evaluation.forms)} forms" if len(evaluation.forms) > 1 else ""
         remarks[reference.name] = f"the model {evaluation.form}{best}"
     standing, headline = _headline(evaluation, published, reference, default)
-    return Verdict(
+    return EvaluationSummary(
         standing=standing,
         headline=headline,
         rival=label(reference) if reference is not None else "",
@@ -99,7 +99,7 @@ def _headline(
     return Standing.EQUAL, f"as fast as {label(rival)}, within the noise: {both}"
 
 
-def advice(found: Verdict, gain: float | None, *, trials: int, job: int) -> str:
+def advice(found: EvaluationSummary, gain: float | None, *, trials: int, job: int) -> str:
     """Advice about a module that is not faster than its rival; empty where there is nothing to do.
 
     `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: nobody knows.

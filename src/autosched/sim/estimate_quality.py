@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from autosched.errors import RequestError
-from autosched.sim.scenario import JobPlan, Work
+from autosched.sim.scenario import ScenarioJob, Work
 
 Expectation = Callable[[Work], float | None]
 """How long a step is said to take; None: nothing is said."""
@@ -17,7 +17,7 @@ Expectation = Callable[[Work], float | None]
 SIGMA_MAX = 10.0
 
 
-class Estimates(Struct, frozen=True):
+class EstimateQuality(Struct, frozen=True):
     """`wrong`: each job's mean per stage, times exp(N(0, sigma)) drawn once per job and stage, and never corrected."""
 
     mode: Literal["perfect", "learned", "wrong"]
@@ -26,7 +26,7 @@ class Estimates(Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.mode}:{self.sigma:g}" if self.mode == "wrong" else self.mode
 
-    def of(self, plan: JobPlan, seed: str) -> Expectation:
+    def of(self, plan: ScenarioJob, seed: str) -> Expectation:
         """Expectations of one job's steps; equal seeds give equal errors."""
         match self.mode:
             case "perfect":
@@ -37,7 +37,7 @@ class Estimates(Struct, frozen=True):
                 wrong = self._wrong(plan, seed)
                 return lambda work: wrong[work.stage]
 
-    def _wrong(self, plan: JobPlan, seed: str) -> dict[str, float]:
+    def _wrong(self, plan: ScenarioJob, seed: str) -> dict[str, float]:
         seconds: dict[str, list[float]] = {}
         for work in plan.works():
             seconds.setdefault(work.stage, []).append(work.duration_s)
@@ -47,16 +47,16 @@ class Estimates(Struct, frozen=True):
         }
 
 
-PERFECT = Estimates("perfect")
-LEARNED = Estimates("learned")
+PERFECT = EstimateQuality("perfect")
+LEARNED = EstimateQuality("learned")
 
 
-def parse(text: str) -> Estimates:
+def parse(text: str) -> EstimateQuality:
     """`perfect`, `learned` or `wrong:SIGMA`. Raises RequestError."""
     if text in ("perfect", "learned"):
         return PERFECT if text == "perfect" else LEARNED
     if (match := re.fullmatch(r"wrong:(\d+(?:\.\d+)?)", text)) and float(match[1]) <= SIGMA_MAX:
-        return Estimates("wrong", float(match[1]))
+        return EstimateQuality("wrong", float(match[1]))
     raise RequestError(
         f"{text!r} is no kind of estimates; write perfect, learned, or wrong:SIGMA with the spread of the mistakes as"
         f" a logarithm, at most {SIGMA_MAX:g}: wrong:1.0"

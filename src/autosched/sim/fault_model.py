@@ -10,7 +10,7 @@ from random import Random
 
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
-from autosched.records.failure_attribution import Blame, Finding, Mishap, Suspect, Ward
+from autosched.records.failure_attribution import CandidateSuspicion, DeviceSuspicion, Finding, Incident, Suspect
 from autosched.sim.scenario import Faults
 from autosched.sim.simulated_client import SimClient
 
@@ -36,7 +36,7 @@ class Sickness:
         """`drained`: as the scheduler sees it; `later`: lets something happen after so many seconds."""
         self._faults, self._drained, self._clock, self._later = faults, drained, clock, later
         self._rng = Random(f"sickness/{seed}")
-        self._blame, self._ward = Blame(), Ward(PAUSE_S)
+        self._blame, self._ward = CandidateSuspicion(), DeviceSuspicion(PAUSE_S)
         self.never: dict[str, None] = {}
         """Candidates that were blocked so far."""
         self.barred: dict[StepId, None] = {}
@@ -44,7 +44,7 @@ class Sickness:
 
     def restart(self) -> None:
         """The next daemon knows the cases, and no more."""
-        self._blame, self._ward = Blame(self._blame.cases.values()), Ward(PAUSE_S)
+        self._blame, self._ward = CandidateSuspicion(self._blame.cases.values()), DeviceSuspicion(PAUSE_S)
 
     def is_sick(self, device: UnitName, now: float) -> bool:
         """The truth about a device."""
@@ -81,7 +81,7 @@ class Sickness:
         now, suspect = self._clock(), _suspect(candidate)
         drawn = self._rng.random() if self.is_sick(device, now) else 1.0
         if candidate in self._faults.poison or drawn < SICK_FAILS:
-            self._note(self._blame.failed(suspect, Mishap(device, now, "simulated", step.job, 0)))
+            self._note(self._blame.failed(suspect, Incident(device, now, "simulated", step.job, 0)))
             return False
         self._ward.well(device)
         found = self._blame.passed(suspect, device, now)

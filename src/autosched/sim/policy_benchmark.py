@@ -8,10 +8,10 @@ from autosched import policy_registry
 from autosched.config import SchedulerConfig
 from autosched.errors import RequestError
 from autosched.model import Goal, JobState
-from autosched.sim.estimate_quality import LEARNED, Estimates
+from autosched.sim.estimate_quality import LEARNED, EstimateQuality
 from autosched.sim.scenario import Scenario
-from autosched.sim.simulation_result import Report
-from autosched.sim.simulator import World
+from autosched.sim.simulation_result import SimulationResult
+from autosched.sim.simulator import Simulator
 from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads.bounds import lower_bound_s, own_work_s
 from autosched.workloads.instances import Instance
@@ -20,13 +20,13 @@ DEFAULT = SchedulerConfig().policy
 """The daemon's default policy."""
 
 
-class Trial(Struct, frozen=True, kw_only=True):
+class SimulationRun(Struct, frozen=True, kw_only=True):
     """Parameters of a simulation."""
 
     instance: Instance
     policy: str
     goal: Goal = Goal.BALANCED
-    estimates: Estimates = LEARNED
+    estimates: EstimateQuality = LEARNED
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def simulate(
-    scenario: Scenario, policy: str, goal: Goal, estimates: Estimates = LEARNED, *, name: str = "the recording"
-) -> Report:
+    scenario: Scenario, policy: str, goal: Goal, estimates: EstimateQuality = LEARNED, *, name: str = "the recording"
+) -> SimulationResult:
     """Raises NotFound for an unknown policy, RequestError when it lets some job wait for ever."""
-    report = World(scenario, policy_registry.load(policy), goal=goal, estimates=estimates).run()
+    report = Simulator(scenario, policy_registry.load(policy), goal=goal, estimates=estimates).run()
     if stuck := len(scenario.jobs) - sum(state is JobState.DONE for state in report.states.values()):
         raise RequestError(
             f"under policy {policy!r} {stuck} of the {len(scenario.jobs)} jobs of {name} never end; choose another one"
@@ -68,7 +68,7 @@ def simulate(
     return report
 
 
-def run(trial: Trial) -> Row:
+def run(trial: SimulationRun) -> Row:
     """Simulate one instance. Raises RequestError when it does not end."""
     instance = trial.instance
     load = instance_scenario(instance)
@@ -98,7 +98,7 @@ def run(trial: Trial) -> Row:
     )
 
 
-def attempt(trial: Trial) -> Row | RequestError:
+def attempt(trial: SimulationRun) -> Row | RequestError:
     """The same with the error as a value: it can cross from one process to another."""
     try:
         return run(trial)

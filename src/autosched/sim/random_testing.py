@@ -16,7 +16,7 @@ from autosched.core.state import State
 from autosched.model import Goal
 from autosched.sim.fault_model import QUARANTINE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.simulator import World
+from autosched.sim.simulator import Simulator
 
 TURNS = (
     *((PREDICTIVE.name, goal) for goal in Goal),
@@ -55,7 +55,7 @@ def check(scheduler: Scheduler) -> None:
     scheduler.state.check_all()
 
 
-def finish(world: World) -> None:
+def finish(world: Simulator) -> None:
     """Let a world happen to its end. AssertionError says what went wrong."""
     report = world.run()
     alive = [job for job in range(1, len(world.scenario.jobs) + 1) if job not in report.states]
@@ -72,7 +72,7 @@ def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool =
     digest = hashlib.sha256()
     for seed in seeds:
         tried.turn = policy, goal = turn or TURNS[seed % len(TURNS)]
-        world = World(random_scenario(seed), CHOICE[policy], check, goal=goal, choice=CHOICE)
+        world = Simulator(random_scenario(seed), CHOICE[policy], check, goal=goal, choice=CHOICE)
         try:
             finish(world)
         except Exception as error:  # whatever it is, the seed that shows it must be named
@@ -89,7 +89,7 @@ def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool =
     return tried
 
 
-def _print(world: World) -> None:
+def _print(world: Simulator) -> None:
     for entry in world.history:
         sys.stdout.write(f"{entry.now:9.3f} > {entry.event}\n")
         sys.stdout.writelines(f"          < {action}\n" for action in entry.actions)

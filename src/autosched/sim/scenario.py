@@ -30,7 +30,7 @@ Round = tuple[Work, ...]
 """The stages between two updates. What a lost client had done of a round is lost with it."""
 
 
-class JobPlan(Struct, frozen=True, kw_only=True):
+class ScenarioJob(Struct, frozen=True, kw_only=True):
     """One simulated job: `before` and `after` are the network's own steps, the tasks go side by side in between."""
 
     tasks: tuple[tuple[Round, ...], ...]
@@ -90,7 +90,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """A complete simulation, but for the policy."""
 
     pools: tuple[Pool, ...]
-    jobs: tuple[JobPlan, ...]
+    jobs: tuple[ScenarioJob, ...]
     faults: Faults = Faults()
     seed: int = 0
     client_start_s: float = 0.0
@@ -196,7 +196,7 @@ def _random_illness(rng: Random, devices: list[UnitName]) -> tuple[float, UnitNa
     return at, rng.choice(devices), at + rng.randint(20, 150)
 
 
-def _random_job(rng: Random, names: Random, both: bool) -> JobPlan:
+def _random_job(rng: Random, names: Random, both: bool) -> ScenarioJob:
     def step(stage: str, pool: PoolName) -> Work:
         together = both and rng.random() < 0.1
         timeout_s = 30.0 if rng.random() < 0.2 else None
@@ -209,7 +209,7 @@ def _random_job(rng: Random, names: Random, both: bool) -> JobPlan:
         return tuple(step(stage, pool) for stage, pool in stages[rng.randint(0, 1) :])
 
     network = rng.random() < 0.5
-    return JobPlan(
+    return ScenarioJob(
         tasks=tuple(tuple(one_round() for _ in range(rng.randint(1, 5))) for _ in range(rng.randint(1, 4))),
         before=(step("import", HOST),) if network else (),
         after=(step("compile", HOST), step("evaluate", DEVICE)) if network else (),

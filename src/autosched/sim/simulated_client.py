@@ -7,7 +7,7 @@ import msgspec
 
 from autosched.model import NETWORK_TASK, JobLoad, TaskIndex, TaskLoad, UnitName
 from autosched.sim.estimate_quality import Expectation
-from autosched.sim.scenario import JobPlan, Round, Work
+from autosched.sim.scenario import Round, ScenarioJob, Work
 
 
 def _exact(work: Work) -> float | None:
@@ -17,7 +17,7 @@ def _exact(work: Work) -> float | None:
 class SimClient:
     """One job's progress through its plan. A phase is what may go on at the same time."""
 
-    def __init__(self, plan: JobPlan, expectation: Expectation = _exact) -> None:
+    def __init__(self, plan: ScenarioJob, expectation: Expectation = _exact) -> None:
         before, after = ({NETWORK_TASK: (steps,)} if steps else {} for steps in (plan.before, plan.after))
         tasks = {index: rounds for index, rounds in enumerate(plan.tasks, start=NETWORK_TASK + 1) if rounds}
         phases: tuple[dict[TaskIndex, tuple[Round, ...]], ...] = ({**before}, tasks, {**after})

@@ -9,7 +9,7 @@ from autosched.protocol import Span
 from autosched.text.gantt import busy_s
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class SimulationResult(Struct, frozen=True, kw_only=True):
     """The outcome of one scenario under one policy."""
 
     makespan_s: float
@@ -31,7 +31,7 @@ class Report(Struct, frozen=True, kw_only=True):
         arrived_at: Mapping[JobId, float],
         ended: Mapping[JobId, tuple[float, JobState]],
         events: int,
-    ) -> "Report":
+    ) -> "SimulationResult":
         """Sum up a world in which everything has happened: `ended` has when and how."""
         makespan_s = max((at for at, _ in ended.values()), default=0.0)
         on_unit: dict[UnitName, list[Span]] = {unit: [] for unit in units}

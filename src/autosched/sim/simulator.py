@@ -16,11 +16,11 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
 from autosched.protocol import Span
-from autosched.sim.estimate_quality import LEARNED, Estimates
+from autosched.sim.estimate_quality import LEARNED, EstimateQuality
 from autosched.sim.fault_model import Sickness
 from autosched.sim.scenario import Scenario
 from autosched.sim.simulated_client import SimClient
-from autosched.sim.simulation_result import Report
+from autosched.sim.simulation_result import SimulationResult
 
 EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
@@ -73,7 +73,7 @@ def events_max(scenario: Scenario) -> int:
     return EVENTS_BASE + EVENTS_PER_STEP * sum(1 for plan in scenario.jobs for _ in plan.works())
 
 
-class World:
+class Simulator:
     """Lets a scenario happen. `watch` sees the scheduler after every event: the place for checks."""
 
     def __init__(
@@ -83,7 +83,7 @@ class World:
         watch: Callable[[Scheduler], None] | None = None,
         *,
         goal: Goal = Goal.BALANCED,
-        estimates: Estimates = LEARNED,
+        estimates: EstimateQuality = LEARNED,
         choice: Mapping[str, Policy] = POLICIES,
     ) -> None:
         """`choice`: what an operator may choose from."""
@@ -115,7 +115,7 @@ class World:
         drained = self.scheduler.state.drained
         self._sickness = Sickness(scenario.faults, scenario.seed, drained, lambda: self.now, self._later)
 
-    def run(self) -> Report:
+    def run(self) -> SimulationResult:
         """Let everything happen."""
         for at in (0.0, *self.scenario.faults.restarts):
             self._later(at, 0, self._daemon_starts)
@@ -138,7 +138,7 @@ class World:
                 if advice is not None:
                     self._handle(advice)
         units = (unit.name for pool in self.scenario.pools for unit in pool.units)
-        return Report.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
+        return SimulationResult.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
 
     def _foresee(self, job: JobId, task: TaskIndex) -> Sequence[tuple[str, tuple[PoolName, ...], float]]:
         """Remaining stages of the task, by the estimates."""

@@ -7,9 +7,9 @@ one stage on the client. On one lane and one device no policy can be faster than
 from msgspec import Struct
 
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
-from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, lower_bound_s, pools
-from autosched.sim.simulation_result import Report
-from autosched.sim.simulator import World
+from autosched.sim.scenario import DEVICE, HOST, Scenario, ScenarioJob, Work, lower_bound_s, pools
+from autosched.sim.simulation_result import SimulationResult
+from autosched.sim.simulator import Simulator
 from autosched.text.gantt import Style, gantt
 
 ROUND = (Work("build", (HOST,), 8.3), Work("profile", (DEVICE,), 39.5), Work("update", (HOST,), 44.0))
@@ -39,19 +39,19 @@ class Table(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     bound: float
     """Speed-up over `sequential` that no schedule can exceed."""
-    reports: dict[str, Report]
+    reports: dict[str, SimulationResult]
 
 
 def scenario(jobs: int, iterations: int = 50, lanes: int = 1, devices: int = 1) -> Scenario:
     """Scenario of equal jobs of one task each, all submitted at the start."""
     return Scenario(
-        pools=pools(lanes, devices), jobs=(JobPlan(tasks=((ROUND,) * iterations,)),) * jobs, step_timeout_s=3600.0
+        pools=pools(lanes, devices), jobs=(ScenarioJob(tasks=((ROUND,) * iterations,)),) * jobs, step_timeout_s=3600.0
     )
 
 
-def run(policy: Policy, load: Scenario) -> Report:
+def run(policy: Policy, load: Scenario) -> SimulationResult:
     """One policy on one load."""
-    return World(load, policy).run()
+    return Simulator(load, policy).run()
 
 
 def table(jobs: int = 4, iterations: int = 50, lanes: int = 1, devices: int = 1) -> Table:

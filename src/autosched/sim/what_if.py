@@ -13,7 +13,7 @@ from autosched.errors import NotFound
 from autosched.model import Goal, JobId, Pool, PoolName
 from autosched.sim.policy_benchmark import DEFAULT, simulate
 from autosched.sim.scenario import Scenario
-from autosched.sim.simulation_result import Report
+from autosched.sim.simulation_result import SimulationResult
 from autosched.sim.workload_scenarios import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
 from autosched.workloads.recordings import RecordedJob, Recording
 
@@ -120,7 +120,7 @@ def _recorded(recording: Recording, jobs: Sequence[RecordedJob], load: Scenario)
     )
 
 
-def _outlook(report: Report, load: Scenario, policy: str, goal: Goal) -> Outlook:
+def _outlook(report: SimulationResult, load: Scenario, policy: str, goal: Goal) -> Outlook:
     return Outlook(
         policy=policy,
         goal=goal,
@@ -135,7 +135,9 @@ def _units(pools: Sequence[Pool]) -> Mapping[PoolName, int]:
     return {pool.name: len(pool.units) for pool in pools}
 
 
-def _planned_jobs(jobs: Sequence[RecordedJob], change: Change, past: Report, future: Report) -> tuple[PlannedJob, ...]:
+def _planned_jobs(
+    jobs: Sequence[RecordedJob], change: Change, past: SimulationResult, future: SimulationResult
+) -> tuple[PlannedJob, ...]:
     """The simulator numbers jobs in the order of their arrival, as they stand here."""
     simulated = {job.job: past.completion_s[number] for number, job in enumerate(with_copies(jobs, AS_IT_WAS.added), 1)}
     copies: dict[JobId, int] = {}

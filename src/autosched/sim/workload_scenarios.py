@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from autosched.errors import RequestError
 from autosched.model import JobId, Pool, PoolName, Unit
-from autosched.sim.scenario import JobPlan, Scenario, Work
+from autosched.sim.scenario import Scenario, ScenarioJob, Work
 from autosched.workloads.instances import Instance, InstanceJob
 from autosched.workloads.recordings import RecordedJob, RecordedStep, Recording
 
@@ -36,13 +36,13 @@ def host_pool(host: int) -> PoolName:
     return f"{HOST_POOL}/{host}"
 
 
-def _instance_job(job: InstanceJob) -> JobPlan:
+def _instance_job(job: InstanceJob) -> ScenarioJob:
     host, device = (host_pool(job.host),), ("device:cpu",)
     rounds = tuple(
         (Work("build", host, build_s), Work("profile", device, profile_s), Work("update", host, update_s))
         for build_s, profile_s, update_s in job.iterations
     )
-    return JobPlan(tasks=(rounds,), arrives_at=job.arrival_s)
+    return ScenarioJob(tasks=(rounds,), arrives_at=job.arrival_s)
 
 
 # Recordings -----------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def recorded_scenario(recording: Recording, jobs: Sequence[RecordedJob], change:
     hosts = [HOST_POOL, *(host_pool(host) for host in range(1, change.hosts))]
     work_s = dict.fromkeys(hosts, 0.0)
     start = min(job.arrived_at for job in jobs)
-    plans = list[JobPlan]()
+    plans = list[ScenarioJob]()
     for job in with_copies(jobs, change.added):
         host = min(hosts, key=lambda name: work_s[name])
         work_s[host] += sum(step.held_s for step in job.steps() if HOST_POOL in step.pools)
@@ -116,7 +116,7 @@ def _resized(units: tuple[Unit, ...], count: int, name: str) -> tuple[Unit, ...]
     return (*units[:count], *(Unit(f"{name}{number}") for number in range(len(units), count)))
 
 
-def _recorded_job(job: RecordedJob, start: float, host: PoolName, units: Mapping[PoolName, int]) -> JobPlan:
+def _recorded_job(job: RecordedJob, start: float, host: PoolName, units: Mapping[PoolName, int]) -> ScenarioJob:
     def works(steps: Iterable[RecordedStep]) -> tuple[Work, ...]:
         return tuple(
             Work(step.stage, tuple(host if pool == HOST_POOL else pool for pool in step.pools), step.held_s)
@@ -127,7 +127,7 @@ def _recorded_job(job: RecordedJob, start: float, host: PoolName, units: Mapping
     devices = max(
         (units[pool] for step in job.steps() for pool in step.pools if pool.startswith(DEVICE_POOL)), default=0
     )
-    return JobPlan(
+    return ScenarioJob(
         tasks=tuple(tuple(works(steps) for steps in rounds) for rounds in job.tasks.values()),
         before=works(job.before),
         after=works(job.after),

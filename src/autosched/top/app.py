@@ -1,4 +1,4 @@
-"""The view with keys (textual). It only reads what `Watch` has seen, and sends what a key asks for."""
+"""The view with keys (textual). It only reads what `DaemonPoller` has seen, and sends what a key asks for."""
 
 import asyncio
 import time
@@ -16,14 +16,14 @@ from autosched import formatting
 from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
 from autosched.model import JobId, JobState
-from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, ReturnUnit, SetJob, Wishes
+from autosched.protocol import Done, DrainUnit, ExplainJob, Explanation, JobView, PreviousSettings, ReturnUnit, SetJob
 from autosched.text.curve import curve as curve_lines
 from autosched.text.gantt import ansi
 from autosched.text.latency_gain import gain
 from autosched.top import panels
-from autosched.top.daemon_view import Look
+from autosched.top.daemon_view import DaemonView
 from autosched.top.dialogs import Ask, Say
-from autosched.top.poller import Watch
+from autosched.top.poller import DaemonPoller
 
 PERIOD_S = 1.0
 SHARE_MAX, PAUSE_MAX_S = 0.04, 5.0
@@ -60,7 +60,7 @@ class Top(App[None]):
         super().__init__()
         self._where = where
         self._daemon: Daemon | None = None
-        self._watch, self._acted = Watch(), asyncio.Event()
+        self._watch, self._acted = DaemonPoller(), asyncio.Event()
         self._window, self._frozen = 2, False
         self._shown: dict[JobId, tuple[str, ...]] = {}
         names = ("headline", "timeline", "health", "empty", "curve", "news")
@@ -119,7 +119,7 @@ class Top(App[None]):
             self._parts["empty"].display = True
             self._put("empty", Text(why))
 
-    def _show(self, look: Look) -> None:
+    def _show(self, look: DaemonView) -> None:
         width = self.size.width
         stopped = "   STOPPED: space goes on" if self._frozen else ""
         self._put("headline", Text(f"{panels.headline(look)}   {self._where}{stopped}", style="bold", no_wrap=True))
@@ -139,7 +139,7 @@ class Top(App[None]):
         if widget.content != text:
             widget.update(text)
 
-    def _show_jobs(self, look: Look) -> None:
+    def _show_jobs(self, look: DaemonView) -> None:
         """Only what has changed: drawing is what costs."""
         table = self._table
         self._reason.width = panels.reason_width(self.size.width)
@@ -159,7 +159,7 @@ class Top(App[None]):
                         table.update_cell(str(job), name, cell)
         self._shown = rows
 
-    def _show_below(self, look: Look) -> None:
+    def _show_below(self, look: DaemonView) -> None:
         curve, news = self._parts["curve"], self._parts["news"]
         if (job := self._chosen()) is not None:
             points = tuple(self._watch.curves.get(job.job, ()))
@@ -240,7 +240,7 @@ class Top(App[None]):
                 return self.notify(f"{said!r} is no whole number from -100 to 100", severity="warning")
 
             async def change(daemon: Daemon) -> str:
-                before = await daemon.link.call(SetJob(job=job.job, priority=priority), Wishes)
+                before = await daemon.link.call(SetJob(job=job.job, priority=priority), PreviousSettings)
                 return f"job {job.job} has priority {priority}; it was {before.priority}"
 
             return self._send(change)

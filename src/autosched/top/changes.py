@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from autosched import formatting
 from autosched.protocol import JobView, UnitView
 from autosched.text.latency_gain import gain
-from autosched.top.daemon_view import Look
+from autosched.top.daemon_view import DaemonView
 
 
-def news(before: Look | None, now: Look) -> Iterator[str]:
+def news(before: DaemonView | None, now: DaemonView) -> Iterator[str]:
     """One line for each thing that is different. The first look has no news."""
     if before is None:
         return

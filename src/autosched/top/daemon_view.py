@@ -9,7 +9,7 @@ ENDED_SHOWN = 30
 """Jobs that have ended, beside the active ones."""
 
 
-class Look(Struct, frozen=True):
+class DaemonView(Struct, frozen=True):
     """A daemon at one moment."""
 
     info: DaemonInfo

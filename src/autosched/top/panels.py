@@ -8,7 +8,7 @@ from autosched.protocol import JobView, Span
 from autosched.text import tables
 from autosched.text.gantt import Style, gantt
 from autosched.text.latency_gain import against
-from autosched.top.daemon_view import Look
+from autosched.top.daemon_view import DaemonView
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""
@@ -23,7 +23,7 @@ What you will see: above, which job holds which lane or device; here, the
 jobs and what each waits for; below, how fast the networks are getting."""
 
 
-def headline(look: Look) -> str:
+def headline(look: DaemonView) -> str:
     """The daemon in a line."""
     active = sum(1 for job in look.jobs if not JobState(job.state).ended)
     running = len({unit.job for unit in look.units if unit.job is not None})
@@ -33,14 +33,14 @@ def headline(look: Look) -> str:
     return f"{running} running, {waiting} waiting   {info.policy}{goal}   up {formatting.duration(info.uptime_s)}"
 
 
-def rows(look: Look, room: int) -> list[str]:
+def rows(look: DaemonView, room: int) -> list[str]:
     """The units to show when there is room for so many: devices before lanes, then as they were declared."""
     ordered = sorted(look.units, key=lambda unit: "host" in unit.pools and len(unit.pools) == 1)
     return [unit.unit for unit in ordered[:room]]
 
 
 def time_line(
-    look: Look, spans: Sequence[Span], window_s: float, width: int, room: int, style: Style | None = None
+    look: DaemonView, spans: Sequence[Span], window_s: float, width: int, room: int, style: Style | None = None
 ) -> list[str]:
     """Gantt chart of the last `window_s` seconds, in at most `room` lines."""
     shown = rows(look, max(1, room - 2))
@@ -55,7 +55,7 @@ def time_line(
     return lines[:room]
 
 
-def health(look: Look, width: int, room: int) -> list[str]:
+def health(look: DaemonView, width: int, room: int) -> list[str]:
     """State of devices, those in trouble first."""
     trouble = [f"! {unit.unit} drained: {unit.drained}" for unit in look.units if unit.drained]
     trouble += [f"! {text}" for text in look.info.warnings]

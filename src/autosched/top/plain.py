@@ -13,14 +13,14 @@ from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
 from autosched.text.gantt import ansi
 from autosched.top import panels
-from autosched.top.poller import Watch
+from autosched.top.poller import DaemonPoller
 
 PERIOD_S = 2.0
 WINDOW_S = 120.0
 HINT = "keys, scrolling, curves: pip install 'autosched[tui]'     Ctrl-C ends this; jobs go on"
 
 
-def frame(watch: Watch, width: int, height: int) -> Text:
+def frame(watch: DaemonPoller, width: int, height: int) -> Text:
     """Everything, in a screen."""
     look = watch.last
     assert look is not None
@@ -42,7 +42,7 @@ def frame(watch: Watch, width: int, height: int) -> Text:
 
 async def show(address: str, *, once: bool) -> None:
     """Until interrupted; once: one frame, for a pipe. Raises DaemonUnreachable when nobody answers at first."""
-    watch, console = Watch(), Console(file=sys.stdout)
+    watch, console = DaemonPoller(), Console(file=sys.stdout)
     async with connected(address) as daemon:
         await watch.look(daemon)
         if once:

@@ -19,7 +19,7 @@ from autosched.protocol import (
     UnitList,
 )
 from autosched.top.changes import news
-from autosched.top.daemon_view import ENDED_SHOWN, Look, ordered
+from autosched.top.daemon_view import ENDED_SHOWN, DaemonView, ordered
 
 JOBS_MAX = 500
 STEPS_BEFORE = 500
@@ -29,25 +29,25 @@ CURVE_POINTS_MAX = 512
 NEWS_MAX = 200
 
 
-class Watch:
+class DaemonPoller:
     """Looks, and what has been seen so far."""
 
     def __init__(self) -> None:
-        self.last: Look | None = None
+        self.last: DaemonView | None = None
         self.spans: dict[StepId, Span] = {}
         self.curves: dict[JobId, deque[tuple[float, float]]] = {}
         """Changes of the estimated latency of each shown job, with the moment at which each was seen, in seconds."""
         self.news: deque[tuple[float, str]] = deque(maxlen=NEWS_MAX)
         """When, and what."""
 
-    async def look(self, daemon: Daemon) -> Look:
+    async def look(self, daemon: Daemon) -> DaemonView:
         """Ask the daemon. Raises AutoschedError."""
         info = await daemon.info()
         limit = min(JOBS_MAX, info.jobs_active + ENDED_SHOWN)
         jobs = (await daemon.link.call(ListJobs(limit=limit), JobList)).jobs
         units = (await daemon.link.call(ListDevices(), UnitList)).units
         now = await self._follow_steps(daemon, info)
-        look = Look(info, ordered(jobs), units, now)
+        look = DaemonView(info, ordered(jobs), units, now)
         self._note(look)
         return look
 
@@ -68,7 +68,7 @@ class Watch:
             del self.spans[step]
         return now
 
-    def _note(self, look: Look) -> None:
+    def _note(self, look: DaemonView) -> None:
         for words in news(self.last, look):
             self.news.append((look.now, words))
         self.last = look

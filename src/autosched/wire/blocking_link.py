@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Struct)
 TIMEOUT_S = 10.0
 
 
-class Caller:
+class BlockingLink:
     """One open connection as a user. `with Caller(address) as daemon: daemon.call(ListJobs(), JobList)`."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Caller:
             self._told(f"{wire_name(type(method))}: {len(frame)} bytes to {self.address}, answered in {took_ms:.1f} ms")
         return result_of(message, kind)
 
-    def __enter__(self) -> "Caller":
+    def __enter__(self) -> "BlockingLink":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched.api import connection, on_demand
+from autosched.api import on_demand
 from autosched.api.on_demand import connected, kind_of_cores, start_on_demand, tail
 from autosched.errors import DaemonUnreachable, RequestError
 from autosched.protocol import UnitView
@@ -12,7 +12,7 @@ from autosched.protocol import UnitView
 
 def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """What is started instead of a daemon."""
-    monkeypatch.setattr(connection, "COMMAND", [sys.executable, "-c", program])
+    monkeypatch.setattr(on_demand, "COMMAND", [sys.executable, "-c", program])
 
 
 def test_a_private_daemon_that_dies_is_explained_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
-from autosched.client.stage_runner import Worker
+from autosched.client.stage_runner import StageRunner
 from autosched.model import JobSpec, Record, TaskInfo
 from chaos.checker import repetitions
 from chaos.evidence import Evidence, LoggedStep, lines, lives
@@ -57,11 +57,11 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "net1.log"
 
 
-def taking_over(log: Path) -> Worker:
+def taking_over(log: Path) -> StageRunner:
     """The worker of a client that has taken the place of one that died in the midst of a round, and has imported."""
     half = [Record(task=1, trial=0, candidate=b"0", latency_s=(1.0,))]
     session = WitnessSession(cast(Session, Networks()), Log(log, log.parent))
-    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)
     worker.import_network(lease("import"), half)
     return worker
 

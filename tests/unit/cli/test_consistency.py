@@ -35,6 +35,7 @@ from autosched.protocol import (
     ListQueues,
     ListStalls,
     Method,
+    PreviousSettings,
     QueueList,
     QueueView,
     Reload,
@@ -47,7 +48,6 @@ from autosched.protocol import (
     Submitted,
     UnitList,
     UnitView,
-    Wishes,
 )
 from deadlines import DEADLINE_S
 from fake import Said
@@ -97,7 +97,7 @@ class Fake:
                 return Submitted(4)
             case SetJob():
                 self.changed.append(method)
-                return Wishes(0, None)
+                return PreviousSettings(0, None)
             case _:
                 self.changed.append(method)
                 return Done()

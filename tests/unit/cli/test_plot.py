@@ -19,8 +19,8 @@ from autosched.protocol import (
     ListNews,
     ListSpans,
     Method,
-    News,
     NewsList,
+    RecentEvent,
     RecordPage,
     SpanList,
     UnitList,
@@ -41,7 +41,7 @@ class Fake:
         self.view = job_view()
         self.records: Sequence[Record] = records()
         self.spans = spans()
-        self.news: tuple[News, ...] = ()
+        self.news: tuple[RecentEvent, ...] = ()
 
     async def answer(self, method: Method) -> Struct:
         match method:
@@ -117,7 +117,7 @@ def test_a_unit_of_which_there_is_no_news(command: Callable[..., Said]) -> None:
 
 def test_news_of_a_unit(command: Callable[..., Said], fake: Fake) -> None:
     fake.news = tuple(
-        News(f"2026-01-01T00:00:0{second}+00:00", f"StepEnded failed {'because ' * 20}") for second in range(3)
+        RecentEvent(f"2026-01-01T00:00:0{second}+00:00", f"StepEnded failed {'because ' * 20}") for second in range(3)
     )
     lines = drawn(command("device", "log", "cpu0", "--limit", "1"))
     assert [line for line in lines if "StepEnded" in line] == [lines[-1]]

@@ -8,8 +8,8 @@ import pytest
 
 from autosched import policy_registry
 from autosched.cli.command_table import run
-from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
-from autosched.sim.simulator import World
+from autosched.sim.scenario import DEVICE, HOST, Scenario, ScenarioJob, Work, pools
+from autosched.sim.simulator import Simulator
 from autosched.workloads.recordings import DATABASE
 from recordings import record
 
@@ -20,8 +20,8 @@ Cli = Callable[..., tuple[int, str, str]]
 def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """In a state folder with two jobs, the second cancelled, recorded under one lane and one device."""
     rounds = ((Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0)),) * 5
-    jobs = (JobPlan(tasks=(rounds,), name="net"), JobPlan(tasks=(rounds,), name="other", cancelled_at=200.0))
-    world = World(Scenario(pools=pools(1, 1), jobs=jobs))
+    jobs = (ScenarioJob(tasks=(rounds,), name="net"), ScenarioJob(tasks=(rounds,), name="other", cancelled_at=200.0))
+    world = Simulator(Scenario(pools=pools(1, 1), jobs=jobs))
     world.run()
     record(world, tmp_path / DATABASE)
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))

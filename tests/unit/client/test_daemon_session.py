@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 
 from autosched.client import daemon_session as module
-from autosched.client.daemon_session import PAUSE_MAX_S, Line, pauses
+from autosched.client.daemon_session import PAUSE_MAX_S, DaemonSession, pauses
 from autosched.errors import Refused, RequestError
 from autosched.model import JobLoad, Outcome, Record
 from autosched.protocol import (
@@ -84,7 +84,7 @@ class Daemon:
         self.links.clear()
 
 
-Story = Callable[[Daemon, Line], Awaitable[None]]
+Story = Callable[[Daemon, DaemonSession], Awaitable[None]]
 
 
 def play(folder: Path, story: Story) -> None:
@@ -92,7 +92,7 @@ def play(folder: Path, story: Story) -> None:
         async with asyncio.timeout(DEADLINE_S):
             daemon = Daemon(folder)
             await daemon.start()
-            line = Line(f"unix:{daemon.path}", JOB, "token")
+            line = DaemonSession(f"unix:{daemon.path}", JOB, "token")
             await line.open(_nothing)
             try:
                 await story(daemon, line)
@@ -115,7 +115,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) -> None:
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         line.tell(record(0))
         await line.end(lambda: END)
@@ -149,7 +149,7 @@ def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) ->
 
 
 def test_a_question_is_asked_again_on_the_next_connection(tmp_path: Path) -> None:
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         daemon.mute = True
         asking = asyncio.ensure_future(line.ask(GetOrder(), Done))
@@ -164,7 +164,7 @@ def test_a_question_is_asked_again_on_the_next_connection(tmp_path: Path) -> Non
 
 
 def test_who_is_refused_ends(tmp_path: Path) -> None:
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         daemon.refuses = True
         daemon.links[0].abort("a cable was pulled")
         assert "does not take this client back: the job has another client" in await line.keep(lambda: STANDING)
@@ -176,7 +176,7 @@ def test_a_daemon_whose_folder_is_gone_is_not_waited_for(tmp_path: Path) -> None
     folder = tmp_path / "state"
     folder.mkdir()
 
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         await daemon.die()
         folder.rmdir()
         assert "nothing is left of the daemon" in await line.keep(lambda: STANDING)
@@ -185,7 +185,7 @@ def test_a_daemon_whose_folder_is_gone_is_not_waited_for(tmp_path: Path) -> None
 
 
 def test_a_daemon_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         line._search_s = 0.05
         await daemon.die()
         assert "did not come back within 0.05 s" in await line.keep(lambda: STANDING)
@@ -194,7 +194,7 @@ def test_a_daemon_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
 
 
 def test_who_has_not_begun_has_nothing_to_come_back_with(tmp_path: Path) -> None:
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         await daemon.die()
         assert await line.keep(lambda: None)
 
@@ -204,7 +204,7 @@ def test_who_has_not_begun_has_nothing_to_come_back_with(tmp_path: Path) -> None
 def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSAID_BYTES_MAX", 10_000)
 
-    async def story(daemon: Daemon, line: Line) -> None:
+    async def story(daemon: Daemon, line: DaemonSession) -> None:
         assert line.tell(record(0, 5_000))
         await line.end(lambda: END)
         assert line.tell(record(1, 5_000))
@@ -220,7 +220,7 @@ def test_the_heart_goes_on_beating_when_there_is_a_connection_again(
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.001)
 
     async def work() -> None:
-        line, told = Line("unix:/nowhere", JOB, ""), asyncio.Event()
+        line, told = DaemonSession("unix:/nowhere", JOB, ""), asyncio.Event()
 
         async def keep_alive(ask: Method, every_s: float, silence_s: float) -> None:
             told.set()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autosched.client.interference import TICK_S, ForeignLoad, Watch
+from autosched.client.interference import TICK_S, ForeignLoad, InterferenceMonitor
 from autosched.model import FOREIGN_MIN_S, DeviceNote
-from autosched.sentinel import COPIED_BYTES, Pace, pace
+from autosched.sentinel import COPIED_BYTES, SentinelTimes, run_sentinel
 
 CORE = max(os.sched_getaffinity(0))
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
@@ -19,7 +19,7 @@ SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush
 
 def test_the_sentinel_takes_a_moment_and_leaves_this_thread_where_it_is() -> None:
     home = os.sched_getaffinity(0)
-    found = pace((CORE,))
+    found = run_sentinel((CORE,))
     assert 1e-6 < found.core_s < 0.1
     assert COPIED_BYTES / 200e9 < found.memory_s < 1.0
     assert os.sched_getaffinity(0) == home
@@ -95,8 +95,8 @@ def test_noise_is_not_called_a_disturbance(foreign_s: float | None, watched_s: f
 
 
 def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch((CORE,))
-    watch.begin(lambda cores: Pace(1.0 * len(cores), 2.0))
+    watch = InterferenceMonitor((CORE,))
+    watch.begin(lambda cores: SentinelTimes(1.0 * len(cores), 2.0))
     watch.end()
     assert watch.note is not None
     assert (watch.note.core_s, watch.note.memory_s) == (1.0, 2.0)
@@ -105,8 +105,8 @@ def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_is_told_of_a_host_lane() -> None:
-    watch = Watch(())
-    watch.begin(pace)
+    watch = InterferenceMonitor(())
+    watch.begin(run_sentinel)
     watch.end()
     assert watch.note is None
     assert watch.disturbed == ""

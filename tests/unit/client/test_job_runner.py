@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from autosched.backend import Earlier, Lease
 from autosched.client import daemon_session, job_runner
-from autosched.client.daemon_session import Line
-from autosched.client.interference import Watch
-from autosched.client.job_runner import Host
-from autosched.client.plan.job_plan import Course
-from autosched.client.stage_runner import Worker
+from autosched.client.daemon_session import DaemonSession
+from autosched.client.interference import InterferenceMonitor
+from autosched.client.job_runner import JobRunner
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.stage_runner import StageRunner
 from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
@@ -62,7 +62,7 @@ class Told:
 def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_session, "HEARTBEAT_S", 0.01)
 
-    speaking, link = Line("unix:/nowhere", OWN, ""), Told()
+    speaking, link = DaemonSession("unix:/nowhere", OWN, ""), Told()
 
     def busy() -> None:
         """As bad as a step can be: it never waits, and holds the interpreter as long as that allows."""
@@ -73,7 +73,7 @@ def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch:
     async def work() -> None:
         speaking._link = cast(Link, link)
         beat = asyncio.ensure_future(speaking.beat())
-        await Host(tmp_path, speaking)._in_thread(Lease("build", ("host/0",), (), 10.0), busy)
+        await JobRunner(tmp_path, speaking)._in_thread(Lease("build", ("host/0",), (), 10.0), busy)
         beat.cancel()
 
     asyncio.run(work())
@@ -121,17 +121,17 @@ class FakeDaemon:
         return RecordPage(tuple(found), False)
 
 
-async def begun(folder: Path, trials: dict[int, list[int]], daemon: FakeDaemon | None = None) -> Host:
+async def begun(folder: Path, trials: dict[int, list[int]], daemon: FakeDaemon | None = None) -> JobRunner:
     (folder / "model").mkdir()
     (folder / "model/net.onnx").write_bytes(MODEL)
-    begun = Host(folder, open_to(daemon or FakeDaemon(trials)))
+    begun = JobRunner(folder, open_to(daemon or FakeDaemon(trials)))
     await begun.begin()
     return begun
 
 
-def open_to(daemon: object) -> Line:
+def open_to(daemon: object) -> DaemonSession:
     """A line whose connection is this object."""
-    opened = Line("unix:/nowhere", OWN, "")
+    opened = DaemonSession("unix:/nowhere", OWN, "")
     opened._link = cast(Link, daemon)
     opened._open.set()
     return opened
@@ -188,12 +188,12 @@ def test_what_finals_measure_teaches_the_tuner_nothing(
     purpose: Purpose | None, given_up: list[int], tmp_path: Path
 ) -> None:
     seen: list[int] = []
-    course = cast(Course, SimpleNamespace(purpose={} if purpose is None else {1: purpose}))
-    watch = cast(Watch, SimpleNamespace(end=lambda: None, disturbed=""))
+    course = cast(JobPlan, SimpleNamespace(purpose={} if purpose is None else {1: purpose}))
+    watch = cast(InterferenceMonitor, SimpleNamespace(end=lambda: None, disturbed=""))
 
     async def work() -> None:
-        here = Host(tmp_path, Line("unix:/nowhere", OWN, ""))
-        here._worker = cast(Worker, SimpleNamespace(profile=lambda task, lease: None, give_up=seen.append))
+        here = JobRunner(tmp_path, DaemonSession("unix:/nowhere", OWN, ""))
+        here._worker = cast(StageRunner, SimpleNamespace(profile=lambda task, lease: None, give_up=seen.append))
         await here._profile(course, 1, Lease("profile", ("cpu0",), (), 10.0), watch)
 
     asyncio.run(work())
@@ -283,7 +283,7 @@ def test_a_question_that_is_given_up_does_not_end_the_client(tmp_path: Path) -> 
     """Its connection may be lost while the backend still opens the job."""
 
     async def work() -> None:
-        made = Host(tmp_path, open_to(FakeDaemon({OTHER: [], OWN: []})))
+        made = JobRunner(tmp_path, open_to(FakeDaemon({OTHER: [], OWN: []})))
         asked = asyncio.ensure_future(made.handle(AskLoad()))
         await asyncio.sleep(0)
         asked.cancel()
@@ -299,7 +299,7 @@ def test_a_question_that_is_given_up_does_not_end_the_client(tmp_path: Path) -> 
 
 def test_who_has_not_opened_its_job_has_no_standing(tmp_path: Path) -> None:
     async def work() -> None:
-        assert Host(tmp_path, Line("unix:/nowhere", OWN, "")).standing() is None
+        assert JobRunner(tmp_path, DaemonSession("unix:/nowhere", OWN, "")).standing() is None
 
     asyncio.run(work())
 
@@ -340,7 +340,7 @@ def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str
             return Chunk(MODEL[method.offset :], len(MODEL))
 
     async def fetched() -> Path:
-        made = Host(tmp_path, open_to(Uploads()))
+        made = JobRunner(tmp_path, open_to(Uploads()))
         spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file)
         return await made._fetch_model(spec, tmp_path / "model")
 

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
-from autosched.client.plan.job_plan import Course
-from autosched.client.plan.rounds import Past, past
-from autosched.client.stage_runner import Worker
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.plan.rounds import PastRounds, past
+from autosched.client.stage_runner import StageRunner
 from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
@@ -77,7 +77,7 @@ class Networks:
 def life(records: list[Record], trials: int, tasks: int, until: int | None, tuner: type[Learner] = Learner) -> None:
     """One client: it goes on from these records, and dies when there are so many."""
     spec = JobSpec(name="net", model="0" * 64, trials=trials)
-    course = Course(spec, lanes=1, devices=1)
+    course = JobPlan(spec, lanes=1, devices=1)
 
     def keep(record: Record) -> None:
         records.append(record)
@@ -85,7 +85,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
         if len(records) == until:
             raise Died
 
-    worker = Worker(cast(Session, Networks(tuner, tasks, None)), spec, keep)
+    worker = StageRunner(cast(Session, Networks(tuner, tasks, None)), spec, keep)
     worker.trials = len(records)
     waiting: dict[int, str] = {}
 
@@ -189,4 +189,4 @@ def test_rounds_are_told_from_records(
 
 
 def test_finals_are_no_round() -> None:
-    assert past([], [record(0), record(1, Purpose.FINAL)], BATCH, 1, 9) == Past(((record(0),),))
+    assert past([], [record(0), record(1, Purpose.FINAL)], BATCH, 1, 9) == PastRounds(((record(0),),))

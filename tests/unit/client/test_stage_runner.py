@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
-from autosched.client.stage_runner import Worker
+from autosched.client.stage_runner import StageRunner
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 
@@ -54,9 +54,9 @@ class FakeSession:
         return FakeTuner()
 
 
-def made(keep: Callable[[Record], None], count: int) -> Worker:
+def made(keep: Callable[[Record], None], count: int) -> StageRunner:
     """A worker whose two tasks have `count` candidates each, built."""
-    worker = Worker(cast(Session, FakeSession()), JobSpec(name="net", model="0" * 64), keep)
+    worker = StageRunner(cast(Session, FakeSession()), JobSpec(name="net", model="0" * 64), keep)
     worker.import_network(LEASE, [])
     for task in (1, 2):
         worker.select(task, count, LEASE)
@@ -104,7 +104,7 @@ class ComparingSession(FakeSession):
 
 def test_finals_are_compared_with_the_default_and_marked() -> None:
     session, kept = ComparingSession(), list[Record]()
-    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     assert worker.comparable() == [1]
     worker.begin(1, [b"a", b"b"], Purpose.FINAL)
@@ -129,7 +129,7 @@ def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:
 
 def test_tuners_and_compile_see_the_records_that_count() -> None:
     session = ComparingSession()
-    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
     records = [
         Record(task=1, trial=0, candidate=b"a", latency_s=(9.0,), disturbed="load"),
         Record(task=1, trial=1, candidate=b"a", latency_s=(1.0,), purpose=Purpose.AGAIN),
@@ -155,7 +155,7 @@ def test_a_candidate_of_which_profile_says_nothing_has_failed() -> None:
             return SilentTuner()
 
     kept: list[Record] = []
-    worker = Worker(cast(Session, SilentSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(cast(Session, SilentSession()), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     worker.select(1, 2, LEASE)
     worker.build(1, LEASE)
@@ -176,7 +176,7 @@ def test_a_default_that_is_no_candidate_fails_the_import() -> None:
 
     session = ComparingSession()
     session.tuners[1] = OddTuner()
-    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
     worker.import_network(LEASE, [])
     with pytest.raises(StepFailed, match="a str as a candidate"):
         worker.comparable()
@@ -189,7 +189,7 @@ def test_a_schedule_that_was_wrong_in_the_network_becomes_a_failed_record() -> N
             return Evaluation((), "the reference", True, 0.0, 1e-5, (0,), "tuned", wrong=wrong)
 
     kept: list[Record] = []
-    worker = Worker(cast(Session, WrongSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(cast(Session, WrongSession()), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     worker.evaluate(LEASE)
     assert [(r.task, r.candidate, r.failure, r.purpose) for r in kept] == [

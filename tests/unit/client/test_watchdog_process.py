@@ -11,8 +11,8 @@ from processes import dies, is_dead
 
 CLIENT = """
 import subprocess, sys
-from autosched.client.watchdog_process import Backstop
-backstop = Backstop()
+from autosched.client.watchdog_process import WatchdogProcess
+backstop = WatchdogProcess()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 for line in sys.stdin:
     word, step = line.split()

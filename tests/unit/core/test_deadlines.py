@@ -10,7 +10,7 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad
-from unit.core.story import (
+from unit.core.scheduler_driver import (
     DEVICE,
     ONE_EACH,
     RevokeStep,

@@ -7,7 +7,7 @@ import pytest
 from autosched.core.explain import TASKS_NAMED, explain_job, why_step, why_task
 from autosched.core.policies.policy import SEQUENTIAL
 from autosched.model import JobFailure, TaskLoad
-from unit.core.story import BOTH, DEVICE, HOST, Story, complete, idle, pool, wants
+from unit.core.scheduler_driver import BOTH, DEVICE, HOST, Story, complete, idle, pool, wants
 
 
 def told(story: Story, job: int, now: float | None = None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from autosched.core.events import StepEnded, UnitDrained
 from autosched.core.state import one_of_each
 from autosched.model import JobFailure, Outcome, TaskLoad
-from unit.core.story import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
+from unit.core.scheduler_driver import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
 
 TWO_DEVICES = (pool("host", "host/0"), pool("device:cpu", "cpu0", "cpu1"))
 

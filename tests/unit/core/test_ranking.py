@@ -13,8 +13,8 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import Key, State, Task
 from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
-from autosched.sim.simulator import World
-from unit.core.story import Story, complete, of, pool, wants
+from autosched.sim.simulator import Simulator
+from unit.core.scheduler_driver import Story, complete, of, pool, wants
 
 ONE_LANE = (pool("host", "host/0"),)
 TURN_AT = 100.0
@@ -146,7 +146,7 @@ BROKEN["raises_later"] = Policy("theirs", raises_later)
 def test_a_broken_policy_is_replaced_and_all_jobs_end(broken: Policy) -> None:
     replaced = 0
     for seed in range(5):
-        world = World(random_scenario(seed, Faults()), broken, lambda scheduler: scheduler.state.check_all())
+        world = Simulator(random_scenario(seed, Faults()), broken, lambda scheduler: scheduler.state.check_all())
         report = world.run()
         assert len(report.states) == len(world.scenario.jobs), f"seed {seed}"
         said = [action for entry in world.history for action in entry.actions if isinstance(action, ReplacePolicy)]
@@ -242,7 +242,7 @@ def words_and_numbers(state: State, task: Task) -> Key:
 @pytest.mark.parametrize("key", [words_here_and_numbers_there, words_and_numbers])
 def test_words_and_numbers_need_not_be_comparable(key: Callable[[State, Task], Key]) -> None:
     for seed in range(6):
-        world = World(random_scenario(seed, Faults()), Policy("theirs", key))
+        world = Simulator(random_scenario(seed, Faults()), Policy("theirs", key))
         assert len(world.run().states) == len(world.scenario.jobs)
         assert world.scheduler.policy.name == "theirs" or world.scenario.choices
 

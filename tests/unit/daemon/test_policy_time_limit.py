@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from autosched.daemon.policy_time_limit import WALL_FACTOR, Budget, PolicyOverran
+from autosched.daemon.policy_time_limit import WALL_FACTOR, PolicyOverran, PolicyTimeLimit
 
 LONG_S = 10.0
 """A budget that no machine is too busy for."""
@@ -36,7 +36,7 @@ def for_ever_and_stubborn() -> None:
 @pytest.mark.parametrize("work", [for_ever, for_ever_and_stubborn, lambda: time.sleep(60)])
 def test_what_does_not_return_is_stopped(work: Callable[[], None]) -> None:
     started = time.monotonic()
-    with pytest.raises(PolicyOverran, match=r"it did not return within 0\.06 s"), Budget(0.01):
+    with pytest.raises(PolicyOverran, match=r"it did not return within 0\.06 s"), PolicyTimeLimit(0.01):
         work()
     assert time.monotonic() - started < 50.0
 
@@ -45,7 +45,7 @@ def test_the_calls_of_one_decision_share_the_budget(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "autosched.daemon.policy_time_limit.WALL_FACTOR", 1000.0
     )  # a busy machine is not what is tried here
-    budget = Budget(0.2)
+    budget = PolicyTimeLimit(0.2)
     for _ in range(3):
         budget.renewed()
         with budget:
@@ -55,7 +55,7 @@ def test_the_calls_of_one_decision_share_the_budget(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_the_policy_raises_is_left_as_it_is() -> None:
-    with pytest.raises(ZeroDivisionError), Budget(LONG_S):
+    with pytest.raises(ZeroDivisionError), PolicyTimeLimit(LONG_S):
         raise ZeroDivisionError
 
 
@@ -64,7 +64,7 @@ def test_an_alarm_of_somebody_else_is_given_back() -> None:
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     timer = signal.setitimer(signal.ITIMER_REAL, 100.0, 7.0)
     try:
-        with Budget(LONG_S):
+        with PolicyTimeLimit(LONG_S):
             pass
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         assert 90.0 < left <= 100.1
@@ -78,7 +78,7 @@ def test_an_alarm_of_somebody_else_is_given_back() -> None:
 
 def test_it_works_on_the_loop_of_the_daemon() -> None:
     async def work() -> None:
-        with pytest.raises(PolicyOverran), Budget(0.01):
+        with pytest.raises(PolicyOverran), PolicyTimeLimit(0.01):
             for_ever()
         await asyncio.sleep(0.01 * WALL_FACTOR)  # nothing rings later
 

@@ -25,9 +25,9 @@ from autosched.core.events import (
 from autosched.core.scheduler import Scheduler
 from autosched.daemon import runtime as runtime_module
 from autosched.daemon.event_stream import daemon_events
-from autosched.daemon.event_stream.daemon_events import Happening
+from autosched.daemon.event_stream.daemon_events import DaemonEvent
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.storage.job_store import TABLES, Store
+from autosched.daemon.storage.job_store import TABLES, JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import AutoschedError, Damaged, Refused
 from autosched.model import Goal, JobId, JobLoad, JobSpec, JobState, Outcome, Pool, Step, TaskLoad, Unit
@@ -199,7 +199,7 @@ def test_a_step_that_ends_before_its_start_is_durable_is_remembered_whole(tmp_pa
             )
             await until(lambda: runtime.state.last_step == 1 and not runtime.state.steps)
         await both
-        (span,), _ = await Store(runtime.journal).spans(0)
+        (span,), _ = await JobStore(runtime.journal).spans(0)
         assert (span.step, span.outcome, runtime.timeline.running) == (1, "lost", {})
 
     live(tmp_path / "db", work)
@@ -322,7 +322,7 @@ def test_another_life_knows_what_this_one_was_told_and_starts_clients_anew(tmp_p
         assert [action for action in seen.actions if isinstance(action, StartClient)] == [StartClient(1)]
         assert runtime.state.jobs[2].state is JobState.CANCELLED
         assert runtime.state.steps == {}
-        (span,), _ = await Store(runtime.journal).spans(0)
+        (span,), _ = await JobStore(runtime.journal).spans(0)
         assert (span.step, span.outcome) == (1, "lost")
         await happen(runtime, ClientAttached(1, BUILD))
         assert list(runtime.state.steps) == [2], "a step's number is never given twice"
@@ -388,7 +388,7 @@ def test_ended_steps_are_remembered_with_their_units_and_times(tmp_path: Path) -
         assert list(runtime.timeline.running) == [1]
         await happen(runtime, StepEnded(1, Outcome.FAILED, BUILD))
         await happen(runtime, ClientLost(1, "killed"))
-        spans, _ = await Store(runtime.journal).spans(0)
+        spans, _ = await JobStore(runtime.journal).spans(0)
         assert [(s.step, s.stage, s.units, s.outcome) for s in spans] == [
             (1, "build", ("host/0",), "failed"),
             (2, "build", ("host/0",), "lost"),
@@ -449,7 +449,7 @@ def test_a_crash_in_the_background_is_reported(caplog: pytest.LogCaptureFixture)
 
 
 def test_everything_is_published_once_when_it_is_durable(tmp_path: Path) -> None:
-    published: list[Happening] = []
+    published: list[DaemonEvent] = []
     durable: list[int] = []
 
     async def work(runtime: Runtime, _seen: Seen) -> None:

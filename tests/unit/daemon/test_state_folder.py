@@ -151,7 +151,7 @@ def test_garbage_is_looked_for_when_nobody_works_any_more(
         tidy.cancel()
         assert (gone() is None) is looks
 
-    monkeypatch.setattr(state_folder, "IDLE_EVERY_S", 0.0)
+    monkeypatch.setattr(environment, "IDLE_EVERY_S", 0.0)
     gc.disable()
     try:
         asyncio.run(work())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autosched.api import tvm_programs
 from autosched.errors import NotFound, RequestError
 from autosched.process import json_command
 from processes import dies
@@ -65,9 +66,11 @@ def test_a_traceback_is_shown_only_where_nothing_better_is_known(say: Any) -> No
         say("1 / 0")
 
 
-def test_missing_tvm_says_how_to_install_it(say: Any) -> None:
+def test_missing_tvm_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    (tmp_path / "child_program.py").write_text("raise ModuleNotFoundError(\"No module named 'tvm'\", name='tvm')")
     with pytest.raises(RequestError, match=r"pip install 'autosched\[tvm\]'"):
-        say("raise ModuleNotFoundError(\"No module named 'tvm'\", name='tvm')")
+        asyncio.run(tvm_programs.ask("child_program", [], timeout_s=30.0))
 
 
 def test_a_child_that_hangs_is_killed_with_its_children(say: Any, tmp_path: Path) -> None:

@@ -5,7 +5,16 @@ from collections.abc import Iterable
 import pytest
 
 from autosched.records import failure_attribution
-from autosched.records.failure_attribution import MISHAPS_MAX, WITHIN_S, Blame, Case, Finding, Mishap, Suspect, Ward
+from autosched.records.failure_attribution import (
+    MISHAPS_MAX,
+    WITHIN_S,
+    CandidateSuspicion,
+    Case,
+    DeviceSuspicion,
+    Finding,
+    Incident,
+    Suspect,
+)
 
 
 def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on cpu") -> Suspect:
@@ -16,12 +25,12 @@ class Court:
     """Blame, told in short words."""
 
     def __init__(self, cases: Iterable[Case] = ()) -> None:
-        self.blame = Blame(cases)
+        self.blame = CandidateSuspicion(cases)
         self.now = 100.0
 
     def fails(self, name: str, device: str) -> Finding:
         self.now += 1
-        return self.blame.failed(suspect(name), Mishap(device, self.now, "run crash", 7, int(self.now)))
+        return self.blame.failed(suspect(name), Incident(device, self.now, "run crash", 7, int(self.now)))
 
     def passes(self, name: str, device: str) -> Finding:
         self.now += 1
@@ -188,7 +197,7 @@ def test_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_three_different_mishaps_are_too_many() -> None:
-    ward = Ward(30.0)
+    ward = DeviceSuspicion(30.0)
     said = [ward.against("a", what, f"it lost {what}", 1.0, proved=True) for what in (1, 1, 2, 3)]
     assert said[:3] == ["", "", ""]
     assert said[3] == "3 mishaps within 10 min, the last: it lost 3"
@@ -196,14 +205,14 @@ def test_three_different_mishaps_are_too_many() -> None:
 
 
 def test_mishaps_are_forgotten_with_time() -> None:
-    ward = Ward(30.0)
+    ward = DeviceSuspicion(30.0)
     times = [WITHIN_S * n for n in range(2 * MISHAPS_MAX)]
     assert not any(ward.against("a", n, "late", at, proved=True) for n, at in enumerate(times))
 
 
 @pytest.mark.parametrize("proved", [True, False])
 def test_only_proof_outlasts_a_good_measurement(proved: bool) -> None:
-    ward = Ward(30.0)
+    ward = DeviceSuspicion(30.0)
     said = ""
     for n in range(MISHAPS_MAX):
         said = ward.against("a", n, "it broke", 1.0, proved=proved)
@@ -212,7 +221,7 @@ def test_only_proof_outlasts_a_good_measurement(proved: bool) -> None:
 
 
 def test_devices_are_told_apart() -> None:
-    ward = Ward(30.0)
+    ward = DeviceSuspicion(30.0)
     assert not any(ward.against(device, n, "no", 1.0, proved=True) for n in range(2) for device in "ab")
     assert ward.said("a", 2.0) == "2 of 3 mishaps, the last: no"
     assert ward.said("c", 2.0) == ""
@@ -220,7 +229,7 @@ def test_devices_are_told_apart() -> None:
 
 
 def test_a_device_that_flaps_is_kept_away_for_longer_and_longer() -> None:
-    ward, now, pauses = Ward(30.0), 0.0, []
+    ward, now, pauses = DeviceSuspicion(30.0), 0.0, []
     for _ in range(10):
         pauses.append(ward.enters("a", now))
         now += pauses[-1]
@@ -230,7 +239,7 @@ def test_a_device_that_flaps_is_kept_away_for_longer_and_longer() -> None:
 
 
 def test_a_good_spell_is_a_new_beginning() -> None:
-    ward = Ward(30.0)
+    ward = DeviceSuspicion(30.0)
     assert [ward.enters("a", 0.0), ward.probed("a"), ward.probed("a")] == [30.0, 60.0, 120.0]
     ward.leaves("a", 500.0)
     assert ward.enters("a", 500.0 + WITHIN_S) == 30.0

@@ -23,15 +23,17 @@ def trials(records: list[Record]) -> list[int]:
 
 def test_an_undisturbed_record_replaces_the_disturbed_ones_of_its_candidate() -> None:
     records = [record(0, "a", 1.0, disturbed=True), record(1, "b", 2.0), record(2, "a", 3.0, purpose=Purpose.AGAIN)]
-    assert trials(record_selection.lasting(records)) == [2, 1]
+    assert trials(record_selection.latest_undisturbed(records)) == [2, 1]
     best = record_selection.best(records)
     assert best is not None
     assert best.candidate == b"b"
 
 
 def test_a_disturbed_record_counts_until_there_is_a_better_one() -> None:
-    assert trials(record_selection.lasting([record(0, "a", 1.0), record(1, "a", 5.0, disturbed=True)])) == [0]
-    assert trials(record_selection.lasting([record(0, "a", 1.0, disturbed=True)])) == [0]
+    assert trials(record_selection.latest_undisturbed([record(0, "a", 1.0), record(1, "a", 5.0, disturbed=True)])) == [
+        0
+    ]
+    assert trials(record_selection.latest_undisturbed([record(0, "a", 1.0, disturbed=True)])) == [0]
 
 
 def test_of_a_disturbed_record_the_fastest_repeat_counts() -> None:
@@ -49,8 +51,8 @@ def test_finals_alone_decide() -> None:
     best = record_selection.best(records)
     assert best is not None
     assert (best.candidate, best.best_s) == (b"b", 1.1)
-    assert trials(record_selection.counting(records)) == [2, 3, 4]
-    assert record_selection.settled(records)
+    assert trials(record_selection.effective(records)) == [2, 3, 4]
+    assert record_selection.is_final(records)
 
 
 def test_the_default_can_win() -> None:
@@ -61,24 +63,24 @@ def test_the_default_can_win() -> None:
 
 def test_finals_without_the_default_are_not_over() -> None:
     records = [record(0, "a", 1.0), final(1, "a", 1.2)]
-    assert not record_selection.settled(records)
+    assert not record_selection.is_final(records)
     assert record_selection.best(records) == records[1]  # the last undisturbed one of its candidate
 
 
 def test_finals_are_stale_when_something_was_tried_after_them() -> None:
     records = [record(0, "a", 1.0), final(1, "a", 1.2), final(2, "", 1.1), record(3, "b", 0.5)]
-    assert not record_selection.settled(records)
+    assert not record_selection.is_final(records)
     assert record_selection.finals(records) == []
 
 
 def test_disturbed_finals_count_but_are_held_again_and_the_last_ones_count() -> None:
     first = [record(0, "a", 1.0), final(1, "a", 1.2, disturbed=True), final(2, "", 1.1, disturbed=True)]
-    assert not record_selection.settled(first)
+    assert not record_selection.is_final(first)
     best = record_selection.best(first)
     assert best is not None
     assert best.trial == 2
     second = [*first, final(3, "a", 0.9), final(4, "", 1.1)]
-    assert record_selection.settled(second)
+    assert record_selection.is_final(second)
     assert trials(record_selection.finals(second)) == [3, 4]
     half = [*first, final(3, "a", 0.9)]
     assert trials(record_selection.finals(half)) == [1, 2]
@@ -135,4 +137,4 @@ def test_a_candidate_that_was_wrong_in_the_network_counts_no_more() -> None:
     assert record_selection.finalists([*trials, verdict]) == [b"next"]
     assert [record.candidate for record in record_selection.tried([*trials, verdict])] == [b"wrong", b"next"]
     assert record_selection.tried([*trials, verdict])[0].best_s is None
-    assert record_selection.settled([*trials, verdict])
+    assert record_selection.is_final([*trials, verdict])

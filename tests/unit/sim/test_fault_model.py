@@ -10,7 +10,7 @@ from autosched.model import JobId, Outcome, Step
 from autosched.records.failure_attribution import MISHAPS_MAX
 from autosched.sim import fault_model
 from autosched.sim.fault_model import PAUSE_S, Sickness
-from autosched.sim.scenario import DEVICE, Faults, JobPlan, Work
+from autosched.sim.scenario import DEVICE, Faults, ScenarioJob, Work
 from autosched.sim.simulated_client import SimClient
 
 
@@ -47,7 +47,7 @@ class Lab:
         step = Step(
             id=self._steps, job=1, task=self._steps, stage="profile", units=(device,), started_at=at, deadline_at=at + 9
         )  # fmt: skip
-        client = SimClient(JobPlan(tasks=((((Work("profile", (DEVICE,), 1.0)),),),)))
+        client = SimClient(ScenarioJob(tasks=((((Work("profile", (DEVICE,), 1.0)),),),)))
         self.world.bars(candidate, step)
         return self.world.is_to_be_repeated(step, candidate, outcome, client)
 

@@ -6,7 +6,7 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
 from autosched.sim.estimate_quality import PERFECT, parse
-from autosched.sim.policy_benchmark import Trial, attempt, run, simulate
+from autosched.sim.policy_benchmark import SimulationRun, attempt, run, simulate
 from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads import generator
 from autosched.workloads.instances import Instance, InstanceJob, standard
@@ -18,8 +18,8 @@ def tiny(**changes: object) -> Instance:
     return Instance(**{"name": "tiny", "hosts": 2, "devices": 1, "jobs": jobs, **changes})  # type: ignore[arg-type]
 
 
-def trial(instance: Instance, policy: str = "interleaved") -> Trial:
-    return Trial(instance=instance, policy=policy, estimates=PERFECT)
+def trial(instance: Instance, policy: str = "interleaved") -> SimulationRun:
+    return SimulationRun(instance=instance, policy=policy, estimates=PERFECT)
 
 
 def test_a_job_stays_on_its_host_and_devices_are_shared() -> None:
@@ -54,14 +54,14 @@ def test_interleaved_reproduces_what_listing_2_comes_to_on_the_standard_instance
 def test_wrong_estimates_cost_no_makespan(load: str) -> None:
     """Were they only dropped, as once they were, these loads would take 1.11 and 1.08 times as long."""
     one = generator.generate(generator.parse(load))
-    mistaken = run(Trial(instance=one, policy="predictive", estimates=parse("wrong:1.0")))
+    mistaken = run(SimulationRun(instance=one, policy="predictive", estimates=parse("wrong:1.0")))
     assert mistaken.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
 def test_a_giant_that_nobody_foresaw_costs_no_makespan() -> None:
     """Were the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
     one = generator.generate(generator.parse("heavy:12-1-1:11"))
-    learned = run(Trial(instance=one, policy="predictive", goal=Goal.MAKESPAN))
+    learned = run(SimulationRun(instance=one, policy="predictive", goal=Goal.MAKESPAN))
     assert learned.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 

@@ -4,12 +4,12 @@ from random import Random
 
 from autosched.model import JobLoad
 from autosched.sim.estimate_quality import LEARNED, PERFECT, parse
-from autosched.sim.scenario import DEVICE, HOST, JobPlan, Work
+from autosched.sim.scenario import DEVICE, HOST, ScenarioJob, Work
 from autosched.sim.simulated_client import SimClient
 
 BUILD, PROFILE = Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0)
 ROUND = (BUILD, PROFILE)
-NETWORK = JobPlan(
+NETWORK = ScenarioJob(
     tasks=((ROUND,) * 3, (ROUND,)),
     before=(Work("import", (HOST,), 1.0),),
     after=(Work("compile", (HOST,), 2.0), Work("evaluate", (DEVICE,), 3.0)),
@@ -36,7 +36,7 @@ def test_rounds_left_are_those_that_no_task_has_begun() -> None:
 
 
 def test_an_order_says_whose_round_is_next_and_how_many_are_under_way() -> None:
-    plan = JobPlan(tasks=((ROUND,) * 2, (ROUND,), (ROUND,)), order=(1, 1, 2, 3), under_way_max=2)
+    plan = ScenarioJob(tasks=((ROUND,) * 2, (ROUND,), (ROUND,)), order=(1, 1, 2, 3), under_way_max=2)
     client = SimClient(plan)
     load = client.load()
     assert wanted(load) == {1: "build", 2: "build"}, "a task has one round under way at most"
@@ -59,7 +59,7 @@ def test_every_order_comes_to_its_end() -> None:
         rounds = [rng.randint(1, 4) for _ in range(rng.randint(1, 5))]
         order = [task for task, count in enumerate(rounds, start=1) for _ in range(count)]
         rng.shuffle(order)
-        plan = JobPlan(
+        plan = ScenarioJob(
             tasks=tuple((ROUND,) * count for count in rounds),
             before=NETWORK.before,
             after=NETWORK.after,
@@ -100,7 +100,7 @@ def test_who_learns_is_told_nothing() -> None:
 
 def test_wrong_estimates_are_wrong_by_one_factor_per_job_and_stage() -> None:
     tasks = (((Work("build", (HOST,), 5.0), PROFILE), (Work("build", (HOST,), 15.0), PROFILE)),)
-    plan = JobPlan(tasks=tasks)
+    plan = ScenarioJob(tasks=tasks)
     wrong = parse("wrong:1.0")
     said = [work.duration_s for work in SimClient(plan, wrong.of(plan, "seed")).future(1)]
     assert said[0] == said[2] != 10.0

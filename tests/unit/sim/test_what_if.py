@@ -7,15 +7,15 @@ import pytest
 from autosched.core.policies.policy import INTERLEAVED, SEQUENTIAL, Policy
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal
-from autosched.sim.scenario import DEVICE, HOST, Faults, JobPlan, Scenario, Work, pools
-from autosched.sim.simulator import World
+from autosched.sim.scenario import DEVICE, HOST, Faults, Scenario, ScenarioJob, Work, pools
+from autosched.sim.simulator import Simulator
 from autosched.sim.what_if import Plan, plan
 from autosched.sim.workload_scenarios import Change
 from autosched.workloads.recordings import Recording, read
 from recordings import record
 
 BUILD, PROFILE, UPDATE = Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0), Work("update", (HOST,), 4.0)
-JOB = JobPlan(
+JOB = ScenarioJob(
     tasks=(((BUILD, PROFILE, UPDATE),) * 3, ((BUILD, PROFILE, UPDATE),) * 2),
     before=(Work("import", (HOST,), 5.0),),
     after=(Work("compile", (HOST,), 6.0), Work("evaluate", (DEVICE,), 3.0)),
@@ -23,15 +23,15 @@ JOB = JobPlan(
 )
 
 
-def recording(path: Path, *jobs: JobPlan, policy: Policy = INTERLEAVED, faults: Faults = Faults()) -> Recording:  # noqa: B008
-    world = World(Scenario(pools=pools(1, 1), jobs=jobs, client_start_s=2.0, faults=faults), policy)
+def recording(path: Path, *jobs: ScenarioJob, policy: Policy = INTERLEAVED, faults: Faults = Faults()) -> Recording:  # noqa: B008
+    world = Simulator(Scenario(pools=pools(1, 1), jobs=jobs, client_start_s=2.0, faults=faults), policy)
     world.run()
     record(world, path / "db")
     return read(path / "db")
 
 
-def late(at: float) -> JobPlan:
-    return JobPlan(tasks=JOB.tasks, before=JOB.before, after=JOB.after, arrives_at=at, name="late")
+def late(at: float) -> ScenarioJob:
+    return ScenarioJob(tasks=JOB.tasks, before=JOB.before, after=JOB.after, arrives_at=at, name="late")
 
 
 def answer(known: Recording, **changes: object) -> Plan:
@@ -64,7 +64,7 @@ def test_a_device_more_is_of_use_where_the_device_was_busy(tmp_path: Path) -> No
 
 def test_a_host_more_takes_half_of_the_jobs(tmp_path: Path) -> None:
     slow = Work("build", (HOST,), 50.0)
-    job = JobPlan(tasks=(((slow, Work("profile", (DEVICE,), 5.0)),) * 3,))
+    job = ScenarioJob(tasks=(((slow, Work("profile", (DEVICE,), 5.0)),) * 3,))
     said = answer(recording(tmp_path, job, job, job, job), hosts=2)
     assert said.planned.units == {"host": 1, "host/1": 1, "device:cpu": 1}
     assert said.planned.busy["host"] == pytest.approx(said.planned.busy["host/1"], rel=0.05)
@@ -86,12 +86,12 @@ def test_another_policy(tmp_path: Path) -> None:
     said = plan(known, [1, 2], Change(), "sequential", Goal.LATENCY)
     assert (said.recorded.policy, said.simulated.policy, said.planned.policy) == ("interleaved",) * 2 + ("sequential",)
     assert said.planned.goal is Goal.LATENCY
-    world = World(Scenario(pools=pools(1, 1), jobs=(JOB, JOB), client_start_s=2.0), SEQUENTIAL)
+    world = Simulator(Scenario(pools=pools(1, 1), jobs=(JOB, JOB), client_start_s=2.0), SEQUENTIAL)
     assert said.planned.makespan_s == world.run().makespan_s
 
 
 def test_jobs_that_did_not_end_are_named(tmp_path: Path) -> None:
-    stopped = JobPlan(tasks=JOB.tasks, cancelled_at=60.0)
+    stopped = ScenarioJob(tasks=JOB.tasks, cancelled_at=60.0)
     said = answer(recording(tmp_path, JOB, stopped))
     assert said.notes == ("not complete in the recording, so only the steps that they made count: job 2",)
 

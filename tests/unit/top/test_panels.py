@@ -10,9 +10,9 @@ from autosched.protocol import DaemonInfo, JobView, Span, UnitView
 from autosched.text.curve import LABEL_WIDTH, axis, curve
 from autosched.top import panels
 from autosched.top.changes import news
-from autosched.top.daemon_view import ENDED_SHOWN, Look, ordered
+from autosched.top.daemon_view import ENDED_SHOWN, DaemonView, ordered
 from autosched.top.plain import frame
-from autosched.top.poller import Watch
+from autosched.top.poller import DaemonPoller
 
 INFO = DaemonInfo("1", 5, 90.0, "predictive", False, "/s", "unix:/s", 1, 1, 9, 1, goal="balanced")
 LANE = UnitView("host/0", ("host",), (0,), "busy", job=1, stage="build")
@@ -29,8 +29,8 @@ def job(number: int = 1, **words: object) -> JobView:
     return JobView(**given | words)  # type: ignore[arg-type]
 
 
-def look(*jobs: JobView, units: tuple[UnitView, ...] = (LANE, DEVICE), info: DaemonInfo = INFO) -> Look:
-    return Look(info, jobs, units, 100.0)
+def look(*jobs: JobView, units: tuple[UnitView, ...] = (LANE, DEVICE), info: DaemonInfo = INFO) -> DaemonView:
+    return DaemonView(info, jobs, units, 100.0)
 
 
 def changed(view: UnitView, **words: object) -> UnitView:
@@ -136,7 +136,7 @@ def test_a_curve_without_points_says_so() -> None:
         (look(), look(info=msgspec.structs.replace(INFO, warnings=("disk",))), ["! disk"]),
     ],
 )  # fmt: skip
-def test_what_is_different_is_told(before: Look | None, now: Look, words: list[str]) -> None:
+def test_what_is_different_is_told(before: DaemonView | None, now: DaemonView, words: list[str]) -> None:
     assert list(news(before, now)) == words
 
 
@@ -151,7 +151,7 @@ def test_active_jobs_come_first_and_few_of_the_ended() -> None:
 
 
 def test_a_curve_has_a_point_where_it_changes_and_goes_with_its_job() -> None:
-    watch = Watch()
+    watch = DaemonPoller()
     for now, estimate_s in ((1.0, None), (2.0, 0.008), (3.0, 0.008), (4.0, 0.004)):
         watch._note(msgspec.structs.replace(look(job(1, estimate_s=estimate_s)), now=now))
     assert watch.curves == {1: deque([(2.0, 0.008), (4.0, 0.004)])}
@@ -160,7 +160,7 @@ def test_a_curve_has_a_point_where_it_changes_and_goes_with_its_job() -> None:
 
 
 def test_the_plain_view_fits_the_screen() -> None:
-    watch = Watch()
+    watch = DaemonPoller()
     watch.last = look(*(job(number) for number in range(1, 50)))
     lines = frame(watch, 80, 24).plain.split("\n")
     assert len(lines) <= 24

@@ -40,7 +40,7 @@ def test_without_a_daemon_of_his_own_a_user_is_served_by_the_machines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     service = tmp_path / "service.sock"
-    monkeypatch.setattr(address, "SERVICE", str(service))
+    monkeypatch.setattr(daemon_address, "SERVICE", str(service))
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
     assert daemon_address.default() == daemon_address.own() == f"unix:{tmp_path}/api.sock"
     service.touch()

@@ -8,7 +8,7 @@ from msgspec import Struct
 from autosched.errors import DaemonUnreachable, NotFound
 from autosched.protocol import GetJob, Info, JobList, JobView, ListJobs, Method
 from autosched.wire.address import SERVICE
-from autosched.wire.blocking_link import Caller, unreachable
+from autosched.wire.blocking_link import BlockingLink, unreachable
 from deadlines import DEADLINE_S
 from fake import fake_daemon
 
@@ -20,7 +20,7 @@ async def answer(method: Method) -> Struct:
 
 
 def test_a_question_is_answered_and_an_error_is_raised_as_what_it_is(tmp_path: Path) -> None:
-    with fake_daemon(tmp_path, answer) as address, Caller(address) as daemon:
+    with fake_daemon(tmp_path, answer) as address, BlockingLink(address) as daemon:
         assert daemon.welcome.software == "fake"
         assert daemon.call(ListJobs(), JobList) == JobList(())
         with pytest.raises(NotFound, match="there is no job 9"):
@@ -30,7 +30,7 @@ def test_a_question_is_answered_and_an_error_is_raised_as_what_it_is(tmp_path: P
 
 def test_a_daemon_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     with fake_daemon(tmp_path, answer, mute=True) as address, pytest.raises(DaemonUnreachable, match="did not answer"):
-        Caller(address, timeout_s=0.1)
+        BlockingLink(address, timeout_s=0.1)
 
 
 def test_a_daemon_that_hangs_up(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_daemon_that_hangs_up(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             server.accept()[0].close()
-            caller = Caller.__new__(Caller)
+            caller = BlockingLink.__new__(BlockingLink)
             caller.__dict__.update(_prepared(client, str(path)))
             with pytest.raises(DaemonUnreachable, match=r"closed the connection|Broken pipe|reset"):
                 caller.call(Info(), JobList)
@@ -64,16 +64,16 @@ def test_the_socket_of_a_dead_daemon(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))  # closed without being removed, as by kill -9
     with pytest.raises(DaemonUnreachable, match=r"daemon that made it is dead.*autosched serve") as error:
-        Caller(f"unix:{path}")
+        BlockingLink(f"unix:{path}")
     assert error.value.exit_code == 3
 
 
 def test_no_socket_and_no_right(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnreachable, match=r"there is no socket.*autosched serve"):
-        Caller(f"unix:{tmp_path}/none")
+        BlockingLink(f"unix:{tmp_path}/none")
     with pytest.raises(DaemonUnreachable, match="Connection refused"):
-        Caller("tcp://127.0.0.1:1")
+        BlockingLink("tcp://127.0.0.1:1")
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0)
         with pytest.raises(DaemonUnreachable, match="belongs to another user"):
-            Caller(f"unix:{tmp_path}/locked/s")
+            BlockingLink(f"unix:{tmp_path}/locked/s")

@@ -3,7 +3,7 @@
 import pytest
 
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
-from autosched.sim.simulator import World
+from autosched.sim.simulator import Simulator
 from autosched.sim.workload_scenarios import instance_scenario
 from autosched.workloads.bounds import lower_bound_s
 from autosched.workloads.generator import KINDS, generate, parse
@@ -45,4 +45,4 @@ def test_no_schedule_beats_the_bound(kind: str, shape: str) -> None:
     for seed in range(5):
         one = generate(parse(f"{kind}:{shape}:{seed}", load=0.8 if seed % 2 else None))
         for policy in (INTERLEAVED, PREDICTIVE):
-            assert World(instance_scenario(one), policy).run().makespan_s >= lower_bound_s(one) - 1e-6
+            assert Simulator(instance_scenario(one), policy).run().makespan_s >= lower_bound_s(one) - 1e-6

@@ -27,7 +27,7 @@ LIGHT_TRIALS = 1
 
 
 @dataclass
-class Share:
+class TaskRounds:
     """The rounds of one task and their gains."""
 
     task: int
@@ -71,7 +71,7 @@ class Share:
         return (self.weight - sum(self.groups.values())) * saved + contested
 
 
-def leading(shares: Iterable[Share]) -> dict[str, float]:
+def leading(shares: Iterable[TaskRounds]) -> dict[str, float]:
     """The best latency of one call in each group of competing tasks, in seconds."""
     found: dict[str, float] = {}
     for share in shares:
@@ -80,7 +80,7 @@ def leading(shares: Iterable[Share]) -> dict[str, float]:
     return found
 
 
-def outdone(shares: Iterable[Share]) -> list[Share]:
+def outdone(shares: Iterable[TaskRounds]) -> list[TaskRounds]:
     """Open shares that cannot be expected to win any call: they need no more rounds."""
     shares = list(shares)
     leading_s = leading(shares)
@@ -97,7 +97,7 @@ def outdone(shares: Iterable[Share]) -> list[Share]:
     return found
 
 
-def _hopeless(share: Share, leading_s: Mapping[str, float], peak: float) -> bool:
+def _hopeless(share: TaskRounds, leading_s: Mapping[str, float], peak: float) -> bool:
     """Whether a share that competes for all of its calls would lose them even at the speed `peak`: its rivals need
     less arithmetic for the same result.
     """
@@ -106,7 +106,7 @@ def _hopeless(share: Share, leading_s: Mapping[str, float], peak: float) -> bool
     return all(group in leading_s and share.flops / peak > leading_s[group] for group in share.groups)
 
 
-def untuned_s(shares: Iterable[Share]) -> dict[int, float]:
+def untuned_s(shares: Iterable[TaskRounds]) -> dict[int, float]:
     """Seconds that the calls of each task take in the network without a search; empty where no build was measured.
 
     A task that the measured build did not contain is expected to be as fast, by its arithmetic, as those that it did.
@@ -120,7 +120,7 @@ def untuned_s(shares: Iterable[Share]) -> dict[int, float]:
     return {share.task: known.get(share.task, share.weight * share.flops * per_flop_s) for share in shares}
 
 
-def light(shares: Iterable[Share]) -> set[int]:
+def light(shares: Iterable[TaskRounds]) -> set[int]:
     """Tasks that are too small a part of the network for their tuning to be seen in its latency."""
     shares = list(shares)
     expected_s = untuned_s(shares)
@@ -129,8 +129,8 @@ def light(shares: Iterable[Share]) -> set[int]:
 
 
 def next_share(
-    shares: Iterable[Share], leading_s: Mapping[str, float], busy: Container[int] = frozenset()
-) -> Share | None:
+    shares: Iterable[TaskRounds], leading_s: Mapping[str, float], busy: Container[int] = frozenset()
+) -> TaskRounds | None:
     """The share to serve next: each task once, those first that need the least arithmetic of their rivals, the heaviest
     first (by seconds in the network where a build was measured, else by arithmetic); then the largest gain. None when
     all are closed or `busy`.

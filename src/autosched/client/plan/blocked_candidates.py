@@ -4,16 +4,16 @@ import hashlib
 from collections.abc import Iterable
 
 from autosched.model import TaskIndex
-from autosched.protocol import PoisonNote
+from autosched.protocol import CandidateBlock
 
 
-class Poison:
+class BlockedCandidates:
     """Poisoned candidates of the job's tasks. Written by the client's loop, read by the threads of its steps too."""
 
     def __init__(self) -> None:
         self._reasons: dict[tuple[TaskIndex, str], str] = {}
 
-    def note(self, candidates: Iterable[PoisonNote]) -> None:
+    def note(self, candidates: Iterable[CandidateBlock]) -> None:
         """The daemon tells."""
         for one in candidates:
             if one.reason:

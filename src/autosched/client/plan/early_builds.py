@@ -75,7 +75,7 @@ class BuildMeasurement:
 
 
 @dataclass
-class Early:
+class EarlyBuilds:
     """What is known of builds that were made during the search."""
 
     comparison: Comparison | None = None

@@ -21,10 +21,10 @@ from statistics import median
 import msgspec
 
 from autosched.backend import Baseline, Network, OperatorTimes
-from autosched.client.plan.allocation import LIGHT_TRIALS, Share, leading, light, next_share, outdone
-from autosched.client.plan.blocked_candidates import Poison
-from autosched.client.plan.early_builds import BuildMeasurement, Early, in_tasks_s, untuned
-from autosched.client.plan.rounds import Past, budget, first_count, pasts, spent
+from autosched.client.plan.allocation import LIGHT_TRIALS, TaskRounds, leading, light, next_share, outdone
+from autosched.client.plan.blocked_candidates import BlockedCandidates
+from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds, in_tasks_s, untuned
+from autosched.client.plan.rounds import PastRounds, budget, first_count, pasts, spent
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 from autosched.records import record_selection
 from autosched.records.failure_attribution import DOUBTFUL
@@ -54,14 +54,14 @@ BATCH_USUAL, DAY_S = 30, 86_400.0
 
 
 @dataclass
-class Course:
+class JobPlan:
     """What was done, and what comes next."""
 
     spec: JobSpec
     lanes: int
     devices: int
     network: Network | None = None
-    shares: dict[TaskIndex, Share] = field(default_factory=dict)
+    shares: dict[TaskIndex, TaskRounds] = field(default_factory=dict)
     trials: int = 0
     """The whole budget."""
     spent: int = 0
@@ -84,10 +84,10 @@ class Course:
     """Tasks with disturbed records."""
     doubts: dict[TaskIndex, dict[bytes, UnitName]] = field(default_factory=dict)
     """Candidates that failed as they may on a sick device, and where; empty: more is known of them."""
-    poison: Poison = field(default_factory=Poison)
+    poison: BlockedCandidates = field(default_factory=BlockedCandidates)
     avoided: dict[TaskIndex, UnitName] = field(default_factory=dict)
     """On which device a round under way is not to measure."""
-    half: dict[TaskIndex, Past] = field(default_factory=dict)
+    half: dict[TaskIndex, PastRounds] = field(default_factory=dict)
     """Tasks of which an earlier client left a round unfinished."""
     attempts: Counter[tuple[TaskIndex, bytes]] = field(default_factory=Counter)
     """How often each candidate was measured again."""
@@ -99,7 +99,7 @@ class Course:
     """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
     complete: bool = False
-    early: Early = field(default_factory=Early)
+    early: EarlyBuilds = field(default_factory=EarlyBuilds)
     """Builds of the network in the middle of the search."""
     finishing: bool = False
     """No more rounds begin, and those under way end with their step: what was looked for is found."""
@@ -135,7 +135,7 @@ class Course:
         self.trials = budget(network, self.spec.trials)
         self.spent = spent(records[borrowed:], self.trials)
         for info in network.tasks:
-            self.shares[info.task] = Share(info.task, info.weight, info.flops, groups=info.groups)
+            self.shares[info.task] = TaskRounds(info.task, info.weight, info.flops, groups=info.groups)
             self.records.setdefault(info.task, [])
         self.finals = dict.fromkeys(finals, 0)
         for record in records[:borrowed]:
@@ -191,7 +191,7 @@ class Course:
                 self.half[task] = found
 
     @staticmethod
-    def _count_round(share: Share, records: Iterable[Record]) -> None:
+    def _count_round(share: TaskRounds, records: Iterable[Record]) -> None:
         best = [s for s in (*share.best_s[-1:], *(record.best_s for record in records)) if s is not None]
         share.best_s.append(min(best, default=None))
 
@@ -469,12 +469,12 @@ class Course:
         self.finals[share.task] += 1
         return self._begin(share.task, Purpose.FINAL, record_selection.finalists(self.records[share.task]))
 
-    def _wants_finals(self, share: Share) -> bool:
+    def _wants_finals(self, share: TaskRounds) -> bool:
         held = self.finals.get(share.task, FINALS_MAX)
         return share.tuned and held < FINALS_MAX and not self._settled(share.task)
 
     def _settled(self, task: TaskIndex) -> bool:
-        return record_selection.settled(self.records[task])
+        return record_selection.is_final(self.records[task])
 
     def _begin(self, task: TaskIndex, purpose: Purpose, candidates: Sequence[bytes]) -> TaskIndex:
         self.stage[task], self.purpose[task], self.candidates[task] = STAGES[purpose][0], purpose, tuple(candidates)

@@ -13,7 +13,7 @@ from autosched.model import Purpose, Record, TaskIndex
 from autosched.records import record_selection
 
 
-class Past(Struct, frozen=True):
+class PastRounds(Struct, frozen=True):
     """Work of earlier clients on one task: one record of each candidate, round by round."""
 
     whole: tuple[tuple[Record, ...], ...] = ()
@@ -38,7 +38,9 @@ def spent(own: Sequence[Record], trials: int) -> int:
     return min(sum(record.purpose is Purpose.TRIAL for record in own), trials)
 
 
-def pasts(network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0) -> dict[TaskIndex, Past]:
+def pasts(
+    network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0
+) -> dict[TaskIndex, PastRounds]:
     """Past work on each task; the first `borrowed` records are those of another job."""
     whole = budget(network, trials)
     left, first = whole - spent(records[borrowed:], whole), first_count(whole, max(1, len(network.tasks)))
@@ -49,7 +51,7 @@ def pasts(network: Network, trials: int | None, records: Sequence[Record], borro
     return found
 
 
-def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: int, left: int) -> Past:
+def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: int, left: int) -> PastRounds:
     """A task's records as rounds. `left`: trials that the job may still make.
 
     A round that was short for another reason, because the space was exhausted or a step failed, is taken for one that
@@ -62,9 +64,9 @@ def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: i
     cuts = [0, *ends]
     found = [tuple(tried[begin:end]) for begin, end in zip(cuts, [*ends, len(tried)], strict=True) if begin < end]
     if not found or len(tried) == before:
-        return Past(tuple(found))
+        return PastRounds(tuple(found))
     size = batch if before or len(found) > 1 else min(batch, first)
     missing = min(size - len(found[-1]), left)
     if missing <= 0:
-        return Past(tuple(found))
-    return Past(tuple(found[:-1]), found[-1], missing)
+        return PastRounds(tuple(found))
+    return PastRounds(tuple(found[:-1]), found[-1], missing)

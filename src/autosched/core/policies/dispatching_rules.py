@@ -21,7 +21,7 @@ AGEING = 0.1
 """Without it shortest first makes the slowest job slower than first come, first served does."""
 
 
-class Sight(Struct):
+class RuleInput(Struct):
     """A waiting task as a rule sees it. Mutable, so that a simulation needs only one."""
 
     rank: int
@@ -43,39 +43,39 @@ class Rule(Struct, frozen=True):
     """A named order."""
 
     name: str
-    key: Callable[[Sight], Key]
+    key: Callable[[RuleInput], Key]
     watches: bool = False
     """Whether it looks at the bottleneck, which costs time to reckon."""
     bold: bool = False
     """Whether it wants estimates that are raised by how little they rest on."""
 
 
-def _first_come(it: Sight) -> Key:
+def _first_come(it: RuleInput) -> Key:
     return (it.ready_at, it.job)
 
 
-def _build_first(it: Sight) -> Key:
+def _build_first(it: RuleInput) -> Key:
     return (it.rank, it.ready_at, it.job)
 
 
-def _shortest(it: Sight) -> Key:
+def _shortest(it: RuleInput) -> Key:
     """Shortest remaining work; who has waited for so many seconds counts as shorter by a tenth of them."""
     return (it.rank, it.left_s + AGEING * it.ready_at, it.job)
 
 
-def _longest(share: float) -> Callable[[Sight], Key]:
+def _longest(share: float) -> Callable[[RuleInput], Key]:
     """Most work remaining; on the device also for the hosts that have most to do, which it must not let run dry."""
 
-    def key(it: Sight) -> Key:
+    def key(it: RuleInput) -> Key:
         return (it.rank, -(it.left_s + share * it.home_s) if it.on_device else -it.left_s, it.job)
 
     return key
 
 
-def _critical(slack: float) -> Callable[[Sight], Key]:
+def _critical(slack: float) -> Callable[[RuleInput], Key]:
     """Shortest first, but jobs whose own path is about as long as the bottleneck's work go before all others."""
 
-    def key(it: Sight) -> Key:
+    def key(it: RuleInput) -> Key:
         if it.path_s * (1.0 + slack) >= it.bottleneck_s:
             return (it.rank, 0, -it.path_s, it.job)
         return (it.rank, 1, it.left_s, it.job)
@@ -83,17 +83,17 @@ def _critical(slack: float) -> Callable[[Sight], Key]:
     return key
 
 
-def _stretched(weight: float, slack: float) -> Callable[[Sight], Key]:
+def _stretched(weight: float, slack: float) -> Callable[[RuleInput], Key]:
     """Shortest first, but a job rises by as much as its own path threatens to outlast the bottleneck's work."""
 
-    def key(it: Sight) -> Key:
+    def key(it: RuleInput) -> Key:
         threat_s = max(0.0, it.path_s * (1.0 + slack) - it.bottleneck_s)
         return (it.rank, it.left_s - weight * threat_s + AGEING * it.ready_at, it.job)
 
     return key
 
 
-def _critical_longest(it: Sight) -> Key:
+def _critical_longest(it: RuleInput) -> Key:
     """Most work remaining, and a job whose path is the bottleneck goes even before builds."""
     if it.path_s * 1.05 >= it.bottleneck_s:
         return (0, -it.path_s, it.rank, it.job)

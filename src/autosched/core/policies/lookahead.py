@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import truediv
 
 from autosched.core.policies import work_estimation
-from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, Sight, named, order, ordered, rank
+from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, RuleInput, named, order, ordered, rank
 from autosched.core.remaining_work import Pools
 from autosched.core.state import Job, Key, State, Task
 from autosched.model import JobId, PoolName
@@ -77,7 +77,9 @@ def snapshot(state: State) -> Snapshot:
         now=state.now,
         jobs=jobs,
         priorities=[state.jobs[job].spec.priority for job in jobs],
-        homes=[numbers.get(place[0], -1) if (place := work_estimation.home(state.jobs[job])) else -1 for job in jobs],
+        homes=[
+            numbers.get(place[0], -1) if (place := work_estimation.build_pools(state.jobs[job])) else -1 for job in jobs
+        ],
         units=units,
     )
     for number, job_id in enumerate(jobs):
@@ -152,7 +154,7 @@ def play(shot: Snapshot, rule: Rule) -> Forecast:
     left, pools, abreast = _totals(shot)
     place = [0] * len(shot.chains)
     finished = [0.0] * len(shot.jobs)
-    sight = Sight(0, 0.0, 0.0, 0.0, 0, 0.0, False, 0.0)
+    sight = RuleInput(0, 0.0, 0.0, 0.0, 0, 0.0, False, 0.0)
     key, priorities, homes, chains, units = rule.key, shot.priorities, shot.homes, shot.chains, shot.units
 
     def enqueue(number: int, ready_at: float) -> int:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from autosched.core.policies import dispatching_rules, work_estimation
-from autosched.core.policies.dispatching_rules import Sight
+from autosched.core.policies.dispatching_rules import RuleInput
 from autosched.core.policies.lookahead import Forecast, Score, Search, doubt
 from autosched.core.state import Job, Key, State, Task
 from autosched.model import Goal
@@ -103,11 +103,11 @@ def foreseen_key(state: State, task: Task) -> Key:
         else dispatching_rules.named(state.rule or AIMS[state.goal].rule)
     )
     ahead = job.outlook
-    home, home_s = work_estimation.home(job), 0.0
+    home, home_s = work_estimation.build_pools(job), 0.0
     for pool in home:
         home_s += state.totals.pools.get(pool, 0.0)
     left_s = ahead.bold_s if rule.bold else ahead.left_s
-    sight = Sight(
+    sight = RuleInput(
         dispatching_rules.rank(task.at),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),

@@ -4,7 +4,7 @@ A job is so many rounds that nobody has begun, and the rest of each round that i
 and where they run, is learned from the loads; until a job has shown a stage, other jobs' places stand in for it.
 """
 
-from autosched.core.remaining_work import Outlook, Pools
+from autosched.core.remaining_work import Pools, RemainingWork
 from autosched.core.state import Job, State
 
 ROUND = ("select", "build", "profile", "update")
@@ -15,7 +15,7 @@ UNKNOWN_S = 1.0
 """For a stage of which nothing is known while other stages are not known either: then only proportions count."""
 
 
-def home(job: Job) -> Pools:
+def build_pools(job: Job) -> Pools:
     """Where the job builds; empty while it has not said."""
     return job.places.get(HOME, ())
 
@@ -24,7 +24,7 @@ def show_place(state: State, job: Job, stage: str, pools: Pools) -> None:
     """The job's client says where a stage runs."""
     if job.places.get(stage) != pools:
         job.places[stage] = pools
-        state.totals.places[stage] = None if pools == home(job) else pools
+        state.totals.places[stage] = None if pools == build_pools(job) else pools
 
 
 def cycle(state: State, job: Job) -> list[tuple[str, Pools]]:
@@ -33,7 +33,7 @@ def cycle(state: State, job: Job) -> list[tuple[str, Pools]]:
     for stage in ROUND:
         pools = job.places.get(stage)
         if pools is None and stage in state.totals.places:
-            pools = state.totals.places[stage] or home(job)
+            pools = state.totals.places[stage] or build_pools(job)
         if pools:
             stages.append((stage, pools))
     return stages
@@ -50,16 +50,16 @@ def rounds_left(job: Job) -> float:
     return job.rounds_left if job.rounds_left is not None else float(max(1, job.rounds_seen))
 
 
-def look(state: State, job: Job) -> None:
+def update_remaining_work(state: State, job: Job) -> None:
     """Reckon anew what the job has to do. O(stages)."""
-    old, new = job.outlook, Outlook()
+    old, new = job.outlook, RemainingWork()
     if not job.state.ended:
         (_reckon_exactly if state.oracle is not None else _reckon)(state, job, new)
     state.totals.replace(old.pools, new.pools)
     job.outlook = new
 
 
-def _reckon(state: State, job: Job, outlook: Outlook) -> None:
+def _reckon(state: State, job: Job, outlook: RemainingWork) -> None:
     of_job, typical = state.estimates.of_job, state.typical
     stages = [(stage, pools, *of_job(job.id, stage, typical=typical)) for stage, pools in cycle(state, job)]
     known = [expected_s for _, _, expected_s, _ in stages if expected_s is not None]
@@ -76,7 +76,7 @@ def _reckon(state: State, job: Job, outlook: Outlook) -> None:
             outlook.add(job.places.get(stage, ()), seconds, seen)
 
 
-def _reckon_exactly(state: State, job: Job, outlook: Outlook) -> None:
+def _reckon_exactly(state: State, job: Job, outlook: RemainingWork) -> None:
     assert state.oracle is not None
     for index in job.tasks:
         for _, pools, seconds in state.oracle(job.id, index):

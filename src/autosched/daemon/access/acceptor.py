@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from autosched.config import loopback
-from autosched.daemon.access.login_rate_limit import Failures
+from autosched.daemon.access.login_rate_limit import LoginRateLimit
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Connection:
 class Acceptor:
     """All connections of some listeners."""
 
-    def __init__(self, failures: Failures, connections_max: Callable[[], int], setting: str) -> None:
+    def __init__(self, failures: LoginRateLimit, connections_max: Callable[[], int], setting: str) -> None:
         """`connections_max` may change; `setting` is what it is called."""
         self._failures, self._max, self._setting = failures, connections_max, setting
         self._connections: dict[Connection, None] = {}

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.event_stream.daemon_events import Commanded
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage import audit_log
@@ -41,7 +41,7 @@ class Audit:
         assert isinstance(last, int)
         self._last = last
 
-    async def of(self, who: Who, method: Method, work: Awaitable[Struct]) -> Struct:
+    async def of(self, who: Principal, method: Method, work: Awaitable[Struct]) -> Struct:
         """Carry out a command and keep account of it."""
         number = self._begin(who, wire_name(type(method)), about(method))
         outcome = UNANSWERED
@@ -58,11 +58,11 @@ class Audit:
         finally:
             self._end(number, outcome)
 
-    def note(self, who: Who, command: str, words: str) -> None:
+    def note(self, who: Principal, command: str, words: str) -> None:
         """Keep what happened without being asked over a connection."""
         self._end(self._begin(who, command, words), "done")
 
-    def _begin(self, who: Who, command: str, words: str) -> int:
+    def _begin(self, who: Principal, command: str, words: str) -> int:
         at = datetime.now().astimezone().isoformat(timespec="milliseconds")
         self._stream.publish(Commanded(who.name, who.role.value, who.address, command, words))
         if self._journal.stalled:  # what is refused for lack of disk must not pile up until there is some

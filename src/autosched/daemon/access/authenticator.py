@@ -15,8 +15,8 @@ from autosched.daemon.access import keyring, peer_identity
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.keyring import Keyring
-from autosched.daemon.access.login_rate_limit import Failures
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.login_rate_limit import LoginRateLimit
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused, RequestError, WireError
 from autosched.protocol import (
@@ -46,18 +46,18 @@ FAILED_S = 1.0
 KEYS_S = 2.0
 """Seconds between two looks at the folder with the keys."""
 
-Admit = Callable[[Link, Hello, Who], None]
+Admit = Callable[[Link, Hello, Principal], None]
 """Lets somebody in: gives the link its methods and handler. Raises what Hello is answered with."""
 
 
 @dataclass(eq=False, slots=True)
-class Visitor:
+class RemotePeer:
     """The peer of a connection, as far as it is known yet."""
 
     endpoint: Endpoint
     connection: Connection
     link: Link = field(init=False)
-    who: Who | None = None
+    who: Principal | None = None
     key: Key | None = None
     nonces: tuple[bytes, bytes] = (b"", b"")
 
@@ -69,9 +69,9 @@ class Authenticator:
         self.limits, self._admit, self._idle = config.limits, admit, idle
         self._group = peer_identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
-        self.failures = Failures()
+        self.failures = LoginRateLimit()
         self.acceptor = Acceptor(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
-        self._visitors: dict[Visitor, None] = {}
+        self._visitors: dict[RemotePeer, None] = {}
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
         self.changed: Callable[[str], None] = lambda words: None
@@ -111,9 +111,9 @@ class Authenticator:
 
     async def _accept(self, endpoint: Endpoint) -> None:
         async for connection in self.acceptor.connections(endpoint.listener, _sorry if endpoint.tls is None else None):
-            spawn(self.attend(Visitor(endpoint, connection)), "a connection")
+            spawn(self.attend(RemotePeer(endpoint, connection)), "a connection")
 
-    async def attend(self, visitor: Visitor) -> None:
+    async def attend(self, visitor: RemotePeer) -> None:
         """One connection until its end."""
         loop = asyncio.get_running_loop()
         link = visitor.link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1)
@@ -137,13 +137,13 @@ class Authenticator:
             del self._visitors[visitor]
             self._idle()
 
-    def _check_hello(self, visitor: Visitor) -> None:
+    def _check_hello(self, visitor: RemotePeer) -> None:
         if visitor.who is None:
             visitor.link.refuse(f"no hello within {HELLO_S:g} s")
 
     # Who is it --------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, visitor: Visitor, method: Method) -> Struct:
+    async def _ask(self, visitor: RemotePeer, method: Method) -> Struct:
         match method:
             case Authenticate():
                 return self._challenge(visitor, method)
@@ -151,7 +151,7 @@ class Authenticator:
                 return await self._hello(visitor, method)
         raise WireError("the first request of a connection is hello, or authenticate before it")
 
-    def _challenge(self, visitor: Visitor, method: Authenticate) -> Challenge:
+    def _challenge(self, visitor: RemotePeer, method: Authenticate) -> Challenge:
         if visitor.key is not None:
             raise Refused("this connection has named its key already")
         self.look_at_keys()
@@ -162,7 +162,7 @@ class Authenticator:
         visitor.key, visitor.nonces = key, (method.nonce, os.urandom(NONCE_BYTES))
         return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.endpoint.channel))
 
-    async def _hello(self, visitor: Visitor, hello: Hello) -> Welcome:
+    async def _hello(self, visitor: RemotePeer, hello: Hello) -> Welcome:
         if hello.protocol[0] != PROTOCOL[0]:
             theirs, ours = (".".join(map(str, version)) for version in (hello.protocol, PROTOCOL))
             raise Refused(
@@ -186,7 +186,7 @@ class Authenticator:
         self._sessions += 1
         return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
 
-    async def _failed(self, visitor: Visitor) -> None:
+    async def _failed(self, visitor: RemotePeer) -> None:
         """Guessing takes time, and on the network comes to an end; the owner of a socket of his own does not wait."""
         if visitor.endpoint.local:
             return
@@ -195,19 +195,19 @@ class Authenticator:
             self.failures.note(visitor.connection.host, asyncio.get_running_loop().time())
         await asyncio.sleep(FAILED_S)
 
-    async def _whoever(self, visitor: Visitor, hello: Hello) -> Who:
+    async def _whoever(self, visitor: RemotePeer, hello: Hello) -> Principal:
         where = visitor.link.address
         if visitor.key is not None:
             key = visitor.key
             wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
             if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
-            return Who(f"key {key.id}", key.role, where, key)
+            return Principal(f"key {key.id}", key.role, where, key)
         if visitor.endpoint.local:
             uid = peer_identity.peer_uid(visitor.connection.sock)
-            return Who(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
+            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
-            return Who(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
+            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
         self.look_at_keys()
         if visitor.endpoint.tls is not None or len(self.keys):
             raise Refused(
@@ -217,7 +217,7 @@ class Authenticator:
         uid_there = await asyncio.to_thread(peer_identity.loopback_uid, visitor.connection.sock)
         if uid_there is None:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
-        return Who(f"uid {uid_there}", await peer_identity.local_role(uid_there, None), where)
+        return Principal(f"uid {uid_there}", await peer_identity.local_role(uid_there, None), where)
 
     # Stop -------------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched.config import Config
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.errors import ConfigError, NotFound, RequestError
 from autosched.protocol.roles import Role
 from autosched.wire.keys import NAME, SECRET_BYTES, Key, read
@@ -118,7 +118,7 @@ class Keyring:
         """The key with this id."""
         return self._keys.get(id)
 
-    def admits(self, who: Who) -> bool:
+    def admits(self, who: Principal) -> bool:
         """Whether he came without a key, or with one that is still valid: another one of the same id is not his."""
         return who.key is None or self.get(who.key.id) == who.key
 

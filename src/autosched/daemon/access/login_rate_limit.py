@@ -9,7 +9,7 @@ HOSTS_MAX = 4_096
 """Hosts that are remembered; the one that failed longest ago makes room."""
 
 
-class Failures:
+class LoginRateLimit:
     """Wrong keys by host. Times are those of one clock, whichever."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _CREDENTIALS = struct.Struct("3i")
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 
 
-class Who(Struct, frozen=True):
+class Principal(Struct, frozen=True):
     """Somebody who has been let in; `name` is what the audit trail says."""
 
     name: str

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
-from autosched.daemon.devices.attribution_handler import Verdicts
-from autosched.daemon.devices.device_monitor import Guard
+from autosched.daemon.devices.attribution_handler import AttributionHandler
+from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.daemon_events import recorded
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.job_store import Found, Store
+from autosched.daemon.storage.job_store import Found, JobStore
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
@@ -40,12 +40,12 @@ class Parts(Struct, frozen=True):
     """The parts of the daemon that clients speak to."""
 
     runtime: Runtime
-    store: Store
+    store: JobStore
     past: History
     blobs: Blobs
-    ledger: Ledger
-    guard: Guard
-    verdicts: Verdicts
+    ledger: ProgressRegistry
+    guard: DeviceMonitor
+    verdicts: AttributionHandler
 
 
 class ClientSession:

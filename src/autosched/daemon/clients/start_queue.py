@@ -11,7 +11,7 @@ from autosched.daemon.clients.client_state import Client
 from autosched.daemon.runtime import spawn
 
 
-class StartTurns:
+class StartQueue:
     """As many clients start at a time as the daemon has cores.
 
     A hundred interpreters that start at once would keep the daemon from its work for half a minute, and none of them

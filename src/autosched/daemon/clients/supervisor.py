@@ -27,9 +27,9 @@ from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Even
 from autosched.daemon.clients import adoption
 from autosched.daemon.clients.client_session import ClientSession
 from autosched.daemon.clients.client_state import Client
-from autosched.daemon.clients.start_queue import StartTurns
-from autosched.daemon.devices.device_monitor import Guard
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.clients.start_queue import StartQueue
+from autosched.daemon.devices.device_monitor import DeviceMonitor
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
@@ -73,15 +73,15 @@ ASK_LOAD_S = 600.0
 """Bounds what only the scheduler's attach deadline should end."""
 
 
-class Clients:
+class ClientSupervisor:
     """All clients of this life of the daemon."""
 
     def __init__(
         self,
         runtime: Runtime,
-        ledger: Ledger,
+        ledger: ProgressRegistry,
         past: History,
-        guard: Guard,
+        guard: DeviceMonitor,
         folder: Path,
         session: Callable[[Client, Callable[[], bool]], ClientSession],
     ) -> None:
@@ -89,7 +89,7 @@ class Clients:
         self._folder = folder
         self._session = session
         self._of: dict[JobId, Client] = {}
-        self._turns = StartTurns(self._start)
+        self._turns = StartQueue(self._start)
         self._secret = adoption.secret(folder)
         self.address = ""
         """Where clients connect to; set before the first one is started."""

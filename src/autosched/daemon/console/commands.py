@@ -195,13 +195,13 @@ async def _set(ask: Ask, line: Line) -> Said:
     match line.words:
         case ["job", which, "priority", value]:
             job = await _job_of(ask, which)
-            was = await _call(ask, p.SetJob(job=job, priority=number(value)), p.Wishes)
+            was = await _call(ask, p.SetJob(job=job, priority=number(value)), p.PreviousSettings)
             return Said(f"was {was.priority}", (), "was", was)
         case ["job", which, "deadline", value]:
             job = await _job_of(ask, which)
             view = await _call(ask, p.GetJob(job=job), p.JobView)
             until_s = 0.0 if value == "none" else seconds(value)
-            was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.Wishes)
+            was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.PreviousSettings)
             words = "none" if was.deadline_at is None else f"in {formatting.duration(was.deadline_at - view.now)}"
             return Said(f"was {words}", (), "was", was)
         case ["policy", name, *goal]:

@@ -21,10 +21,10 @@ from autosched.config import Config, ConsoleConfig
 from autosched.daemon.access import endpoints, peer_identity, sockets
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.console.commands import COMMANDS, OPTIONS, Said
 from autosched.daemon.console.line_parser import Line, as_typed_here, commands
-from autosched.daemon.event_stream.daemon_events import Dropped, Happening
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, Dropped
 from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.operations.user_session import Services, UserSession
 from autosched.daemon.runtime import spawn
@@ -93,13 +93,13 @@ class Console:
         try:
             with contextlib.suppress(OSError):  # a handshake that fails
                 reader, writer = await _opened(connection.sock, tls)
-                visitor = Visitor(reader, writer, self._services, self._authenticator, connection.host)
+                visitor = ConsoleConnection(reader, writer, self._services, self._authenticator, connection.host)
                 visitor.known = lambda: acceptor.know(connection)
                 await self._serve(visitor, None if tls is not None else connection.sock)
         finally:
             acceptor.leave(connection)
 
-    async def _serve(self, visitor: "Visitor", local: socket.socket | None) -> None:
+    async def _serve(self, visitor: "ConsoleConnection", local: socket.socket | None) -> None:
         try:
             if local is not None and (who := await self._whoever(local)) is not None:
                 visitor.rise(who)
@@ -112,18 +112,18 @@ class Console:
         finally:
             await visitor.part()
 
-    async def _whoever(self, sock: socket.socket) -> Who | None:
+    async def _whoever(self, sock: socket.socket) -> Principal | None:
         """As the kernel says, and no more than this socket allows; None: nobody, until a key is shown."""
         try:
             if sock.family == socket.AF_UNIX:
                 uid = peer_identity.peer_uid(sock)
                 role = at_most(await peer_identity.local_role(uid, self._group), Role(self._config.role))
-                return Who(f"uid {uid}", role, "the console's socket")
+                return Principal(f"uid {uid}", role, "the console's socket")
             there = await asyncio.to_thread(peer_identity.loopback_uid, sock)
             if there is None:
                 return None
             role = at_most(await peer_identity.local_role(there, None), Role(self._config.listen_role))
-            return Who(f"uid {there}", role, "the console")
+            return Principal(f"uid {there}", role, "the console")
         except Refused:
             return None
 
@@ -178,7 +178,7 @@ def _sorry(why: str) -> bytes:
     return f"ERR busy {why}\n.\n".encode()
 
 
-class Visitor:
+class ConsoleConnection:
     """One connection."""
 
     def __init__(
@@ -192,12 +192,12 @@ class Visitor:
         """`host`: the other machine, empty for this one."""
         self._reader, self._writer, self._host = reader, writer, host
         self._services, self._authenticator = services, authenticator
-        self.who: Who | None = None
+        self.who: Principal | None = None
         self.known: Callable[[], None] = lambda: None
         """Told when it is known who this is."""
         writer.transport.set_write_buffer_limits(BUFFER_BYTES_MAX)
 
-    def rise(self, who: Who) -> None:
+    def rise(self, who: Principal) -> None:
         """It is known who this is."""
         self.who = who
         self.known()
@@ -300,7 +300,7 @@ class Visitor:
     async def _refuse(self, error: AutoschedError) -> None:
         await self.answer(f"ERR {error.code} {as_typed_here(' '.join(str(error).split()))}")
 
-    def _known(self) -> Who:
+    def _known(self) -> Principal:
         """The identity of the visitor. Raises Refused when it is not known, or no longer."""
         if self.who is None:
             raise Refused("who are you? Type: auth KEY SECRET. An operator makes keys with: autosched key new ROLE")
@@ -332,7 +332,7 @@ class Visitor:
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:
             raise Refused(f"the key {key.id} is for clients; they do not come here")
-        self.rise(Who(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
+        self.rise(Principal(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:
@@ -354,7 +354,7 @@ class Visitor:
             await self._write(".\n")
 
 
-def _told(happening: Happening, *, json: bool) -> str:
+def _told(happening: DaemonEvent, *, json: bool) -> str:
     if json:
         return happening.json().decode()
     if isinstance(happening.what, Dropped):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from autosched.daemon.devices.device_monitor import Guard, is_device
+from autosched.daemon.devices.device_monitor import DeviceMonitor, is_device
 from autosched.daemon.event_stream.daemon_events import CandidatePoisoned
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import failure_cases
 from autosched.daemon.storage.batched_statements import Statement
@@ -20,9 +20,18 @@ from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.storage.schema import checked
 from autosched.errors import Damaged, NotFound
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
-from autosched.protocol import POISON_MAX, Poisoned, PoisonNote, PoisonView
+from autosched.protocol import POISON_MAX, BlockedCandidate, CandidateBlock, Poisoned
 from autosched.records import identity
-from autosched.records.failure_attribution import DOUBTFUL, WORDS_MAX, Blame, Case, Finding, Mishap, Suspect, Ward
+from autosched.records.failure_attribution import (
+    DOUBTFUL,
+    WORDS_MAX,
+    CandidateSuspicion,
+    Case,
+    DeviceSuspicion,
+    Finding,
+    Incident,
+    Suspect,
+)
 
 BATCH_LEAST = 3
 """Number of candidates that fail together, without one that succeeds, from which on the device is suspected."""
@@ -40,23 +49,23 @@ class Tally(Struct):
     """Those of them that crashed or hung. A plain failure may be the report of a broken plugin."""
 
 
-class Verdicts:
+class AttributionHandler:
     """All cases of this daemon, and what speaks against its devices."""
 
     def __init__(
         self,
         runtime: Runtime,
-        ledger: Ledger,
-        guard: Guard,
+        ledger: ProgressRegistry,
+        guard: DeviceMonitor,
         tell: Callable[[JobId, Poisoned], None],
         quarantine: Callable[[UnitName, str], None],
-        ward: Ward,
+        ward: DeviceSuspicion,
     ) -> None:
         """Before the journal accepts writes. `quarantine`: what to do with a device, and why."""
         self._runtime, self._ledger, self._guard = runtime, ledger, guard
         self._tell, self._quarantine, self._ward = tell, quarantine, ward
         self._journal = runtime.journal
-        self.blame = Blame(_cases(self._journal))
+        self.blame = CandidateSuspicion(_cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
         self._proven: set[str] = set()
         """Places where something was measured well in this life."""
@@ -83,7 +92,7 @@ class Verdicts:
             tally.bad += record.purpose is Purpose.TRIAL
             tally.gone += record.purpose is Purpose.TRIAL and record.failure in GONE
             self._guard.doubt(device)
-            return self._act(self.blame.failed(suspect, Mishap(device, now, _words(record), job, record.trial)))
+            return self._act(self.blame.failed(suspect, Incident(device, now, _words(record), job, record.trial)))
         tally.good += 1
         self._proven.add(place)
         self._ward.well(device)
@@ -154,7 +163,7 @@ class Verdicts:
         for index, task in self._ledger.of(job).tasks.items():
             tasks.setdefault(task.info.workload, []).append(index)
         notes = [
-            PoisonNote(task, case.suspect.sha256, "" if forgiven else case.reason)
+            CandidateBlock(task, case.suspect.sha256, "" if forgiven else case.reason)
             for case in cases
             for task in tasks.get(case.suspect.workload, ())
         ]
@@ -168,12 +177,14 @@ class Verdicts:
 
     # What users ask ---------------------------------------------------------------------------------------------------
 
-    def listed(self, limit: int, before: int | None) -> tuple[PoisonView, ...]:
+    def listed(self, limit: int, before: int | None) -> tuple[BlockedCandidate, ...]:
         """The latest poisoned candidates, newest last."""
         found = []
         for case in reversed(self.blame.cases.values()):
             if case.poisoned and (before is None or case.number < before):
-                found.append(PoisonView(number=case.number, reason=case.reason, **msgspec.structs.asdict(case.suspect)))
+                found.append(
+                    BlockedCandidate(number=case.number, reason=case.reason, **msgspec.structs.asdict(case.suspect))
+                )
                 if len(found) == limit:
                     break
         return tuple(reversed(found))

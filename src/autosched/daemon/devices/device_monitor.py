@@ -19,8 +19,8 @@ from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
 from autosched.daemon.event_stream.daemon_events import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.jobs.progress import Ledger
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.jobs.progress import ProgressRegistry
+from autosched.daemon.storage.job_store import JobStore
 from autosched.model import DeviceNote, JobId, UnitName
 from autosched.protocol import TagRecords
 
@@ -216,13 +216,13 @@ def is_device(slot: Slot) -> bool:
     return any(pool.startswith(DEVICE_POOL) for pool, _ in slot.places)
 
 
-class Guard:
+class DeviceMonitor:
     """The watches of all devices, and what follows when one of them finds something."""
 
     def __init__(
         self,
-        store: Store,
-        ledger: Ledger,
+        store: JobStore,
+        ledger: ProgressRegistry,
         stream: Stream,
         tell: Callable[[JobId, TagRecords], None],
         interval_s: float,

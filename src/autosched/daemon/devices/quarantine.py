@@ -18,11 +18,11 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.core.state import State
-from autosched.daemon.devices.device_monitor import Guard
+from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.model import DeviceNote, UnitName
 from autosched.process import program_runner
-from autosched.records.failure_attribution import Ward
+from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,12 @@ class Quarantine:
     """All devices that are kept away."""
 
     def __init__(
-        self, runtime: Runtime, guard: Guard, ward: Ward, hooks: Mapping[UnitName, Sequence[str]], hook_s: float
+        self,
+        runtime: Runtime,
+        guard: DeviceMonitor,
+        ward: DeviceSuspicion,
+        hooks: Mapping[UnitName, Sequence[str]],
+        hook_s: float,
     ) -> None:
         """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds."""
         self._runtime, self._guard, self._ward = runtime, guard, ward

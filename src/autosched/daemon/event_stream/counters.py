@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from autosched.core.actions import EndJob
-from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, Recorded, RecordsTagged, StepEnded, StepStarted
 from autosched.model import Purpose
 
 STAGES_MAX = 32
@@ -44,7 +44,7 @@ def _steps() -> "defaultdict[str, Histogram]":
     return defaultdict(lambda: Histogram(STEP_BOUNDS_S))
 
 
-class Tally:
+class Counters:
     """Counts of this life of the daemon."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Tally:
             self._stages.add(stage)
         return stage
 
-    def take(self, happening: Happening) -> None:
+    def take(self, happening: DaemonEvent) -> None:
         """Something happened."""
         self.happenings[happening.name] += 1
         match happening.what:

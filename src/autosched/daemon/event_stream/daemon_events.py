@@ -185,7 +185,7 @@ _LEVELS: dict[type, int] = {
 }
 
 
-class Happening(Struct, frozen=True):
+class DaemonEvent(Struct, frozen=True):
     """Something that happened, and when."""
 
     at: float

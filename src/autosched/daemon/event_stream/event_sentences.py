@@ -4,10 +4,10 @@ from autosched import formatting
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
+    DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
     DeviceSteady,
-    Happening,
     Kept,
     LoopStalled,
     RecordsTagged,
@@ -17,7 +17,7 @@ STALLED = "the daemon stood still for"
 """How the page knows a stall, of which it shows the last of a run."""
 
 
-def sentence(happening: Happening) -> str:
+def sentence(happening: DaemonEvent) -> str:
     """One line; what has no sentence of its own is told as the logs tell it."""
     match happening.what:
         case events.JobSubmitted(job=job, spec=spec, owner=owner):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
-from autosched.daemon.event_stream.daemon_events import TEXT_CHARS, Happening, Said, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import TEXT_CHARS, DaemonEvent, Said, StepEnded, StepStarted
 from autosched.daemon.event_stream.stream import Stream
 from autosched.model import Outcome
 
@@ -28,7 +28,7 @@ class Logs(logging.Handler):
         super().__init__()
         self.setFormatter(logging.Formatter())  # the words alone, and a traceback
         self._output, self._least = output, level
-        self._write: Callable[[Happening, str], str] = _as_json if json else _as_text
+        self._write: Callable[[DaemonEvent, str], str] = _as_json if json else _as_text
         self._stream: Stream | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -37,7 +37,7 @@ class Logs(logging.Handler):
         self._stream, self._loop = stream, asyncio.get_running_loop()
         stream.attach(self._take)
 
-    def _take(self, happening: Happening) -> None:
+    def _take(self, happening: DaemonEvent) -> None:
         what = happening.what
         least = self._least
         if type(what) is StepStarted or (type(what) is StepEnded and what.outcome == Outcome.DONE):
@@ -50,7 +50,7 @@ class Logs(logging.Handler):
         try:
             said = Said(record.levelno, record.name, self.format(record))
             if record.levelno >= self._least:
-                self._put(self._write(Happening(0.0, record.created, said), record.name))
+                self._put(self._write(DaemonEvent(0.0, record.created, said), record.name))
         except Exception:
             self.handleError(record)
             return
@@ -63,14 +63,14 @@ class Logs(logging.Handler):
         self._output.flush()
 
 
-def _as_text(happening: Happening, source: str) -> str:
+def _as_text(happening: DaemonEvent, source: str) -> str:
     at = datetime.fromtimestamp(happening.wall_s, UTC).astimezone()
     when = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d}"
     now = f" now_s={happening.at:.3f}" if not source else ""
     return f"{when} {logging.getLevelName(happening.level)} {source + ' ' if source else ''}{happening.text()}{now}\n"
 
 
-def _as_json(happening: Happening, source: str) -> str:
+def _as_json(happening: DaemonEvent, source: str) -> str:
     return f"<{_priority(happening.level)}>{happening.json().decode()}\n"
 
 

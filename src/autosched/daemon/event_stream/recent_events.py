@@ -11,10 +11,10 @@ from msgspec import Struct
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
+    DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
     DeviceSteady,
-    Happening,
     Kept,
     LoopStalled,
     Recorded,
@@ -24,7 +24,7 @@ from autosched.daemon.event_stream.daemon_events import (
     What,
 )
 from autosched.model import Outcome, UnitName
-from autosched.protocol import News
+from autosched.protocol import RecentEvent
 
 KEPT = 100
 TEXT_CHARS = 300
@@ -43,10 +43,10 @@ class Recent:
     KINDS: tuple[type[Struct], ...] = (*TOLD, StepEnded, Recorded)
 
     def __init__(self) -> None:
-        self.last: deque[Happening] = deque(maxlen=KEPT)
-        self._of: defaultdict[UnitName, deque[Happening]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self.last: deque[DaemonEvent] = deque(maxlen=KEPT)
+        self._of: defaultdict[UnitName, deque[DaemonEvent]] = defaultdict(lambda: deque(maxlen=KEPT))
 
-    def take(self, happening: Happening) -> None:
+    def take(self, happening: DaemonEvent) -> None:
         """Something happened."""
         what = happening.what
         told = type(what) in TOLD
@@ -58,11 +58,11 @@ class Recent:
             for unit in happening.units:
                 self._of[unit].append(happening)
 
-    def of(self, unit: UnitName, limit: int) -> tuple[News, ...]:
+    def of(self, unit: UnitName, limit: int) -> tuple[RecentEvent, ...]:
         """The last things that happened on a unit."""
         lately = list(self._of.get(unit, ()))[-limit:]
         return tuple(
-            News(datetime.fromtimestamp(one.wall_s, UTC).isoformat(), one.text()[:TEXT_CHARS]) for one in lately
+            RecentEvent(datetime.fromtimestamp(one.wall_s, UTC).isoformat(), one.text()[:TEXT_CHARS]) for one in lately
         )
 
 

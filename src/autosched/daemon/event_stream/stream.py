@@ -14,7 +14,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from autosched.daemon.event_stream.daemon_events import Dropped, Happening, What
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, Dropped, What
 from autosched.errors import RequestError
 from autosched.model import JobId, UnitName
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 WAITING_MAX = 1_000
 """Happenings that wait for one reader: some 300 bytes each, and a kilobyte at the very most for each of its words."""
 
-Take = Callable[[Happening], None]
+Take = Callable[[DaemonEvent], None]
 _Taker = tuple[Take, tuple[type[Struct], ...]]
 """And the kinds that it takes; none: all."""
 
@@ -61,7 +61,7 @@ class Filter(Struct, frozen=True):
                 )
         return cls(frozenset(jobs), frozenset(units), frozenset(names), level)
 
-    def wants(self, happening: Happening) -> bool:
+    def wants(self, happening: DaemonEvent) -> bool:
         """Whether it passes. What is asked for by name passes at any level."""
         if self.names and happening.name not in self.names:
             return False
@@ -81,18 +81,18 @@ class Subscription:
 
     def __init__(self, stream: "Stream", wants: Filter, waiting_max: int) -> None:
         self._stream, self._wants = stream, wants.wants
-        self._waiting: deque[Happening] = deque()
+        self._waiting: deque[DaemonEvent] = deque()
         self._room = waiting_max
         self._missed = 0
         """Since the last that was kept or told as missing."""
-        self._last_missed: Happening
+        self._last_missed: DaemonEvent
         """Only there once something was missed."""
         self._news = asyncio.Event()
         self.dropped = 0
         """How many found no room so far."""
         self.closed = False
 
-    def offer(self, happening: Happening) -> None:
+    def offer(self, happening: DaemonEvent) -> None:
         """Keep it, if it is wanted and there is room."""
         if not self._wants(happening):
             return
@@ -107,12 +107,12 @@ class Subscription:
             self._waiting.append(happening)
         self._news.set()
 
-    def _gap(self) -> Happening:
+    def _gap(self) -> DaemonEvent:
         """In place of what was missed."""
         missed, self._missed, last = self._missed, 0, self._last_missed
-        return Happening(last.at, last.wall_s, Dropped(missed))
+        return DaemonEvent(last.at, last.wall_s, Dropped(missed))
 
-    def take(self) -> list[Happening]:
+    def take(self) -> list[DaemonEvent]:
         """Everything that waits, at once; what was dropped stands where it is missing."""
         taken = list(self._waiting)
         if self._missed:
@@ -124,7 +124,7 @@ class Subscription:
     def __aiter__(self) -> "Subscription":
         return self
 
-    async def __anext__(self) -> Happening:
+    async def __anext__(self) -> DaemonEvent:
         while not self._waiting and not self._missed:
             if self.closed:
                 raise StopAsyncIteration
@@ -188,7 +188,7 @@ class Stream:
             return
         now = self._clock() if at is None else at
         wall_s = time.time()  # noqa: TID251 - to be shown; a datetime takes ten times as long
-        kind, happening = type(what), Happening(now, wall_s, what)
+        kind, happening = type(what), DaemonEvent(now, wall_s, what)
         if (takers := self._takers_of.get(kind)) is None:
             takers = tuple(taker for taker in self._takers if not taker[1] or kind in taker[1])
             self._takers_of[kind] = takers

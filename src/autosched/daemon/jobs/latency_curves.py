@@ -4,8 +4,8 @@ The exact curves of one job are made from its records when somebody looks at it;
 """
 
 from autosched.core.actions import EndJob
-from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, Recorded, RecordsTagged
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.model import JobId, TaskIndex
 
 JOBS_KEPT = 200
@@ -23,13 +23,13 @@ class Curves:
 
     KINDS = (Recorded, RecordsTagged, EndJob)
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ProgressRegistry) -> None:
         self._ledger = ledger
         self._best_s: dict[JobId, dict[TaskIndex, float | None]] = {}
         self.of: dict[JobId, list[Point]] = {}
         self._ended: dict[JobId, None] = {}
 
-    def take(self, happening: Happening) -> None:
+    def take(self, happening: DaemonEvent) -> None:
         """Something happened."""
         match happening.what:
             case Recorded(job=job, task=task):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autosched.backend import Network, expected_s
-from autosched.daemon.storage.job_store import Found, Store
+from autosched.daemon.storage.job_store import Found, JobStore
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
 from autosched.records.network_estimate import network_s
 from autosched.records.task_best import TaskBest
@@ -170,7 +170,7 @@ class Packed(Protocol):
         """Unpack it."""
 
 
-class Ledger:
+class ProgressRegistry:
     """The progress of all jobs, and who waits for news of it."""
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class Ledger:
         # clock that is faster than anything here can change.
         self._version = time.monotonic_ns() >> 6
 
-    def load(self, store: Store) -> None:
+    def load(self, store: JobStore) -> None:
         """Count what is stored."""
         for job, network, trials in store.networks():
             self.of(job).plan(network, trials)

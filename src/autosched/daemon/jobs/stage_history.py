@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from autosched.core.events import Event, HistoryRecalled
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import stage_times
 from autosched.daemon.storage.batched_statements import Statement
@@ -27,7 +27,7 @@ IMPORT = "import"
 class History:
     """Stage times of the past."""
 
-    def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
+    def __init__(self, runtime: Runtime, ledger: ProgressRegistry) -> None:
         self._runtime, self._ledger = runtime, ledger
         self._totals: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
         """By workload and circumstances, for each stage: number of steps, and their seconds."""

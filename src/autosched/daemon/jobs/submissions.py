@@ -10,7 +10,7 @@ from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.event_stream.daemon_events import SubmissionRefused
 from autosched.daemon.runtime import Runtime
-from autosched.daemon.settings_reload import Settings
+from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec
@@ -24,7 +24,7 @@ UNSTORED = "the daemon, which could not store it in time and has told its user s
 class Submissions:
     """Takes jobs in, as many at a time as it can store."""
 
-    def __init__(self, settings: Settings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
+    def __init__(self, settings: LiveSettings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
         self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
 
     async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from autosched.core.state import State
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.observe.loop_monitor import Pulse, loop_tasks
+from autosched.daemon.observe.loop_monitor import LoopMonitor, loop_tasks
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound
 from autosched.process.detached_process import resident_bytes
@@ -30,7 +30,7 @@ Inside = GetFigures | ListQueues | ListStalls | ListLoopTasks
 Section = dict[str, str | int | float]
 
 
-def look(method: Inside, runtime: Runtime, pulse: Pulse) -> Struct:
+def look(method: Inside, runtime: Runtime, pulse: LoopMonitor) -> Struct:
     """Answer one of these. Raises NotFound for an unknown section."""
     match method:
         case GetFigures(section=section):
@@ -45,7 +45,7 @@ def look(method: Inside, runtime: Runtime, pulse: Pulse) -> Struct:
             return LoopTaskList(loop_tasks())
 
 
-def figures(section: str, runtime: Runtime, pulse: Pulse) -> Figures:
+def figures(section: str, runtime: Runtime, pulse: LoopMonitor) -> Figures:
     """One section, or all of them."""
     made = {
         "daemon": _daemon(runtime),
@@ -70,7 +70,7 @@ def _daemon(runtime: Runtime) -> Section:
     }
 
 
-def _sched(runtime: Runtime, pulse: Pulse) -> Section:
+def _sched(runtime: Runtime, pulse: LoopMonitor) -> Section:
     state = runtime.state
     running = sum(1 for job in state.active if state.jobs[job].steps)
     known = state.estimates.calibration()

@@ -26,7 +26,7 @@ STALLS_KEPT, LAGS_KEPT = 128, 600
 FRAMES = 4
 
 
-class Pulse:
+class LoopMonitor:
     """One loop's beat; `start` it inside that loop."""
 
     def __init__(self, beat: Callable[[float, str], None] = lambda lag_s, where: None) -> None:

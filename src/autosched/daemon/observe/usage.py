@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from autosched.core.events import ResourcesDeclared
 from autosched.core.state import State
-from autosched.daemon.event_stream.daemon_events import Happening, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded, StepStarted
 from autosched.model import JobState, UnitName
 
 LOOK_EVERY_S = 1.0
@@ -59,7 +59,7 @@ class Usage:
         self.idle_s: defaultdict[tuple[UnitName, Cause], float] = defaultdict(float)
         self.spells: defaultdict[UnitName, deque[Spell]] = defaultdict(lambda: deque(maxlen=SPELLS_KEPT))
 
-    def take(self, happening: Happening) -> None:
+    def take(self, happening: DaemonEvent) -> None:
         """Something happened."""
         match happening.what:
             case StepStarted(units=units):

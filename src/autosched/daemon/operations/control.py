@@ -2,15 +2,26 @@
 
 from autosched.core.events import Event, JobAltered, Paused, UnitDrained, UnitReturned
 from autosched.core.state import Job, Slot
-from autosched.daemon.clients.supervisor import Clients
+from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
 from autosched.model import UnitName
-from autosched.protocol import Done, DrainUnit, FreeUnit, HoldJob, Pause, ReleaseJob, Resume, ReturnUnit, SetJob, Wishes
+from autosched.protocol import (
+    Done,
+    DrainUnit,
+    FreeUnit,
+    HoldJob,
+    Pause,
+    PreviousSettings,
+    ReleaseJob,
+    Resume,
+    ReturnUnit,
+    SetJob,
+)
 
 
 async def operate(
-    method: DrainUnit | ReturnUnit | FreeUnit | Pause | Resume, by: str, runtime: Runtime, clients: Clients
+    method: DrainUnit | ReturnUnit | FreeUnit | Pause | Resume, by: str, runtime: Runtime, clients: ClientSupervisor
 ) -> Done:
     """Do it; returns when it is durable. Raises NotFound or Refused."""
 
@@ -41,9 +52,9 @@ async def operate(
     return Done()
 
 
-async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtime: Runtime) -> Wishes | Done:
+async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtime: Runtime) -> PreviousSettings | Done:
     """Do it; returns when it is durable. The answer to SetJob is what was wanted before. Raises Refused."""
-    before: Wishes | None = None
+    before: PreviousSettings | None = None
 
     def changed() -> Event | None:
         nonlocal before
@@ -51,7 +62,7 @@ async def alter(method: SetJob | HoldJob | ReleaseJob, by: str, job: Job, runtim
         if job.state.ended:
             raise Refused(f"job {job.id} has ended already: {job.state.value}. See:  autosched job {job.id}")
         priority, deadline_s = spec.priority, spec.deadline_s
-        before = Wishes(priority, None if deadline_s is None else job.submitted_at + deadline_s, held)
+        before = PreviousSettings(priority, None if deadline_s is None else job.submitted_at + deadline_s, held)
         match method:
             case HoldJob(reason=reason):
                 held = f"{reason or 'held'} ({by})"
@@ -79,7 +90,7 @@ def slot_of(runtime: Runtime, unit: UnitName) -> Slot:
     return slots[unit]
 
 
-def _give_up(runtime: Runtime, clients: Clients, unit: UnitName, by: str) -> None:
+def _give_up(runtime: Runtime, clients: ClientSupervisor, unit: UnitName, by: str) -> None:
     """The client of whoever holds the unit is as good as dead; one on this machine is killed, to be sure."""
     holder = slot_of(runtime, unit).holder
     if holder is None:

@@ -11,7 +11,7 @@ from autosched.config import RetentionConfig
 from autosched.core.actions import Action
 from autosched.core.events import DeadlineReached, Event, JobPruned
 from autosched.daemon.access.audit import Audit
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.recovery import backups, maintenance, repair, snapshot
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, Runtime, spawn
@@ -84,7 +84,7 @@ class Retention:
                 continue
             wish = Prune(wanted.days * 86_400.0, wanted.keep, wanted.records, False)
             with contextlib.suppress(AutoschedError):  # the audit trail says it
-                await audit.of(Who(BY, Role.OPERATOR), wish, self.prune(wish))
+                await audit.of(Principal(BY, Role.OPERATOR), wish, self.prune(wish))
 
     async def _trace(self, jobs: list[JobId]) -> dict[JobId, Trace]:
         """Where in the journal these jobs are, as far as they can go."""
@@ -160,7 +160,7 @@ class _Nobody:
         """Do nothing: there are no waiting users."""
 
 
-def prune(folder: Path, wish: Prune, who: Who) -> Pruned:
+def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
     """The same for the state of a daemon that does not run; its lock is the caller's. Raises NotFound and others."""
 
     backups.there(database.database(folder))

@@ -16,24 +16,24 @@ from autosched.core.explain import explain_job
 from autosched.core.state import Job
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Admit
-from autosched.daemon.access.peer_identity import Who
-from autosched.daemon.clients.supervisor import Clients
-from autosched.daemon.devices.attribution_handler import Verdicts
-from autosched.daemon.devices.device_monitor import Guard
+from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.clients.supervisor import ClientSupervisor
+from autosched.daemon.devices.attribution_handler import AttributionHandler
+from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.recent_events import Recent
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe import diagnostics
-from autosched.daemon.observe.loop_monitor import Pulse
+from autosched.daemon.observe.loop_monitor import LoopMonitor
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.observe.views import asked_for, calibration, job_view, unit_views
 from autosched.daemon.operations.control import alter, operate, slot_of
 from autosched.daemon.operations.graceful_shutdown import wind_down
 from autosched.daemon.operations.retention import Retention
 from autosched.daemon.runtime import Runtime, spawn
-from autosched.daemon.settings_reload import Settings
+from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.job_store import JobStore
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import JobId, JobSpec, encode
 from autosched.process.detached_process import resident_bytes
@@ -111,19 +111,19 @@ LOOKS_OF_VIEW = 25
 class Services(Struct, frozen=True, kw_only=True):
     """The parts of the daemon that sessions speak to."""
 
-    settings: Settings
+    settings: LiveSettings
     runtime: Runtime
-    store: Store
+    store: JobStore
     blobs: Blobs
-    ledger: Ledger
-    guard: Guard
-    verdicts: Verdicts
-    clients: Clients
+    ledger: ProgressRegistry
+    guard: DeviceMonitor
+    verdicts: AttributionHandler
+    clients: ClientSupervisor
     audit: Audit
     submissions: Submissions
     retention: Retention
     stop: Callable[[str], None]
-    pulse: Pulse
+    pulse: LoopMonitor
     usage: Usage
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Services(Struct, frozen=True, kw_only=True):
 def admitting(services: Services) -> Admit:
     """Gives a connection what it may ask, once it is known whose it is."""
 
-    def admit(link: Link, hello: Hello, who: Who) -> None:
+    def admit(link: Link, hello: Hello, who: Principal) -> None:
         if hello.role == "client":
             services.clients.attach(link, hello)
         else:
@@ -153,7 +153,7 @@ def admitting(services: Services) -> Admit:
 class UserSession:
     """Session of a user: answers methods according to the role."""
 
-    def __init__(self, services: Services, who: Who) -> None:
+    def __init__(self, services: Services, who: Principal) -> None:
         self._services, self._who = services, who
         self._runtime, self._store, self._ledger = services.runtime, services.store, services.ledger
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from autosched.daemon.clients import adoption
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.storage import database, integrity_check, schema
-from autosched.daemon.storage.commit_mark import Acknowledged
+from autosched.daemon.storage.commit_mark import CommitMark
 from autosched.daemon.storage.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
 from autosched.errors import ConfigError, Damaged, NotFound
 
@@ -115,7 +115,7 @@ def _copy(db: sqlite3.Connection, to: Path) -> None:
 def look(path: Path, files: Path | None = None) -> integrity_check.Findings:
     """Check all of a database as it is at this moment; `files`: also whether those that it names are there. Raises
     Damaged when it is no database, and ConfigError."""
-    acknowledged = Acknowledged(path).read()  # first: what is committed meanwhile is more and never less
+    acknowledged = CommitMark(path).read()  # first: what is committed meanwhile is more and never less
     with _read(path) as db:
         schema.version(db, path)
         found = integrity_check.check(db, acknowledged)
@@ -183,7 +183,7 @@ def set_aside(state_dir: Path, why: str) -> Path | None:
     """Move the database away, with all that is true only of it, so that another can take its place. Returns where it is
     now; None: there was none."""
     path = database.database(state_dir)
-    there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), Acknowledged(path).path) if side.exists()]
+    there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), CommitMark(path).path) if side.exists()]
     snapshot.forget(database.snapshots(state_dir))
     adoption.disown(state_dir / "jobs")
     if not there:

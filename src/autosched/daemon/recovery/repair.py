@@ -16,7 +16,7 @@ from autosched.core.scheduler import Scheduler
 from autosched.daemon.recovery import backups
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.storage import database, schema
-from autosched.daemon.storage.commit_mark import Acknowledged
+from autosched.daemon.storage.commit_mark import CommitMark
 from autosched.daemon.storage.integrity_check import check
 from autosched.daemon.storage.journal import EVENT, STEPS, UNREADABLE, WAYS_OUT, Journal, open_beside
 from autosched.errors import ConfigError, Damaged
@@ -52,7 +52,7 @@ def see_to(state_dir: Path, *, accept_data_loss: bool) -> None:
     path = database.database(state_dir)
     try:
         if not path.exists():
-            if (acknowledged := Acknowledged(path).read()) is not None:
+            if (acknowledged := CommitMark(path).read()) is not None:
                 raise Damaged(f"{path} is gone, with {acknowledged.seq} events. {WAYS_OUT}")
             return
         done = backups.upgrade(state_dir)
@@ -74,7 +74,7 @@ def see_to(state_dir: Path, *, accept_data_loss: bool) -> None:
 def salvage(state_dir: Path) -> Salvaged:
     """Set the damaged database aside and put a sound one in its place; only while no daemon runs. Raises OSError."""
     path = database.database(state_dir)
-    acknowledged = Acknowledged(path).read()
+    acknowledged = CommitMark(path).read()
     copy = backups.set_aside(state_dir, "damaged")
     new = path.with_name(f"{path.name}.new")
     for side in backups.SIDES:

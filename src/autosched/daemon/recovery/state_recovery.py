@@ -12,13 +12,13 @@ import msgspec
 from autosched import policy_registry
 from autosched.core.policies.policy import INTERLEAVED
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.jobs.progress import Ledger
-from autosched.daemon.policy_time_limit import Budget
+from autosched.daemon.jobs.progress import ProgressRegistry
+from autosched.daemon.policy_time_limit import PolicyTimeLimit
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.recovery.snapshot import PackedProgress, Snapshot
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import pruning
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.job_store import JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.model import JobId
 
@@ -30,12 +30,12 @@ class Recovered:
     """The past, ready to go on."""
 
     runtime: Runtime
-    ledger: Ledger
+    ledger: ProgressRegistry
     replayed: int
     """Events after the snapshot."""
 
 
-def recover(journal: Journal, folder: Path, budget: Budget | None = None) -> Recovered:
+def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = None) -> Recovered:
     """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
     pruned = pruning.mark(journal)
     found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq) if seq >= pruned else None)
@@ -77,7 +77,7 @@ def take(journal: Journal, past: Recovered) -> Snapshot:
     )
 
 
-def _packed(ledger: Ledger) -> dict[JobId, msgspec.Raw]:
+def _packed(ledger: ProgressRegistry) -> dict[JobId, msgspec.Raw]:
     kept = {job: packed.raw for job, packed in ledger.kept.items() if isinstance(packed, PackedProgress)}
     return kept | {job: PackedProgress.of(progress).raw for job, progress in ledger.known.items()}
 
@@ -96,9 +96,9 @@ def _prints(journal: Journal) -> dict[JobId, tuple[int, int]]:
     return {job: (network, marks) for job, network, marks in journal.rows(sql)}  # type: ignore[misc]
 
 
-def _ledger(journal: Journal, found: Snapshot | None) -> Ledger:
+def _ledger(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
     """Count what was stored since; all of it for jobs of which something changed that had been counted."""
-    ledger, store = Ledger(), Store(journal)
+    ledger, store = ProgressRegistry(), JobStore(journal)
     if found is None:
         ledger.load(store)
         return ledger

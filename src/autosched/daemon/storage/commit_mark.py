@@ -25,7 +25,7 @@ class Mark:
     seq: int
 
 
-class Acknowledged:
+class CommitMark:
     """The file that belongs to a database."""
 
     def __init__(self, database: Path) -> None:

@@ -76,7 +76,7 @@ class Found(msgspec.Struct, frozen=True):
         return cls(job, record.task, Measurement.of(record), failure.value if failure is not None else None)
 
 
-class Store:
+class JobStore:
     """Writes go through the journal's writer, in its order; futures are done when the row is durable."""
 
     def __init__(self, journal: Journal) -> None:

@@ -29,7 +29,7 @@ from autosched.core.events import Event
 from autosched.daemon.event_stream.counters import QUICK_BOUNDS_S, Histogram
 from autosched.daemon.storage import batched_statements, schema
 from autosched.daemon.storage.batched_statements import Insert, Statement
-from autosched.daemon.storage.commit_mark import Acknowledged, Mark
+from autosched.daemon.storage.commit_mark import CommitMark, Mark
 from autosched.errors import AutoschedError, ConfigError, Damaged
 from autosched.model import Step
 
@@ -99,7 +99,7 @@ class Journal:
             self.commits = commits_of(self._db)
         except UNREADABLE as error:
             raise unreadable(path, error) from None
-        self._acknowledged = Acknowledged(path)
+        self._acknowledged = CommitMark(path)
         self._unwritten: list[_Entry] = []
         """Entries that the writer's thread has not taken yet."""
         self._urgent = False

@@ -15,7 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import HELLO_S
-from autosched.daemon.access.login_rate_limit import Failures
+from autosched.daemon.access.login_rate_limit import LoginRateLimit
 from autosched.daemon.runtime import spawn
 
 CONNECTIONS_MAX = 256
@@ -88,7 +88,7 @@ class WebConnection(asyncio.Protocol):
 class Connections:
     """All connections of the page's listener."""
 
-    def __init__(self, failures: Failures, made: Callable[[], RequestHandler]) -> None:
+    def __init__(self, failures: LoginRateLimit, made: Callable[[], RequestHandler]) -> None:
         """`made` makes aiohttp's side of a connection."""
         self._made = made
         self.acceptor = Acceptor(failures, lambda: CONNECTIONS_MAX, "what the page has room for")

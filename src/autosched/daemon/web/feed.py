@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from autosched.daemon.runtime import spawn
-from autosched.daemon.web.overview_page import Board
+from autosched.daemon.web.overview_page import OverviewPage
 
 PULSE_S = 1.0
 VIEWERS_MAX = 64
@@ -40,7 +40,7 @@ class Viewer:
 class Feed:
     """All viewers. While there is none, nothing is done."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: OverviewPage) -> None:
         self._board = board
         self._viewers: dict[Viewer, None] = {}
         self._pulsing: asyncio.Task[None] | None = None

@@ -9,9 +9,9 @@ import msgspec
 from aiohttp import web
 
 from autosched.backend import EVALUATION, Evaluation, expected_s
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.operations.user_session import UserSession
-from autosched.daemon.web.web_services import Shown
+from autosched.daemon.web.web_services import WebServices
 from autosched.errors import NotFound
 from autosched.model import JobId, Purpose, Record
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span
@@ -24,14 +24,14 @@ POINTS_MAX = 400
 """Maximum points of one curve; more cannot be seen."""
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 """The report carries its own style, and no script."""
-READER = Who("the page", Role.VIEWER)
+READER = Principal("the page", Role.VIEWER)
 T = TypeVar("T")
 
 
 class JobPages:
     """Answers about one job, as a viewer would get them over the wire."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: WebServices) -> None:
         self._services = shown.services
         self._session = UserSession(shown.services, READER)
 

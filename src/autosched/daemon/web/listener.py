@@ -15,7 +15,7 @@ from typing import Protocol
 from autosched.config import Config
 from autosched.daemon.access import endpoints, sockets
 from autosched.daemon.runtime import spawn
-from autosched.daemon.web.web_services import Shown
+from autosched.daemon.web.web_services import WebServices
 from autosched.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Listener:
         host = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls is not None else 'http'}://{host}:{port}/"
 
-    def begin(self, shown: Shown) -> None:
+    def begin(self, shown: WebServices) -> None:
         """Wait for the first visitor; inside the running loop."""
         loop = asyncio.get_running_loop()
 
@@ -64,7 +64,7 @@ class Listener:
 
         loop.add_reader(self._sock, come)
 
-    async def _serve(self, shown: Shown) -> None:
+    async def _serve(self, shown: WebServices) -> None:
         serve = await asyncio.to_thread(_loaded)
         self._site = await serve(self._sock, self.tls, shown)
 
@@ -81,7 +81,7 @@ class Listener:
                     await self._site.close()
 
 
-def _loaded() -> Callable[[socket.socket, ssl.SSLContext | None, Shown], Awaitable[Site]]:
+def _loaded() -> Callable[[socket.socket, ssl.SSLContext | None, WebServices], Awaitable[Site]]:
     """In a thread, since it takes so long."""
     from autosched.daemon.web.routes import serve
 

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from autosched.daemon.devices.device_monitor import Guard
-from autosched.daemon.event_stream.counters import Histogram, Tally
+from autosched.daemon.devices.device_monitor import DeviceMonitor
+from autosched.daemon.event_stream.counters import Counters, Histogram
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.runtime import Runtime
 from autosched.model import UnitName
@@ -26,7 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """All numbers of one daemon, in a registry of its own."""
 
-    def __init__(self, runtime: Runtime, usage: Usage, tally: Tally, guard: Guard) -> None:
+    def __init__(self, runtime: Runtime, usage: Usage, tally: Counters, guard: DeviceMonitor) -> None:
         self._runtime, self._usage, self._tally, self._guard = runtime, usage, tally, guard
         self._registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):

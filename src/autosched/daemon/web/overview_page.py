@@ -9,13 +9,13 @@ from msgspec import Struct
 from autosched.backend import expected_s
 from autosched.core.state import Job
 from autosched.daemon.event_stream import recent_events
-from autosched.daemon.event_stream.daemon_events import Happening, StepEnded, StepStarted
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded, StepStarted
 from autosched.daemon.event_stream.event_sentences import sentence
 from autosched.daemon.event_stream.stream import EVERYTHING, Subscription
 from autosched.daemon.jobs.latency_curves import Point
 from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.observe.views import calibration, job_view, unit_views
-from autosched.daemon.web.web_services import Shown
+from autosched.daemon.web.web_services import WebServices
 from autosched.model import JobId, StepId, UnitName
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import Span
@@ -115,10 +115,10 @@ class Lab(Struct, frozen=True):
     """Half of the recent estimates were wrong by this factor at most."""
 
 
-class Board:
+class OverviewPage:
     """The page's contents. `open` while somebody looks: only then does it listen to what happens."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: WebServices) -> None:
         self._shown = shown
         self._runtime, self._ledger = shown.services.runtime, shown.services.ledger
         self._reader: Subscription | None = None
@@ -228,7 +228,7 @@ class Board:
         self._cards = cards
         return msgspec.json.encode({name: value for name, value in body.items() if value})
 
-    def _note_step(self, happening: Happening, bars: dict[StepId, Bar]) -> None:
+    def _note_step(self, happening: DaemonEvent, bars: dict[StepId, Bar]) -> None:
         match happening.what:
             case StepStarted(step=step):
                 if (span := self._runtime.timeline.running.get(step)) is not None:
@@ -320,7 +320,7 @@ class Board:
         )
 
 
-def _told(happening: Happening) -> Told:
+def _told(happening: DaemonEvent) -> Told:
     return round(happening.wall_s, 3), happening.level, sentence(happening)[:200]
 
 

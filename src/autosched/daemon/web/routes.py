@@ -10,20 +10,20 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.operations.user_session import UserSession
 from autosched.daemon.web import health, metrics
 from autosched.daemon.web.connections import REQUEST_S, Connections
 from autosched.daemon.web.feed import Feed
 from autosched.daemon.web.job_page import JobPages
-from autosched.daemon.web.overview_page import Board
-from autosched.daemon.web.web_authentication import Visitors
-from autosched.daemon.web.web_services import Shown
+from autosched.daemon.web.overview_page import OverviewPage
+from autosched.daemon.web.web_authentication import WebAuthenticator
+from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.protocol import CancelJob, DrainUnit, Method, ReturnUnit
 
 STATIC = Path(__file__).with_name("static")
-WHO: web.RequestKey[Who] = web.RequestKey("who", Who)
+WHO: web.RequestKey[Principal] = web.RequestKey("who", Principal)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
@@ -50,12 +50,12 @@ COMMANDS: dict[str, type[Method]] = {"cancel": CancelJob, "drain": DrainUnit, "u
 class Site:
     """The running server."""
 
-    def __init__(self, shown: Shown, *, tls: bool) -> None:
+    def __init__(self, shown: WebServices, *, tls: bool) -> None:
         self._shown = shown
         services = shown.services
-        self._visitors = Visitors(services.config, shown.authenticator, tls=tls)
+        self._visitors = WebAuthenticator(services.config, shown.authenticator, tls=tls)
         self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.guard)
-        self._board = Board(shown)
+        self._board = OverviewPage(shown)
         self.feed = Feed(self._board)
         self._jobs = JobPages(shown)
         self._runner = web.AppRunner(
@@ -212,7 +212,7 @@ def _verdict(trouble: str) -> web.Response:
     return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
 
 
-async def serve(sock: socket.socket, tls: ssl.SSLContext | None, shown: Shown) -> Site:
+async def serve(sock: socket.socket, tls: ssl.SSLContext | None, shown: WebServices) -> Site:
     """Begin to serve on a listening socket."""
     site = Site(shown, tls=tls is not None)
     await site.serve(sock, tls)

@@ -20,7 +20,7 @@ from aiohttp import web
 from autosched.config import Config
 from autosched.daemon.access import peer_identity
 from autosched.daemon.access.authenticator import FAILED_S, Authenticator
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from autosched.wire import keys
@@ -31,7 +31,7 @@ COOKIE_S = 12 * 3_600
 WRONG = "This key is not known here. `autosched key list` on the daemon's machine names those that are."
 
 
-class Visitors:
+class WebAuthenticator:
     """Finds out who asks."""
 
     def __init__(self, config: Config, authenticator: Authenticator, *, tls: bool) -> None:
@@ -56,7 +56,7 @@ class Visitors:
                 text=f"Nobody here is called {host!r}: use the address that `autosched status` names.\n"
             ) from None
 
-    async def who(self, request: web.Request) -> Who:
+    async def who(self, request: web.Request) -> Principal:
         """The identity of the sender of a request. Raises HTTPException."""
         where = request.remote or ""
         if not self.keys_asked:
@@ -79,7 +79,7 @@ class Visitors:
             return None
         return key if hmac.compare_digest(_mac(key, until).encode(), mac.encode(errors="replace")) else None
 
-    async def with_key(self, request: web.Request, text: str) -> Who:
+    async def with_key(self, request: web.Request, text: str) -> Principal:
         """The owner of this key. Raises HTTPException. Wrong keys are answered late; hosts with many are banned."""
         host, failures = request.remote or "", self._authenticator.failures
         now = asyncio.get_running_loop().time()
@@ -98,11 +98,11 @@ class Visitors:
             raise web.HTTPUnauthorized(text=WRONG + "\n")
         return _whose(known, host)
 
-    def admits(self, who: Who) -> bool:
+    def admits(self, who: Principal) -> bool:
         """Whether he may go on looking."""
         return self._authenticator.keys.admits(who)
 
-    def remember(self, response: web.StreamResponse, who: Who) -> None:
+    def remember(self, response: web.StreamResponse, who: Principal) -> None:
         """Let the browser come back for half a day."""
         if (key := who.key) is not None:
             until = str(_now_s() + COOKIE_S)
@@ -111,14 +111,14 @@ class Visitors:
                 secure=self._tls, path="/",
             )  # fmt: skip
 
-    async def _local(self, request: web.Request, where: str) -> Who:
+    async def _local(self, request: web.Request, where: str) -> Principal:
         transport = request.transport
         sock = transport.get_extra_info("socket") if transport is not None else None
         uid = await asyncio.to_thread(peer_identity.loopback_uid, cast(socket, sock)) if sock is not None else None
         if uid is None:
             raise web.HTTPForbidden(text="This machine does not tell whose connection it is; make a key.\n")
         try:
-            return Who(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
+            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
         except Refused as error:
             raise web.HTTPForbidden(text=f"{error}\n") from None
 
@@ -133,8 +133,8 @@ def _key_text(said: str) -> str:
         return ""
 
 
-def _whose(key: Key, where: str) -> Who:
-    return Who(f"key {key.id}", key.role, where, key)
+def _whose(key: Key, where: str) -> Principal:
+    return Principal(f"key {key.id}", key.role, where, key)
 
 
 def _may_look(key: Key) -> bool:

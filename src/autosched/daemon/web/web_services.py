@@ -5,21 +5,21 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from autosched.daemon.access.authenticator import Authenticator
-from autosched.daemon.event_stream.counters import Tally
+from autosched.daemon.event_stream.counters import Counters
 from autosched.daemon.event_stream.recent_events import Recent
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.operations.user_session import Services
 
 
-class Shown(Struct, frozen=True):
+class WebServices(Struct, frozen=True):
     """Everything that the page, the metrics and the health are made of."""
 
     services: Services
     authenticator: Authenticator
     """Its keys are asked for here, too, and who shows wrong ones is not listened to at either place."""
     usage: Usage
-    tally: Tally
+    tally: Counters
     curves: Curves
     recent: Recent
     stopping: Callable[[], bool]

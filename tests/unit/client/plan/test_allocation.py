@@ -2,14 +2,14 @@
 
 import pytest
 
-from autosched.client.plan.allocation import STRIKES_MAX, Share, leading, light, next_share, outdone, untuned_s
+from autosched.client.plan.allocation import STRIKES_MAX, TaskRounds, leading, light, next_share, outdone, untuned_s
 
 
-def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> Share:
-    return Share(task, weight, flops, list(best_s), **more)  # type: ignore[arg-type]
+def share(task: int, *best_s: float | None, weight: int = 1, flops: float = 1.0, **more: object) -> TaskRounds:
+    return TaskRounds(task, weight, flops, list(best_s), **more)  # type: ignore[arg-type]
 
 
-def chosen(*shares: Share) -> int | None:
+def chosen(*shares: TaskRounds) -> int | None:
     best = next_share(shares, leading(shares))
     return best.task if best is not None else None
 
@@ -55,13 +55,13 @@ def test_a_task_without_a_valid_measurement_is_tried_again_first() -> None:
 
 
 @pytest.mark.parametrize("closed", [share(1, None, strikes=STRIKES_MAX), share(1, 1.0, exhausted=True)])
-def test_closed_tasks_get_nothing(closed: Share) -> None:
+def test_closed_tasks_get_nothing(closed: TaskRounds) -> None:
     assert not closed.open
     assert chosen(closed) is None
     assert chosen(closed, share(2, 1e-9)) == 2
 
 
-def rival(task: int, *best_s: float | None, **more: object) -> Share:
+def rival(task: int, *best_s: float | None, **more: object) -> TaskRounds:
     return share(task, *best_s, groups={"g": more.get("weight", 1)}, **more)
 
 

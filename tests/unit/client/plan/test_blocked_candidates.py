@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
-from unit.client.test_course import course, network, wants
-from unit.client.test_worker import LEASE, FakeSession, NewTuner
 
 from autosched.backend import Built, Lease, Measured, Session
-from autosched.client.plan.blocked_candidates import Poison
-from autosched.client.plan.job_plan import RETRIED_LEAST, Course
-from autosched.client.stage_runner import Worker
+from autosched.client.plan.blocked_candidates import BlockedCandidates
+from autosched.client.plan.job_plan import RETRIED_LEAST, JobPlan
+from autosched.client.stage_runner import StageRunner
 from autosched.model import NETWORK_TASK, Failure, JobLoad, JobSpec, Purpose, Record
-from autosched.protocol import PoisonNote
+from autosched.protocol import CandidateBlock
+from unit.client.plan.test_job_plan import course, network, wants
+from unit.client.test_stage_runner import LEASE, FakeSession, NewTuner
 
 
-def note(task: int, candidate: bytes, reason: str = "run crash on cpu0") -> PoisonNote:
-    return PoisonNote(task, hashlib.sha256(candidate).hexdigest(), reason)
+def note(task: int, candidate: bytes, reason: str = "run crash on cpu0") -> CandidateBlock:
+    return CandidateBlock(task, hashlib.sha256(candidate).hexdigest(), reason)
 
 
 def record(
@@ -30,7 +30,7 @@ def record(
     )  # fmt: skip
 
 
-def after_a_round(devices: Sequence[str], trials: int = 100, failure: Failure = Failure.RUN_CRASH) -> Course:
+def after_a_round(devices: Sequence[str], trials: int = 100, failure: Failure = Failure.RUN_CRASH) -> JobPlan:
     """A job of one task, of which candidates have failed on these devices; before it learns from that."""
     c = course(trials=trials, devices=2)
     c.imported(network(tasks=1, batch=8), [], finals=())
@@ -146,7 +146,7 @@ def test_second_tries_end_where_a_quarter_of_the_budget_is_used_up() -> None:
 
 
 def test_poison_is_known_by_task_and_content_until_it_is_forgiven() -> None:
-    poison = Poison()
+    poison = BlockedCandidates()
     assert poison.reason(1, b"x") == ""
     poison.note([note(1, b"x")])
     assert (poison.reason(1, b"x"), poison.reason(2, b"x"), poison.reason(1, b"y")) == ("run crash on cpu0", "", "")
@@ -188,9 +188,9 @@ class WatchedSession(FakeSession):
         return self.tuner_of.setdefault(len(self.tuner_of) + 1, Watched())
 
 
-def at_work() -> tuple[Worker, Watched, list[Record], Poison]:
-    session, kept, poison = WatchedSession(), list[Record](), Poison()
-    worker = Worker(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append, poison)
+def at_work() -> tuple[StageRunner, Watched, list[Record], BlockedCandidates]:
+    session, kept, poison = WatchedSession(), list[Record](), BlockedCandidates()
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append, poison)
     worker.import_network(LEASE, [])
     return worker, session.tuner_of[1], kept, poison
 

@@ -4,15 +4,15 @@ import pytest
 
 from autosched.backend import Baseline, Evaluation, OperatorTime, OperatorTimes, Timing
 from autosched.client.plan import early_builds
-from autosched.client.plan.early_builds import BuildMeasurement, Early
+from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds
 from autosched.model import TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
 
 
-def knowing(*builds: tuple[float, float, bool]) -> Early:
+def knowing(*builds: tuple[float, float, bool]) -> EarlyBuilds:
     """After builds of (sum over the tasks, latency, whether it was kept), and the rounds that lie between them."""
-    found = Early(builds=1)  # the one before the search
+    found = EarlyBuilds(builds=1)  # the one before the search
     found.measured_baseline(RIVAL)
     for tasks_s, latency_s, kept in builds:
         found.begin(tasks_s)
@@ -22,7 +22,7 @@ def knowing(*builds: tuple[float, float, bool]) -> Early:
 
 
 def test_without_a_baseline_or_an_estimate_nothing_is_built() -> None:
-    nothing = Early()
+    nothing = EarlyBuilds()
     nothing.measured_baseline(None)
     assert not nothing.wants(1e-3)
     assert not nothing.wants(None)
@@ -91,7 +91,7 @@ def test_a_build_that_is_not_kept_leaves_the_module_that_is() -> None:
 
 
 def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_costs() -> None:
-    found = Early()
+    found = EarlyBuilds()
     found.measured_baseline(RIVAL)
     assert found.wants(None)
     found.begin(None)
@@ -105,7 +105,7 @@ def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_cos
 
 
 def test_a_first_build_without_a_sum_is_kept_and_calibrates_nothing() -> None:
-    found = Early()
+    found = EarlyBuilds()
     found.measured_baseline(RIVAL)
     found.begin(None)
     found.measured(BuildMeasurement(1, 9e-3), None, kept=True, after_s=1.0)
@@ -115,7 +115,7 @@ def test_a_first_build_without_a_sum_is_kept_and_calibrates_nothing() -> None:
 
 
 def test_a_first_build_that_fails_is_not_made_again() -> None:
-    found = Early()
+    found = EarlyBuilds()
     found.measured_baseline(RIVAL)
     found.begin(None)
     found.failed()
@@ -139,9 +139,9 @@ def test_times_of_operators_by_rule_are_times_of_tasks_without_a_search() -> Non
     ) == pytest.approx(9e-3)
 
 
-def under_load(tasks_s: float, latency_s: float) -> Early:
+def under_load(tasks_s: float, latency_s: float) -> EarlyBuilds:
     """After one build whose measurement was disturbed."""
-    found = Early(builds=1)
+    found = EarlyBuilds(builds=1)
     found.measured_baseline(RIVAL)
     found.begin(tasks_s)
     found.measured(BuildMeasurement(1, latency_s, disturbed=True), (0.9 * tasks_s, latency_s), kept=False, after_s=1.0)
@@ -158,7 +158,7 @@ def test_a_disturbed_build_never_says_what_the_rest_takes() -> None:
 
 
 def test_a_disturbed_build_does_not_move_the_baseline() -> None:
-    found = Early(builds=1)
+    found = EarlyBuilds(builds=1)
     found.measured_baseline(RIVAL)
     slow = Timing("onnxruntime", (30e-3,), 30e-3, 29e-3, 31e-3)
     found.measured(BuildMeasurement(1, 22e-3, slow, disturbed=True), kept=False, after_s=1.0)
@@ -212,7 +212,7 @@ def test_the_module_that_was_kept_is_the_result_where_the_last_build_is_not_used
 
 
 def test_without_a_baseline_the_end_is_measured_all_the_same() -> None:
-    found = Early()
+    found = EarlyBuilds()
     found.ended(BuildMeasurement(9, 6e-3), 5e-3, 6e-3)
     assert (found.comparison, found.measurements.result_s) == (None, 6e-3)
 
@@ -221,7 +221,7 @@ def test_the_next_client_goes_on_with_what_was_measured() -> None:
     from autosched.backend import Network
 
     before = knowing((6e-3, 7e-3, False))
-    after = Early()
+    after = EarlyBuilds()
     after.resume(Network((), comparison=before.comparison, measured=before.measurements))
     assert after.comparison == before.comparison
     after.measured(BuildMeasurement(9, 6e-3), kept=False, after_s=1.0)

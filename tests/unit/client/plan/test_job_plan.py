@@ -5,7 +5,7 @@ import random
 import pytest
 
 from autosched.backend import Network
-from autosched.client.plan.job_plan import STAGES, Course
+from autosched.client.plan.job_plan import STAGES, JobPlan
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
 
 MODEL = "0" * 64
@@ -16,8 +16,8 @@ def network(tasks: int = 3, batch: int = 4, default_trials: int = 48) -> Network
     return Network(tasks=infos, default_trials=default_trials, batch=batch)
 
 
-def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> Course:
-    return Course(JobSpec(name="net", model=MODEL, trials=trials), lanes=lanes, devices=devices)
+def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> JobPlan:
+    return JobPlan(JobSpec(name="net", model=MODEL, trials=trials), lanes=lanes, devices=devices)
 
 
 def wants(load: JobLoad) -> dict[int, str]:

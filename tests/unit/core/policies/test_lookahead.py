@@ -7,7 +7,7 @@ import pytest
 
 from autosched.core.events import ClientAttached, ResourcesDeclared, RuleChosen
 from autosched.core.policies import dispatching_rules, lookahead
-from autosched.core.policies.dispatching_rules import RULES, Sight, named, order
+from autosched.core.policies.dispatching_rules import RULES, RuleInput, named, order
 from autosched.core.policies.lookahead import OPERATIONS_MAX, Forecast, Snapshot, play, search, snapshot
 from autosched.core.policies.policy import POLICIES, PREDICTIVE, Policy
 from autosched.core.policies.predictive import AIMS, foreseen_key
@@ -15,9 +15,9 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.model import Goal, JobLoad, Pool, Unit
 from autosched.sim.estimate_quality import PERFECT
-from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work
-from autosched.sim.simulator import World
-from unit.core.story import ONE_CORE, Story, wants
+from autosched.sim.scenario import DEVICE, HOST, Scenario, ScenarioJob, Work
+from autosched.sim.simulator import Simulator
+from unit.core.scheduler_driver import ONE_CORE, Story, wants
 
 OBEDIENT = Policy("obedient", foreseen_key, drifts=True)
 """Follows the rule that it is given and plans nothing itself."""
@@ -35,7 +35,7 @@ def random_load(seed: int, jobs: int = 4) -> Scenario:
         return tuple(tuple(Work(s, (p,), seconds()) for s, p in stages) for _ in range(rng.randint(1, 3)))
 
     pools = tuple(Pool(n, tuple(Unit(f"{n}.{i}") for i in range(rng.randint(1, 2)))) for n in (HOST, DEVICE))
-    return Scenario(pools=pools, jobs=tuple(JobPlan(tasks=(rounds(),)) for _ in range(jobs)), seed=seed)
+    return Scenario(pools=pools, jobs=tuple(ScenarioJob(tasks=(rounds(),)) for _ in range(jobs)), seed=seed)
 
 
 def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
@@ -49,7 +49,7 @@ def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
             assert scheduler.state.now == 0.0
             played.append(play(snapshot(scheduler.state), named(rule)))
 
-    world = World(load, OBEDIENT, watch, estimates=PERFECT)
+    world = Simulator(load, OBEDIENT, watch, estimates=PERFECT)
     world.scheduler.advice = lambda: iter(())  # type: ignore[method-assign]  # nobody else names a rule
     report = world.run()
     ends = [span.ended_at for span in report.spans]
@@ -204,7 +204,7 @@ def test_a_client_that_has_said_nothing_of_its_builds_has_no_home() -> None:
 def served(rule: str, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """(job, rank) in the order of the rule."""
     key = named(rule).key
-    return sorted(waiting, key=lambda it: key(Sight(it[1], 1.0, 1.0, 0.0, it[0], 1.0, False, 0.0)))
+    return sorted(waiting, key=lambda it: key(RuleInput(it[1], 1.0, 1.0, 0.0, it[0], 1.0, False, 0.0)))
 
 
 @pytest.mark.parametrize("jobs", [(3, 1, 2), (1,), tuple(range(30, 0, -1))])

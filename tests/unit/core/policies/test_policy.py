@@ -3,7 +3,7 @@
 import pytest
 
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
-from unit.core.story import DEVICE, HOST, Story, complete, pool, steps, wants
+from unit.core.scheduler_driver import DEVICE, HOST, Story, complete, pool, steps, wants
 
 ONE_LANE = (pool("host", "host/0"),)
 

@@ -9,9 +9,9 @@ from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, Policy
 from autosched.core.policies.predictive import JOBS_MAX, JOBS_MAX_SURE, PATIENCE, plan
 from autosched.model import Goal, JobLoad, JobSpec, JobState, Outcome, StageHistory, Step
 from autosched.sim.random_testing import CHOICE
-from autosched.sim.scenario import DEVICE, HOST, JobPlan, Scenario, Work, pools
-from autosched.sim.simulator import World
-from unit.core.story import Story, complete, pool, wants
+from autosched.sim.scenario import DEVICE, HOST, Scenario, ScenarioJob, Work, pools
+from autosched.sim.simulator import Simulator
+from unit.core.scheduler_driver import Story, complete, pool, wants
 
 ROUND = (Work("build", (HOST,), 4.0), Work("profile", (DEVICE,), 3.0), Work("update", (HOST,), 2.0))
 ROUND_S = 9.0
@@ -19,15 +19,15 @@ ROUND_S = 9.0
 
 def stream(important: int, rounds: int) -> Scenario:
     """One job of low priority, and one of high priority every 15 s, which leaves the host no second to spare."""
-    low = JobPlan(tasks=((ROUND,) * rounds,), arrives_at=1.0, priority=-100, name="low")
-    high = (JobPlan(tasks=((ROUND,) * 3,), arrives_at=15.0 * n, priority=100) for n in range(important))
+    low = ScenarioJob(tasks=((ROUND,) * rounds,), arrives_at=1.0, priority=-100, name="low")
+    high = (ScenarioJob(tasks=((ROUND,) * 3,), arrives_at=15.0 * n, priority=100) for n in range(important))
     return Scenario(pools=pools(1, 1), jobs=(low, *high))
 
 
 @pytest.mark.parametrize("goal", Goal)
 def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goal) -> None:
     rounds = 2
-    world = World(stream(important=70, rounds=rounds), CHOICE["predictive"], goal=goal)
+    world = Simulator(stream(important=70, rounds=rounds), CHOICE["predictive"], goal=goal)
     report = world.run()
     (low,) = (job for job, plan in world.plans.items() if plan.name == "low")
     assert report.states[low] is JobState.DONE
@@ -41,7 +41,7 @@ def test_those_of_high_priority_hardly_notice() -> None:
     load = stream(important=12, rounds=4)
 
     def high_s(policy: Policy) -> float:
-        world = World(load, policy)
+        world = Simulator(load, policy)
         world.run()
         return sum(world.ended[job][0] - at for job, at in world.arrived_at.items() if world.plans[job].priority > 0)
 

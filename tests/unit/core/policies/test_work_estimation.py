@@ -7,14 +7,14 @@ import pytest
 from autosched.core.events import ClientAttached, JobSubmitted, StepEnded
 from autosched.core.policies import work_estimation
 from autosched.core.policies.policy import PREDICTIVE
-from autosched.core.remaining_work import STALE_MIN, Outlook
+from autosched.core.remaining_work import STALE_MIN, RemainingWork
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, TaskLoad
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.simulator import World
-from unit.core.story import DEVICE, HOST, ONE_CORE, ONE_EACH, Story, wants
+from autosched.sim.simulator import Simulator
+from unit.core.scheduler_driver import DEVICE, HOST, ONE_CORE, ONE_EACH, Story, wants
 
 TIMES = {"build": 2.0, "profile": 5.0, "update": 1.0}
 PLACES = {"build": HOST, "profile": DEVICE, "update": HOST}
@@ -76,7 +76,7 @@ def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_othe
 def test_a_job_that_has_ended_has_nothing_to_do() -> None:
     story, job = story_of([wants(1)], rounds_left=3)
     story.cancel(1)
-    assert job.outlook == Outlook()
+    assert job.outlook == RemainingWork()
     assert story.state.totals.pools == pytest.approx({"host": 0.0, "device:cpu": 0.0})
     assert story.state.totals.bottleneck_s() == pytest.approx(0.0)
 
@@ -115,4 +115,4 @@ def check_totals(scheduler: Scheduler) -> None:
 def test_totals_do_not_drift_from_what_the_jobs_have_to_do(goal: Goal) -> None:
     for seed in range(25):
         scenario = random_scenario(seed)
-        World(scenario, CHOICE["predictive"], check_totals, goal=goal, choice=CHOICE).run()
+        Simulator(scenario, CHOICE["predictive"], check_totals, goal=goal, choice=CHOICE).run()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from autosched.daemon.access import audit
 from autosched.daemon.access.audit import ABOUT_CHARS, UNANSWERED, Audit, about
-from autosched.daemon.access.peer_identity import Who
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage import audit_log
 from autosched.daemon.storage.journal import Journal
@@ -19,7 +19,7 @@ from autosched.model import JobSpec
 from autosched.protocol import AuditEntry, CancelJob, ChoosePolicy, Done, Submit, Submitted
 from autosched.protocol.roles import Role
 
-ANNA = Who("uid 1000", Role.USER, "unix:/run/x")
+ANNA = Principal("uid 1000", Role.USER, "unix:/run/x")
 
 
 def kept(path: Path, work: Callable[[Audit], Awaitable[None]]) -> tuple[AuditEntry, ...]:

@@ -12,8 +12,8 @@ import pytest
 from autosched.core.events import ClientLost
 from autosched.daemon.clients import start_queue, supervisor
 from autosched.daemon.clients.client_state import Client
-from autosched.daemon.clients.supervisor import Clients
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.clients.supervisor import ClientSupervisor
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
 from autosched.wire.link import Link
@@ -24,7 +24,7 @@ JOBS = list(range(1, 3 * CORES + 3))
 STAYS, ENDS = ("sh", "-c", "sleep 600"), ("true",)
 
 
-class Watched(Clients):
+class Watched(ClientSupervisor):
     """Tells whose process it has started."""
 
     def __init__(self, **parts: Any) -> None:
@@ -45,7 +45,7 @@ class Stage:
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job))
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
         self.clients = Watched(
-            runtime=runtime, ledger=Ledger(), past=None, guard=None, folder=folder, session=None
+            runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, folder=folder, session=None
         )  # fmt: skip
         self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.devices.attribution_handler import BATCH_LEAST, Verdicts
-from autosched.daemon.event_stream.daemon_events import CandidatePoisoned, Happening
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.devices.attribution_handler import BATCH_LEAST, AttributionHandler
+from autosched.daemon.event_stream.daemon_events import CandidatePoisoned, DaemonEvent
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.database import TABLES
 from autosched.daemon.storage.job_store import Found
@@ -36,7 +36,7 @@ from autosched.model import (
     Unit,
 )
 from autosched.protocol import POISON_MAX, Poisoned
-from autosched.records.failure_attribution import MISHAPS_MAX, Ward
+from autosched.records.failure_attribution import MISHAPS_MAX, DeviceSuspicion
 from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1"))))
@@ -48,16 +48,16 @@ class Bench:
     """One life of a daemon without connections."""
 
     def __init__(self, journal: Journal) -> None:
-        self.journal, self.runtime, self.ledger = journal, Runtime(journal, Scheduler()), Ledger()
+        self.journal, self.runtime, self.ledger = journal, Runtime(journal, Scheduler()), ProgressRegistry()
         self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
         self.doubted: list[str] = []
         self.told: list[tuple[JobId, Poisoned]] = []
         self.quarantined: list[tuple[str, str]] = []
-        self.happened: list[Happening] = []
-        self.verdicts = Verdicts(
+        self.happened: list[DaemonEvent] = []
+        self.verdicts = AttributionHandler(
             self.runtime, self.ledger, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
             lambda job, told: self.told.append((job, told)), lambda unit, why: self.quarantined.append((unit, why)),
-            Ward(30.0),
+            DeviceSuspicion(30.0),
         )  # fmt: skip
         self.runtime.replay()
         self.runtime.stream.attach(self.happened.append)

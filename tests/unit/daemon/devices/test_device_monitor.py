@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from autosched.core.state import Slot
-from autosched.daemon.devices.device_monitor import LEARNED_FROM, SETTLES_AFTER, DeviceWatch, Guard, Tagged
+from autosched.daemon.devices.device_monitor import LEARNED_FROM, SETTLES_AFTER, DeviceMonitor, DeviceWatch, Tagged
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.jobs.progress import Ledger
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.jobs.progress import ProgressRegistry
+from autosched.daemon.storage.job_store import JobStore
 from autosched.model import DeviceNote, JobId, Unit
 from autosched.protocol import TagRecords
 
@@ -142,11 +142,11 @@ class Kept:
 
 
 def test_each_job_is_told_of_its_own_records() -> None:
-    kept, ledger, told = Kept(), Ledger(), dict[JobId, TagRecords]()
+    kept, ledger, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
     published: list[str] = []
     stream = Stream(lambda: 0.0)
     stream.attach(lambda happening: published.append(happening.name))
-    guard = Guard(cast(Store, kept), ledger, stream, told.__setitem__, INTERVAL_S)
+    guard = DeviceMonitor(cast(JobStore, kept), ledger, stream, told.__setitem__, INTERVAL_S)
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
         assert guard.begin(slot, INTERVAL_S * i)
@@ -159,7 +159,9 @@ def test_each_job_is_told_of_its_own_records() -> None:
 
 
 def test_only_devices_with_cores_are_watched() -> None:
-    guard = Guard(cast(Store, Kept()), Ledger(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S)
+    guard = DeviceMonitor(
+        cast(JobStore, Kept()), ProgressRegistry(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S
+    )
     lane, remote = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
     assert not guard.begin(lane, 0.0)
     assert not guard.begin(remote, 0.0)

@@ -14,13 +14,13 @@ import pytest
 from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices import quarantine
-from autosched.daemon.devices.device_monitor import LEARNED_FROM, Guard
+from autosched.daemon.devices.device_monitor import LEARNED_FROM, DeviceMonitor
 from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantined, run
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
 from autosched.model import DeviceNote, Pool, Unit
-from autosched.records.failure_attribution import Ward
+from autosched.records.failure_attribution import DeviceSuspicion
 from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)))))
@@ -34,8 +34,8 @@ class Bench:
     def __init__(self, journal: Journal, pause_s: float, hook: tuple[str, ...]) -> None:
         self.runtime = Runtime(journal, Scheduler())
         self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
-        self.guard = Guard(cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0)
-        self.ward = Ward(pause_s)
+        self.guard = DeviceMonitor(cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0)
+        self.ward = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
         self.quarantine = Quarantine(self.runtime, self.guard, self.ward, hooks, 10.0)
         self.runtime.replay()

@@ -2,15 +2,22 @@
 
 from autosched.core.actions import EndJob
 from autosched.daemon.event_stream import counters as tallies
-from autosched.daemon.event_stream.counters import Histogram, Tally
-from autosched.daemon.event_stream.daemon_events import Happening, Recorded, RecordsTagged, StepEnded, StepStarted, What
+from autosched.daemon.event_stream.counters import Counters, Histogram
+from autosched.daemon.event_stream.daemon_events import (
+    DaemonEvent,
+    Recorded,
+    RecordsTagged,
+    StepEnded,
+    StepStarted,
+    What,
+)
 from autosched.model import JobState
 
 
-def told(*everything: What) -> Tally:
-    tally = Tally()
+def told(*everything: What) -> Counters:
+    tally = Counters()
     for what in everything:
-        tally.take(Happening(0.0, 0.0, what))
+        tally.take(DaemonEvent(0.0, 0.0, what))
     return tally
 
 

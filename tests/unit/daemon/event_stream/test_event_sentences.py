@@ -8,10 +8,10 @@ import autosched
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
     CandidatePoisoned,
+    DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
     DeviceSteady,
-    Happening,
     Kept,
     LoopStalled,
     RecordsTagged,
@@ -53,7 +53,7 @@ SENTENCES: tuple[tuple[What, str], ...] = (
 
 @pytest.mark.parametrize(("what", "said"), SENTENCES)
 def test_what_happened_is_a_sentence(what: What, said: str) -> None:
-    assert sentence(Happening(0.0, 0.0, what)) == said
+    assert sentence(DaemonEvent(0.0, 0.0, what)) == said
 
 
 def test_all_that_the_page_tells_has_a_sentence() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from autosched.core.actions import EndJob, StartStep
 from autosched.core.events import ClientLost, DeadlineReached, JobSubmitted, UnitDrained
-from autosched.daemon.event_stream.daemon_events import Dropped, Happening, Recorded, Said, StepEnded, What
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, Dropped, Recorded, Said, StepEnded, What
 from autosched.daemon.event_stream.stream import EVERYTHING, Filter, Stream
 from autosched.errors import RequestError
 from autosched.model import JobFailure, JobSpec, JobState, Step
@@ -17,8 +17,8 @@ STEP = Step(id=7, job=3, task=1, stage="build", units=("host/0",), started_at=1.
 ENDED = StepEnded(7, 3, 1, "build", ("host/0",), "done", 0.5, 2.0, 1.9)
 
 
-def happening(what: What) -> Happening:
-    return Happening(1.5, 1_700_000_000.25, what)
+def happening(what: What) -> DaemonEvent:
+    return DaemonEvent(1.5, 1_700_000_000.25, what)
 
 
 def test_a_happening_is_a_line_of_words() -> None:
@@ -127,9 +127,9 @@ def test_a_reader_that_waits_is_woken() -> None:
 
 
 def test_what_fails_is_told_nothing_more_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    stream, seen = Stream(lambda: 2.5), list[Happening]()
+    stream, seen = Stream(lambda: 2.5), list[DaemonEvent]()
 
-    def broken(_: Happening) -> None:
+    def broken(_: DaemonEvent) -> None:
         raise ZeroDivisionError
 
     stream.attach(broken)
@@ -141,7 +141,7 @@ def test_what_fails_is_told_nothing_more_and_harms_nobody(caplog: pytest.LogCapt
 
 
 def test_who_comes_later_is_told_of_what_comes_after_him_if_it_is_of_his_kinds() -> None:
-    stream, first, second = Stream(lambda: 2.5), list[Happening](), list[Happening]()
+    stream, first, second = Stream(lambda: 2.5), list[DaemonEvent](), list[DaemonEvent]()
     stream.attach(first.append)
     stream.publish(ClientLost(1, "x"))
     stream.attach(second.append, ClientLost)

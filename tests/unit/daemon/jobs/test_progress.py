@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from autosched.backend import Network, NetworkMeasurements
-from autosched.daemon.jobs.progress import RECENT_TRIALS, JobProgress, Ledger
+from autosched.daemon.jobs.progress import RECENT_TRIALS, JobProgress, ProgressRegistry
 from autosched.daemon.storage.job_store import Found
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
 from autosched.records.task_best import Measurement
@@ -129,7 +129,7 @@ def test_the_rate_is_that_of_the_last_trials() -> None:
 
 def test_news_wake_who_waits_for_them() -> None:
     async def work() -> None:
-        ledger = Ledger()
+        ledger = ProgressRegistry()
         version = ledger.of(1).version
         waiting = asyncio.ensure_future(ledger.wait(1, version, 20.0))
         await asyncio.sleep(0)
@@ -146,14 +146,14 @@ def test_news_wake_who_waits_for_them() -> None:
 
 def test_waiting_for_news_ends_in_time() -> None:
     async def work() -> None:
-        ledger = Ledger()
+        ledger = ProgressRegistry()
         await ledger.wait(1, ledger.of(1).version, 0.01)
 
     asyncio.run(work())
 
 
 def test_versions_do_not_repeat_in_another_life() -> None:
-    first, second = Ledger(), Ledger()
+    first, second = ProgressRegistry(), ProgressRegistry()
     for _ in range(3):
         first.changed(1)
     second.changed(1)

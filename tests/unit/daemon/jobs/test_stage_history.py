@@ -9,7 +9,7 @@ from msgspec import structs
 from autosched.backend import Network
 from autosched.core.events import HistoryRecalled, JobSubmitted
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.jobs.progress import Ledger
+from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage import stage_times
@@ -35,7 +35,7 @@ def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> Non
 
     async def run() -> None:
         journal = Journal(path, *stage_times.TABLES)
-        runtime, ledger = Runtime(journal, Scheduler()), Ledger()
+        runtime, ledger = Runtime(journal, Scheduler()), ProgressRegistry()
         runtime.replay()
         journal.start()
         runtime.performer = Nobody()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from autosched.daemon.observe.loop_monitor import Pulse, loop_tasks
+from autosched.daemon.observe.loop_monitor import LoopMonitor, loop_tasks
 from deadlines import DEADLINE_S
 
 
@@ -12,7 +12,7 @@ def hold_up() -> None:
 
 
 def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
-    async def live() -> tuple[Pulse, list[tuple[float, str]]]:
+    async def live() -> tuple[LoopMonitor, list[tuple[float, str]]]:
         beats, turned = list[tuple[float, str]](), asyncio.Event()
 
         def beat(lag_s: float, where: str) -> None:
@@ -20,7 +20,7 @@ def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
             if "hold_up" in where:
                 turned.set()
 
-        pulse = Pulse(beat)
+        pulse = LoopMonitor(beat)
         pulse.start()
         async with asyncio.timeout(DEADLINE_S):
             while not turned.is_set():  # on a busy machine nobody may have looked in time
@@ -31,7 +31,7 @@ def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
 
     pulse, beats = asyncio.run(live())
     stall = next(stall for stall in pulse.stalls if "hold_up" in stall.where)
-    assert stall.where.startswith("hold_up telling/test_pulse.py:")
+    assert stall.where.startswith("hold_up observe/test_loop_monitor.py:")
     assert stall.seconds >= 0.3
     assert max(beats)[0] >= 0.3
     assert pulse.lag_p99_ms() >= 0

@@ -15,7 +15,7 @@ from autosched.core.events import (
 )
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.event_stream import daemon_events
-from autosched.daemon.event_stream.daemon_events import Happening, StepStarted, What
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepStarted, What
 from autosched.daemon.observe.usage import Cause, Spell, Usage
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Step, TaskLoad, Unit
 
@@ -39,12 +39,12 @@ class Life:
     def happen(self, now: float, event: Event, worked_s: float | None = None) -> None:
         actions = self.core.handle(now, event)
         for what in self._told(now, event, worked_s):
-            self.usage.take(Happening(now, 0.0, what))
+            self.usage.take(DaemonEvent(now, 0.0, what))
         for action in actions:
             if isinstance(action, StartStep):
                 step = self.running[action.step.id] = action.step
                 started = StepStarted(step.id, step.job, step.task, step.stage, step.units, 0.0)
-                self.usage.take(Happening(now, 0.0, started))
+                self.usage.take(DaemonEvent(now, 0.0, started))
 
     def _told(self, now: float, event: Event, worked_s: float | None) -> Iterator[What]:
         if not isinstance(event, StepEnded):

@@ -12,7 +12,7 @@ from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.recovery import backups, maintenance
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.storage import database
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.job_store import JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.protocol import Artifact
 from deadlines import DEADLINE_S
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 async def writing(journal: Journal) -> None:
     list(journal.replay())
     journal.start()
-    await Store(journal).add_artifacts(1, [Artifact("net.so", "a" * 64, 1)])
+    await JobStore(journal).add_artifacts(1, [Artifact("net.so", "a" * 64, 1)])
 
 
 def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0, besides: Path | None = None) -> str:

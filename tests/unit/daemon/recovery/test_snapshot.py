@@ -16,19 +16,19 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.daemon.recovery import snapshot, state_recovery
 from autosched.daemon.recovery.snapshot import Snapshot
-from autosched.daemon.storage.job_store import TABLES, Store
+from autosched.daemon.storage.job_store import TABLES, JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Failure, Goal, Purpose, Record, TaskInfo
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.simulator import Entry, World
+from autosched.sim.simulator import Entry, Simulator
 
 NETWORK = Network(tasks=tuple(TaskInfo(task=task, name=f"conv{task}", workload="w") for task in (1, 2)))
 
 
 def lived(policy: str, seed: int) -> list[Entry]:
     """A past with faults, restarts, cancelled jobs and other policies."""
-    world = World(random_scenario(seed), CHOICE[policy], choice=CHOICE)
+    world = Simulator(random_scenario(seed), CHOICE[policy], choice=CHOICE)
     world.run()
     return world.history
 
@@ -87,7 +87,7 @@ def test_what_comes_after_a_restart_is_decided_alike(policy: str) -> None:
 # With the database ----------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, history: list[Entry], also: Callable[[Store], None] | None = None) -> None:
+def write(path: Path, history: list[Entry], also: Callable[[JobStore], None] | None = None) -> None:
     """Let a daemon's journal have these events too."""
 
     async def run() -> None:
@@ -97,7 +97,7 @@ def write(path: Path, history: list[Entry], also: Callable[[Store], None] | None
         for entry in history:
             journal.append(entry.now, entry.event, tuple(a.step for a in entry.actions if isinstance(a, StartStep)))
         if also is not None:
-            also(Store(journal))
+            also(JobStore(journal))
         await journal.write()
         journal.close()
 
@@ -130,13 +130,13 @@ def test_a_restart_replays_only_what_came_after_the_snapshot(tmp_path: Path) -> 
     history, path, snapshots = lived("predictive", 3), tmp_path / "db", tmp_path / "snapshots"
     half = len(history) // 2
 
-    def before(store: Store) -> None:
+    def before(store: JobStore) -> None:
         for job in (1, 2):
             store.plan(job, NETWORK, 64)
             for trial in range(20):
                 store.add_record(job, trial, record(trial))
 
-    def after(store: Store) -> None:
+    def after(store: JobStore) -> None:
         store.plan(3, NETWORK, 32)
         store.add_record(3, 0, record(0))
         store.plan(2, Network(tasks=NETWORK.tasks[:1]), 64)  # another client sees another network

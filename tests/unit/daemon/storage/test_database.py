@@ -13,8 +13,8 @@ from bit_flips import fill, flip, killed_copy
 from autosched.daemon.recovery import backups, maintenance, repair
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.storage import database, schema
-from autosched.daemon.storage.commit_mark import Acknowledged
-from autosched.daemon.storage.job_store import Store
+from autosched.daemon.storage.commit_mark import CommitMark
+from autosched.daemon.storage.job_store import JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError, Damaged, NotFound
 from autosched.protocol import Artifact
@@ -124,7 +124,7 @@ def test_commits_that_vanish_from_the_log_are_missed(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match=r"commits that were acknowledged are gone, with the events \d+ to \d+"):
         started(copy)
     kept = started(copy, accept_data_loss=True)
-    assert 0 < kept < Acknowledged(database.database(folder)).read().seq + 10  # type: ignore[union-attr]
+    assert 0 < kept < CommitMark(database.database(folder)).read().seq + 10  # type: ignore[union-attr]
     assert started(copy) == kept
 
 
@@ -215,7 +215,7 @@ def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -
         list(journal.replay())
         journal.start()
         made = backups.make(folder)
-        await Store(journal).add_artifacts(2, [Artifact("later.so", "c" * 64, 1)])
+        await JobStore(journal).add_artifacts(2, [Artifact("later.so", "c" * 64, 1)])
         journal.close()
         return made
 
@@ -304,7 +304,7 @@ def as_of_format_2(folder: Path) -> None:
         "UPDATE records SET crc = crc32(body)",
         "PRAGMA user_version = 2",
     )
-    Acknowledged(database.database(folder)).forget()
+    CommitMark(database.database(folder)).forget()
 
 
 def shape_of(folder: Path) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from autosched.backend import Network, Skipped
 from autosched.core.events import ClientLost
-from autosched.daemon.storage.job_store import PAGE_SPANS, TABLES, Found, Store, span_rows
+from autosched.daemon.storage.job_store import PAGE_SPANS, TABLES, Found, JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import Damaged
 from autosched.model import Failure, Identity, IdentityFrom, Purpose, Record, TaskInfo, encode
@@ -21,14 +21,14 @@ from deadlines import DEADLINE_S
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),), skipped=(Skipped("reshape", "no arithmetic"),))
 
 
-def with_store(path: Path, work: Callable[[Journal, Store], Awaitable[None]]) -> None:
+def with_store(path: Path, work: Callable[[Journal, JobStore], Awaitable[None]]) -> None:
     async def run() -> None:
         journal = Journal(path, *TABLES)
         list(journal.replay())
         journal.start()
         try:
             async with asyncio.timeout(DEADLINE_S):
-                await work(journal, Store(journal))
+                await work(journal, JobStore(journal))
         finally:
             journal.close()
 
@@ -40,7 +40,7 @@ def record(trial: int, candidate: bytes = b"c", failure: Failure | None = None) 
     return Record(task=1, trial=trial, candidate=candidate, latency_s=latency_s, failure=failure)
 
 
-async def all_records(store: Store, job: int) -> list[Record]:
+async def all_records(store: JobStore, job: int) -> list[Record]:
     found: list[Record] = []
     more = True
     while more:
@@ -54,7 +54,7 @@ async def all_records(store: Store, job: int) -> list[Record]:
 def test_records_come_back_as_they_were_in_their_order(tmp_path: Path) -> None:
     mine = [record(trial, failure=Failure.BUILD_ERROR if trial % 7 == 0 else None) for trial in range(100)]
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         for ordinal, one in enumerate(mine):
             store.add_record(4, ordinal, one)
         store.add_record(5, 0, record(0))
@@ -70,7 +70,7 @@ def test_records_come_back_as_they_were_in_their_order(tmp_path: Path) -> None:
 def test_pages_of_the_largest_records_fit_a_frame(tmp_path: Path) -> None:
     mine = [record(trial, bytes(199_000)) for trial in range(7)]
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         for ordinal, one in enumerate(mine):
             store.add_record(1, ordinal, one)
         await store.flush()
@@ -80,10 +80,10 @@ def test_pages_of_the_largest_records_fit_a_frame(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_not_handed_out(tmp_path: Path) -> None:
-    async def write(journal: Journal, store: Store) -> None:
+    async def write(journal: Journal, store: JobStore) -> None:
         await store.add_record(1, 0, record(0, b"candidate"))
 
-    async def read(journal: Journal, store: Store) -> None:
+    async def read(journal: Journal, store: JobStore) -> None:
         with pytest.raises(Damaged, match="record 0 of job 1"):
             await store.records(1, 0)
 
@@ -95,7 +95,7 @@ def test_a_damaged_record_is_not_handed_out(tmp_path: Path) -> None:
 
 
 def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         store.plan(2, NETWORK, 64)
         store.add_record(2, 0, record(0))
         store.add_record(2, 1, record(1, failure=Failure.RUN_CRASH))
@@ -103,14 +103,14 @@ def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
 
     with_store(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", *TABLES)
-    store = Store(journal)
+    store = JobStore(journal)
     assert list(store.networks()) == [(2, NETWORK, 64)]
     assert list(store.found()) == [Found.of(2, record(0)), Found.of(2, record(1, failure=Failure.RUN_CRASH))]
     journal.close()
 
 
 def test_a_later_result_file_replaces_one_of_the_same_name(tmp_path: Path) -> None:
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         await store.add_artifacts(1, [Artifact("net.so", "a" * 64, 5)])
         await store.add_artifacts(1, [Artifact("net.so", "b" * 64, 6)])
         await store.add_artifacts(1, [Artifact("evaluation.json", "c" * 64, 7)])
@@ -124,7 +124,7 @@ def test_the_steps_of_a_time_are_found(tmp_path: Path) -> None:
     steps = [n for n in range(1, 300) if n % 7]
     spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, float(n), n + 1.0, "done") for n in steps]
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         assert await store.step_before(5.0) == 0
         await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
         assert [await store.step_before(moment) for moment in (0.0, 2.5, 100.5, 1e9)] == [0, 1, 99, 299]
@@ -135,7 +135,7 @@ def test_the_steps_of_a_time_are_found(tmp_path: Path) -> None:
 def test_spans_are_paged_by_step(tmp_path: Path) -> None:
     spans = [Span(n, 1, 2, "build", ("host/0",), 0.0, 1.0, 2.0, "done") for n in range(1, PAGE_SPANS + 11)]
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
         first, more = await store.spans(0)
         assert (first, more) == (spans[:PAGE_SPANS], True)
@@ -149,7 +149,7 @@ def test_spans_are_paged_by_step(tmp_path: Path) -> None:
 def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
     final = replace(record(2), purpose=Purpose.DEFAULT)
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         for ordinal, one in enumerate((record(0), record(1), final)):
             store.add_record(4, ordinal, one)
         store.add_record(5, 0, record(1))
@@ -165,7 +165,7 @@ def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
 
     with_store(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", *TABLES)
-    measured = [one.measurement for one in Store(journal).found() if one.job == 4]
+    measured = [one.measurement for one in JobStore(journal).found() if one.job == 4]
     found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in measured]
     journal.close()
     assert found == [
@@ -188,7 +188,7 @@ def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
     db.commit()
     db.close()
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         (one,) = await all_records(store, 4)
         assert (one.purpose, one.disturbed, one.best_s) == (Purpose.TRIAL, "", 0.5)
         store.tag(4, [0], "drift")
@@ -201,7 +201,7 @@ def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
 def test_identities_come_back_by_job_and_trial(tmp_path: Path) -> None:
     first, second = (IdentityFrom(trial, Identity(compiler=str(trial))) for trial in (0, 7))
 
-    async def work(journal: Journal, store: Store) -> None:
+    async def work(journal: Journal, store: JobStore) -> None:
         store.plan(2, NETWORK, 4, second)
         store.plan(2, NETWORK, 4, first)
         store.plan(2, NETWORK, 4)

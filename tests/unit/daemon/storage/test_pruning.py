@@ -14,7 +14,7 @@ from autosched.daemon.storage.pruning import Tracing, over
 from autosched.model import JobLoad, JobSpec, Step
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
-from autosched.sim.simulator import World
+from autosched.sim.simulator import Simulator
 
 Row = tuple[float, Event, Decided]
 SPEC = JobSpec(name="net", model="a" * 64)
@@ -22,7 +22,7 @@ SPEC = JobSpec(name="net", model="a" * 64)
 
 def lived(policy: str, seed: int) -> list[Row]:
     """A past with faults, restarts, cancelled jobs and other policies, as it lies in a journal."""
-    world = World(random_scenario(seed), CHOICE[policy], choice=CHOICE)
+    world = Simulator(random_scenario(seed), CHOICE[policy], choice=CHOICE)
     world.run()
     return [(e.now, e.event, tuple(a.step for a in e.actions if isinstance(a, StartStep))) for e in world.history]
 

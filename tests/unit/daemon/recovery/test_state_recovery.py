@@ -15,7 +15,7 @@ from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Step
 from autosched.sim.scenario import random_scenario
-from autosched.sim.simulator import Entry, World
+from autosched.sim.simulator import Entry, Simulator
 
 CASES = [(policy, seed) for policy in ("predictive", "interleaved", "sequential") for seed in (3, 11)]
 
@@ -24,9 +24,9 @@ def started(entry: Entry) -> tuple[Step, ...]:
     return tuple(action.step for action in entry.actions if isinstance(action, StartStep))
 
 
-def lived(policy: str, seed: int) -> World:
+def lived(policy: str, seed: int) -> Simulator:
     """A world with faults, restarts and cancelled jobs, to its end."""
-    world = World(random_scenario(seed), POLICIES[policy])
+    world = Simulator(random_scenario(seed), POLICIES[policy])
     world.run()
     assert sum(len(started(entry)) for entry in world.history) > 20
     return world

@@ -39,7 +39,7 @@ def subject(folder: Path, name: str) -> Subject:
     (folder / "model").write_bytes(b"any")
     hanging = {"build": {"hang": True}} if name == "kill_ends_what_hangs" else {}
     return Subject(
-        entry=f"unit.testing.broken:{name}", model=str(folder / "model"), hanging=hanging, rounds=12,
+        entry=f"unit.conformance.broken:{name}", model=str(folder / "model"), hanging=hanging, rounds=12,
         growth_bytes=16 * 1024**2, kill_s=20.0 if name == "Good" else 0.3,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 
 from autosched.api.connection import Daemon
 from autosched.api.on_demand import connected
-from autosched.client.one_step_client import visit
+from autosched.client.one_step_client import run_under_lease
 from autosched.errors import JobCancelled, RequestError
 from autosched.model import JobSpec, TaskLoad
 from autosched.protocol import GetJob, JobList, JobView, ListDevices, ListJobs, StartStep, UnitList
@@ -40,7 +40,7 @@ def test_work_is_done_under_a_lease_on_the_devices_cores(there: Lab) -> None:
                 assert (await holders(daemon))["cpu0"] == order.step.job
                 return order.cores
 
-            cores = await visit(daemon.link, there.address, SPEC, LOAD, work)
+            cores = await run_under_lease(daemon.link, there.address, SPEC, LOAD, work)
             units = (await daemon.link.call(ListDevices(), UnitList)).units
             assert cores == next(unit.cores for unit in units if unit.unit == "cpu0")
             view = await latest(daemon)
@@ -58,7 +58,7 @@ def test_a_failure_frees_the_device_and_is_raised_here(there: Lab) -> None:
                 raise RequestError("the module does not load")
 
             with pytest.raises(RequestError, match="does not load"):
-                await visit(daemon.link, there.address, SPEC, LOAD, work)
+                await run_under_lease(daemon.link, there.address, SPEC, LOAD, work)
             view = await latest(daemon)
             assert view.state == "failed"
             assert view.failure is not None
@@ -81,7 +81,7 @@ def test_cancelling_the_job_stops_the_work(there: Lab) -> None:
                     stopped.set()
 
             with pytest.raises(JobCancelled):
-                await visit(daemon.link, there.address, SPEC, LOAD, work)
+                await run_under_lease(daemon.link, there.address, SPEC, LOAD, work)
             assert stopped.is_set()
             assert (await latest(daemon)).state == "cancelled"
 
@@ -101,7 +101,7 @@ def test_giving_up_while_waiting_leaves_nothing_in_the_queue(there: Lab, tmp_pat
 
             waiting: asyncio.Queue[int] = asyncio.Queue()
             visiting = asyncio.ensure_future(
-                visit(daemon.link, there.address, SPEC, LOAD, work, waiting=waiting.put_nowait)
+                run_under_lease(daemon.link, there.address, SPEC, LOAD, work, waiting=waiting.put_nowait)
             )
             job = await waiting.get()
             assert (await other.link.call(GetJob(job=job), JobView)).state == "running"

@@ -4,7 +4,7 @@ import pytest
 
 from autosched.backend import Baseline, Comparison, Network, OperatorTime, OperatorTimes
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
-from autosched.client.plan.job_plan import Course
+from autosched.client.plan.job_plan import JobPlan
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
@@ -13,8 +13,8 @@ NETWORK = Network(
 )
 
 
-def course(*, until_faster: bool = False, known: Comparison | None = None, trials: int | None = None) -> Course:
-    c = Course(JobSpec(name="net", model="0" * 64, until_faster=until_faster, trials=trials), lanes=1, devices=1)
+def course(*, until_faster: bool = False, known: Comparison | None = None, trials: int | None = None) -> JobPlan:
+    c = JobPlan(JobSpec(name="net", model="0" * 64, until_faster=until_faster, trials=trials), lanes=1, devices=1)
     c.early.comparison = known
     return c
 
@@ -30,7 +30,7 @@ def inside(seconds: dict[int, float]) -> OperatorTimes:
     return OperatorTimes(sum(seconds.values()) + 1e-3, rows)
 
 
-def a_round(c: Course, best_s: float) -> JobLoad:
+def a_round(c: JobPlan, best_s: float) -> JobLoad:
     """Task 1 goes once round, and measures this at best."""
     c.selected(1, 4)
     c.advanced(1)
@@ -38,7 +38,7 @@ def a_round(c: Course, best_s: float) -> JobLoad:
     return c.updated(1, best_s)
 
 
-def built(c: Course, latency_s: float, *, kept: bool) -> JobLoad:
+def built(c: JobPlan, latency_s: float, *, kept: bool) -> JobLoad:
     """Task 0 goes on from an early compile to its end."""
     c.started(NETWORK_TASK)
     assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
@@ -46,7 +46,7 @@ def built(c: Course, latency_s: float, *, kept: bool) -> JobLoad:
     return c.evaluated_early(BuildMeasurement(1, latency_s), kept=kept, after_s=1.0)
 
 
-def begun(c: Course) -> Course:
+def begun(c: JobPlan) -> JobPlan:
     """The network is imported and the baseline measured."""
     load = c.imported(NETWORK, [], compares=True)
     assert wants(load) == {NETWORK_TASK: "baseline", 1: "select"}
@@ -57,7 +57,7 @@ def begun(c: Course) -> Course:
     return c
 
 
-def searching(c: Course, untuned_s: float = 6e-3) -> Course:
+def searching(c: JobPlan, untuned_s: float = 6e-3) -> JobPlan:
     """The network was built without a search, and is slower than the baseline."""
     begun(c)
     c.started(NETWORK_TASK)

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from unit.client.test_course import course, network, record, wants
 
-from autosched.client.plan.job_plan import FINALS_MAX, STAGES, Course
+from autosched.client.plan.job_plan import FINALS_MAX, STAGES, JobPlan
 from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
 from autosched.records.record_selection import ATTEMPTS_MAX
+from unit.client.plan.test_job_plan import course, network, record, wants
 
 ALL = (1, 2, 3)
 
@@ -26,12 +26,12 @@ def final(trial: int, candidate: bytes, latency_s: float, task: int = 1, disturb
     )
 
 
-def measured(c: Course, task: int, first: int, count: int = 4) -> None:
+def measured(c: JobPlan, task: int, first: int, count: int = 4) -> None:
     for trial in range(first, first + count):
         c.recorded(record(task, trial, 1e-3 * (1 + trial)))
 
 
-def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> Course:
+def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> JobPlan:
     """A job of one task whose first round has been measured and learned from: trials 0 to 3."""
     c = course(trials=trials)
     c.imported(network(tasks=1), [], finals=finals)

@@ -8,7 +8,7 @@ import pytest
 
 from autosched.daemon.observe.usage import Cause
 
-STATIC = Path(__file__).parents[3] / "src/autosched/daemon/web/static"
+STATIC = Path(__file__).parents[4] / "src/autosched/daemon/web/static"
 SHEET = (STATIC / "style.css").read_text()
 TEXTS = ("text", "dim", "link", "good", "warn", "bad")
 GROUNDS = ("panel", "ground", "hover")

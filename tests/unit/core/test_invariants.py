@@ -20,8 +20,8 @@ from autosched.core.policies.policy import POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import one_of_each
 from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, StageHistory, Step, TaskLoad
-from unit.core.story import ONE_CORE, ONE_EACH, StopClient, Story, of, pool, steps
-from unit.core.story import EndJob as Ended
+from unit.core.scheduler_driver import ONE_CORE, ONE_EACH, StopClient, Story, of, pool, steps
+from unit.core.scheduler_driver import EndJob as Ended
 
 MACHINES = (
     ONE_EACH,

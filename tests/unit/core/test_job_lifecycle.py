@@ -15,7 +15,7 @@ from autosched.core.events import (
 from autosched.core.explain import explain_job
 from autosched.core.scheduler import CLIENT_LOSSES_MAX, TURN_S, Scheduler
 from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
-from unit.core.story import (
+from unit.core.scheduler_driver import (
     BOTH,
     DEVICE,
     HOST,

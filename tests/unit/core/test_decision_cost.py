@@ -9,7 +9,7 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Key, State, Task
 from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad
-from unit.core.story import ONE_EACH, wants
+from unit.core.scheduler_driver import ONE_EACH, wants
 
 comparisons = 0
 

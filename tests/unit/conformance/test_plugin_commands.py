@@ -14,7 +14,7 @@ from autosched.simple.child_process import DEBUG
 from packages import BROKEN, install
 
 Said = tuple[int, str, str]
-GOOD = (Path(__file__).parents[1] / "testing/broken.py").read_text()
+GOOD = (Path(__file__).parent / "broken.py").read_text()
 BUGS = '''
 from autosched.simple import SimpleBackend, Space
 from their_good import Good, Session, Tuner, of
@@ -281,5 +281,5 @@ def test_a_debugger_stops_in_the_stage(command: Callable[..., Said], monkeypatch
     monkeypatch.setattr("sys.stdin", io.StringIO("where\ncontinue\n"))
     _, out, err = command("plugin", "run", "good", "--stage", "select", "--pdb")
     assert "(Pdb)" in out
-    assert "trial.py" in out
+    assert "local_job.py" in out
     assert "select" in err
