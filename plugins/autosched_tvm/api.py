@@ -59,13 +59,15 @@ _MODULES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Load the module of a name."""
-    if name in _MODULES:
-        found = import_module(f"autosched_tvm.{_MODULES[name]}")
-    elif name in _HOME_OF:
-        found = getattr(import_module(f"autosched_tvm.{_HOME_OF[name]}"), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # else the type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        """Load the module of a name."""
+        if name in _MODULES:
+            found = import_module(f"autosched_tvm.{_MODULES[name]}")
+        elif name in _HOME_OF:
+            found = getattr(import_module(f"autosched_tvm.{_HOME_OF[name]}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from autosched.api import Model, Module, TunedModel, load_model, load_module, policy
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from autosched import api
+if not TYPE_CHECKING:  # else the type checker would take any name for granted
 
-        return getattr(api, name)
-    raise AttributeError(f"module 'autosched' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            from autosched import api
+
+            return getattr(api, name)
+        raise AttributeError(f"module 'autosched' has no attribute {name!r}")

@@ -97,7 +97,7 @@ def test_daemon_and_command_line_need_the_base_installation_only() -> None:
     """`pip install .` brings no TVM, no NumPy and nothing that belongs to them."""
     program = """
 import sys
-for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickle tornado msgpack".split():
+for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickle tornado".split():
     sys.modules[name] = None
 from importlib import import_module
 from autosched import backend, client, conformance, doctor

@@ -37,8 +37,10 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module of a name."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"autosched.api.{_HOME_OF[name]}"), name)
+if not TYPE_CHECKING:  # else the type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        """Import the module of a name."""
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"autosched.api.{_HOME_OF[name]}"), name)

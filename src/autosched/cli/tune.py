@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from autosched import api, formatting
-from autosched.api import Option, Settings, result_folder
+from autosched.api import Option, Settings, result_folder, tuning
 from autosched.api.connection import Daemon
 from autosched.api.on_demand import connected, kind_of_cores
 from autosched.cli.follow import follow, interruptible
@@ -291,7 +291,7 @@ def submit(
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             for net in loaded:
                 sha256 = await daemon.upload(net.path, _uploading())
-                inputs = await api.upload_inputs(daemon, words["inputs"])
+                inputs = await tuning.upload_inputs(daemon, words["inputs"])
                 for target in targets:
                     folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
@@ -361,7 +361,7 @@ def compile(
             folder = result_folder.prepare(output or Path(view.output or f"{view.name}-tuned"))
             spec = _compile_spec(view, folder)
             if inputs is not None:
-                spec = msgspec.structs.replace(spec, inputs=await api.upload_inputs(daemon, inputs))
+                spec = msgspec.structs.replace(spec, inputs=await tuning.upload_inputs(daemon, inputs))
             if tolerance is not None:
                 spec = msgspec.structs.replace(spec, options={**spec.options, "tolerance": tolerance})
             return (await daemon.submit(spec)).job, folder

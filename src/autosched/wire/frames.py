@@ -6,14 +6,14 @@ params]`` tells. Params are the fields of a method of protocol/ as a map. Both e
 answer with the id 0 says why the connection is about to be closed.
 
 Limits hold before anything is decoded: a frame that announces more bytes than allowed is refused by its header alone.
-Of a long one only the head is read before it is known what its rest has to be: to step over 512 KiB of small values
-takes 3 ms, to see that they are not what a method wants takes nothing.
+msgpack reads the head of a message (its kind, id, and method or error) within limits of its own; msgspec reads the
+rest, which has to be what the method takes.
 """
 
-import re
 from collections.abc import Mapping
 from typing import TypeVar
 
+import msgpack
 import msgspec
 from msgspec import Raw, Struct
 
@@ -23,12 +23,13 @@ from autosched.protocol import FRAME_BYTES, FRAME_BYTES_BEFORE_HELLO, Method, wi
 HEADER_BYTES = 4
 CLOSING_ID = 0
 MESSAGE_CHARS_MAX = 2_000  # of an error message
-LONG_BYTES = 16 * 1024
 
 T = TypeVar("T", bound=Struct)
 Methods = Mapping[str, type[Method]]
 
 UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+UNPACKABLE = (msgpack.UnpackException, ValueError)
+"""Errors of msgpack on a head."""
 
 
 class Call(Struct, frozen=True):
@@ -74,33 +75,15 @@ class Details(Struct, frozen=True, omit_defaults=True):
 Message = Call | Rejected | Notice | Answer | Closing
 
 
-class _Request(Struct, array_like=True, tag=0, forbid_unknown_fields=True):
-    id: int
-    method: str
-    params: Raw
-
-
-class _Response(Struct, array_like=True, tag=1, forbid_unknown_fields=True):
-    id: int
-    error: tuple[str, str] | None
-    result: Raw
-
-
-class _Notification(Struct, array_like=True, tag=2, forbid_unknown_fields=True):
-    method: str
-    params: Raw
-
-
-_ENVELOPE: msgspec.msgpack.Decoder[_Request | _Response | _Notification] = msgspec.msgpack.Decoder(
-    _Request | _Response | _Notification
-)
-_ID = rb"(?:[\x00-\x7f]|[\xcc\xd0].|[\xcd\xd1].{2}|[\xce\xd2].{4}|[\xcf\xd3].{8})"
-_HEAD = re.compile(
-    rb"(?:\x94\x00(?P<asks>%s)|\x93\x02)(?:(?P<short>[\xa0-\xbf])|\xd9(?P<name_bytes>.))|\x94\x01(?P<answers>%s)\xc0"
-    % (_ID, _ID),
-    re.DOTALL,
-)
-"""A message up to its name or result."""
+HEAD_BYTES = 16 * 1024
+"""A message up to its parameters or its result fits in so many bytes."""
+_HEAD_LIMITS = {
+    "max_buffer_size": HEAD_BYTES, "max_str_len": 4 * MESSAGE_CHARS_MAX, "max_bin_len": 0, "max_array_len": 2,
+    "max_map_len": 0, "max_ext_len": 0,
+}  # fmt: skip
+ASKS, ANSWERS, TELLS = 0, 1, 2
+_LENGTHS = {ASKS: 4, ANSWERS: 4, TELLS: 3}
+"""Elements of each kind of message."""
 _ENCODER = msgspec.msgpack.Encoder()
 _NIL = Raw(b"\xc0")
 
@@ -151,29 +134,14 @@ class Peer:
         return self._decode(frame)
 
     def _decode(self, frame: bytes) -> Message:
-        if len(frame) > LONG_BYTES:
-            return self._decode_long(frame)
         try:
-            envelope = _ENVELOPE.decode(frame)
-        except UNDECODABLE as error:
+            kind, id, middle, begins_at = _head(frame)
+        except UNPACKABLE as error:
             raise WireError(f"a frame is not a message of this protocol: {_say(error)}") from None
-        match envelope:
-            case _Request():
-                return self._call(envelope.id, envelope.method, envelope.params)
-            case _Response():
-                return self._answer(envelope.id, envelope.error, envelope.result)
-            case _Notification():
-                return Notice(self._read(envelope.method, envelope.params))
-
-    def _decode_long(self, frame: bytes) -> Message:
-        if (head := _HEAD.match(frame)) is None:
-            raise WireError(f"a frame of {len(frame)} bytes does not begin as a message of this protocol")
-        begins_at = head.end()
-        if (id := head["answers"]) is not None:
-            return self._answer(_id(id), None, Raw(memoryview(frame)[begins_at:]))
-        ends_at = begins_at + (head["short"][0] & 0x1F if head["short"] else head["name_bytes"][0])
-        name, params = frame[begins_at:ends_at].decode(errors="replace"), Raw(memoryview(frame)[ends_at:])
-        return Notice(self._read(name, params)) if (id := head["asks"]) is None else self._call(_id(id), name, params)
+        rest = Raw(memoryview(frame)[begins_at:])
+        if not isinstance(middle, str):
+            return self._answer(id, middle, rest)
+        return self._call(id, middle, rest) if kind == ASKS else Notice(self._read(middle, rest))
 
     def _call(self, id: int, name: str, params: Raw) -> Call | Rejected:
         try:
@@ -250,8 +218,28 @@ def error_of(answer: Answer) -> AutoschedError:
     return error
 
 
-def _id(encoded: bytes) -> int:
-    return msgspec.msgpack.decode(encoded, type=int)
+def _head(frame: bytes) -> tuple[int, int, str | tuple[str, str] | None, int]:
+    """Kind, id (0 of a notification), and name or error of a message; and where its parameters or its result begin.
+
+    Raises one of UNPACKABLE. Nothing behind the head is read.
+    """
+    reader = msgpack.Unpacker(None, **_HEAD_LIMITS)
+    reader.feed(memoryview(frame)[:HEAD_BYTES])
+    length, kind = reader.read_array_header(), reader.unpack()
+    if type(kind) is not int or _LENGTHS.get(kind) != length:
+        raise ValueError(f"an array of {length} elements that begins with {kind!r:.50}")
+    id = 0 if kind == TELLS else reader.unpack()
+    middle = reader.unpack()
+    if type(id) is not int:
+        raise ValueError(f"the id is {id!r:.50}")
+    if kind != ANSWERS:
+        if type(middle) is not str:
+            raise ValueError(f"the method is {middle!r:.50}")
+    elif middle is not None:
+        if type(middle) is not list or [type(part) for part in middle] != [str, str]:
+            raise ValueError(f"the error is {middle!r:.50}")
+        middle = middle[0], middle[1]
+    return kind, id, middle, reader.tell()
 
 
 def _frame(message: object) -> bytes:
@@ -262,6 +250,8 @@ def _frame(message: object) -> bytes:
 
 
 def _say(error: Exception) -> str:
-    if isinstance(error, RecursionError):
+    if isinstance(error, RecursionError | msgpack.StackError):
         return "it is nested too deeply"
+    if isinstance(error, msgpack.OutOfData):
+        return "its head is cut off, or too long"
     return misfit(error)[:500]

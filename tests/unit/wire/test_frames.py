@@ -159,7 +159,6 @@ def test_wrong_parameters_are_refused_and_the_connection_lives(params: object, w
         msgpack.packb([2, "get_job", {"job": "x"}]),
         msgpack.packb([1, 77, None, {}]),  # answers what was never asked
         msgpack.packb([1, -1, None, {}]),
-        msgpack.packb([0, 1, "info", {}]) + b"\x00",
         msgpack.packb(msgpack.ExtType(1, b"x" * 50)),
     ],
 )
@@ -170,8 +169,15 @@ def test_a_broken_message_breaks_the_connection(body: bytes) -> None:
 
 def test_deep_nesting_inside_parameters_is_refused_with_words() -> None:
     body = msgpack.packb([0, 1, "get_job", 0])[:-1] + b"\x91" * 10_000 + b"\xc0"
-    with pytest.raises(WireError, match="nested too deeply"):
-        peer().receive(frame(body))
+    (message,) = peer().receive(frame(body))
+    assert isinstance(message, Rejected)
+    assert "Expected a map, got a list" in str(message.error)
+
+
+def test_bytes_behind_the_parameters_are_refused() -> None:
+    (message,) = peer().receive(frame(msgpack.packb([0, 1, "info", {}]) + b"\x00"))
+    assert isinstance(message, Rejected)
+    assert "trailing characters" in str(message.error)
 
 
 def test_a_long_frame_is_refused_by_its_header_alone() -> None:
@@ -281,9 +287,12 @@ def test_a_long_answer_to_no_question_breaks_the_connection() -> None:
         peer().receive(peer().respond(7, Submitted(job=1, token="x" * 100_000)))
 
 
-@pytest.mark.parametrize("begins", [b"", b"\x94\x00", b"\x94\x01\x01\x92\xa1a\xa1b", b"\x94\x03\x01\xa4info"])
+@pytest.mark.parametrize(
+    "begins",
+    [b"", b"\x94\x00", b"\x94\x01\x01\x93\xa1a\xa1b\xa1c", b"\x94\x03\x01\xa4info", b"\x94\x00\x01\xda\x7f\xff"],
+)
 def test_what_is_long_and_does_not_begin_as_a_message_breaks_the_connection(begins: bytes) -> None:
-    with pytest.raises(WireError, match="does not begin as a message"):
+    with pytest.raises(WireError, match="is not a message of this protocol"):
         peer().receive(frame(begins + SMALL_VALUES))
 
 
