@@ -13,7 +13,6 @@ from msgspec import inspect as types
 
 from autosched import backend
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, HELLO, USER_METHODS, Method
-from autosched.protocol.roles import least
 
 PAGE = Path(__file__).parents[1] / "docs/protocol.md"
 BEGIN, END = "<!-- generated from protocol/ -->\n", "<!-- end -->\n"
@@ -32,7 +31,7 @@ def generated() -> str:
     for title, methods in TABLES:
         lines += [f"### {title}", ""]
         for name, kind in methods.items():
-            needs = f" (needs the role {least(kind).value})" if methods is TABLES[-1][1] else ""
+            needs = f" (needs the role {kind.least_role.value})" if methods is TABLES[-1][1] else ""
             lines += described(f"`{name}` → {_result(kind)}{needs}", kind, seen)
             _note(types.type_info(kind.result), seen)
     lines += ["### Types", ""]

@@ -12,7 +12,7 @@ import protocol_page
 from autosched import model, protocol
 from autosched.errors import WireError
 from autosched.protocol import CLIENT_METHODS, DAEMON_METHODS, FRAME_BYTES, HELLO, USER_METHODS
-from autosched.wire.frames import LONG_BYTES, Answer, Call, Closing, Notice, Peer, Rejected, result_of
+from autosched.wire.frames import HEAD_BYTES, Answer, Call, Closing, Notice, Peer, Rejected, result_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 VECTORS = sorted(WIRE.glob("*.json"))
@@ -26,7 +26,7 @@ def test_the_page_lists_every_method_as_it_is() -> None:
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     text = protocol_page.PAGE.read_text().split(protocol_page.BEGIN)[0]
-    for number in (protocol.FRAME_BYTES_BEFORE_HELLO, FRAME_BYTES, protocol.CHUNK_BYTES, LONG_BYTES):
+    for number in (protocol.FRAME_BYTES_BEFORE_HELLO, FRAME_BYTES, protocol.CHUNK_BYTES, HEAD_BYTES):
         assert f"{number:,}" in text
     for method in {**HELLO, **USER_METHODS, **CLIENT_METHODS}.values():
         assert method.bytes_max == FRAME_BYTES or f"{method.bytes_max:,}" in text

@@ -4,8 +4,8 @@ Files: method.py (base type, version, limits), handshake.py (keys and Hello), tr
 jobs.py, clients.py, operations.py, diagnostics.py (the methods by subject), roles.py (who may ask what), pagination.py
 (fetches answers page by page).
 
-A method is a request struct and a result struct. Requests are named in the imperative; the tables below give the name
-on the wire, which is the class name in snake_case. A peer that sends anything else gets a WireError.
+A method is a request struct, which says who may ask it, and a result struct. Requests are named in the imperative. The
+name on the wire is the class name in snake_case. A peer that sends anything else gets a WireError.
 """
 # ruff: noqa: F403, F405 (one namespace in seven files; mypy checks the names)
 
@@ -26,26 +26,17 @@ def wire_name(method: type[Method]) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in method.__name__).lstrip("_")
 
 
-def _table(*methods: type[Method]) -> dict[str, type[Method]]:
-    return {wire_name(method): method for method in methods}
+def _asked_by(asker: Asker) -> dict[str, type[Method]]:
+    """The methods that one end asks, by name."""
+    declared = [kind for kind in Method.__subclasses__() if kind.__module__.startswith(f"{__name__}.")]
+    return {wire_name(kind): kind for kind in declared if asker in kind.askers}
 
 
-USER_METHODS = _table(
-    Info, PutBlob, GetBlob, GetRecords, Submit, ListJobs, GetJob, CancelJob, SetJob, HoldJob, ReleaseJob, ExplainJob,
-    GetPolicy, ChoosePolicy, Pause, Resume, ListDevices, DrainUnit, ReturnUnit, FreeUnit, ListPoison, ForgivePoison,
-    ListNews, ListSpans, ListIdle, ListArtifacts, ListAudit, GetFigures, ListQueues, ListStalls, ListLoopTasks, Reload,
-    ConfirmReload, Heartbeat, Shutdown, Prune,
-)  # fmt: skip
-"""Methods of users, by name."""
-
-CLIENT_METHODS = _table(
-    Return, GetOrder, PlanNetwork, AddRecord, TagRecords, EndStep, AddArtifact, AddArtifacts, Heartbeat, PutBlob,
-    GetBlob, GetRecords,
-)  # fmt: skip
-"""Methods of clients, by name."""
-
-DAEMON_METHODS = _table(AskLoad, StartStep, RevokeStep, TagRecords, Poisoned, Goodbye, Stop)
-"""Methods that the daemon calls at a client, by name."""
-
-HELLO = _table(Hello, Authenticate)
+HELLO = _asked_by(Asker.ANYONE)
 """Methods of a peer before its authentication, by name."""
+USER_METHODS = _asked_by(Asker.USER)
+"""Methods of users, by name."""
+CLIENT_METHODS = _asked_by(Asker.CLIENT)
+"""Methods of clients, by name."""
+DAEMON_METHODS = _asked_by(Asker.DAEMON)
+"""Methods that the daemon calls at a client, by name."""

@@ -20,7 +20,7 @@ from autosched.model import (
     TaskIndex,
     Text,
 )
-from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Done, Method
+from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Asker, Done, Method, Role
 
 
 class EarlierJob(Struct, frozen=True):
@@ -61,6 +61,7 @@ class Return(Method, frozen=True):
     has not heard to be known."""
 
     result = Done
+    askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     steps: Annotated[tuple[StepId, ...], Meta(max_length=4_096)]
     """Those that it runs, or has ended without hearing that this is known."""
@@ -71,12 +72,14 @@ class GetOrder(Method, frozen=True):
     """A client asks for its job."""
 
     result = JobOrder
+    askers = (Asker.CLIENT,)
 
 
 class PlanNetwork(Method, frozen=True):
     """A client tells what its model consists of."""
 
     result = Done
+    askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     network: Network
     trials: int
@@ -86,6 +89,7 @@ class AddRecord(Method, frozen=True):
     """Notification: a trial is over. Durable at the latest when the answer to the next EndStep arrives."""
 
     result = Done
+    askers = (Asker.CLIENT,)
     bytes_max = BULK_BYTES
     record: Record
 
@@ -94,6 +98,7 @@ class TagRecords(Method, frozen=True):
     """Notification, both ways: these trials of the client's job were disturbed. To a client: measure them again."""
 
     result = Done
+    askers = (Asker.CLIENT, Asker.DAEMON)
     bytes_max = 96 * 1024
     trials: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
     reason: Text
@@ -116,6 +121,7 @@ class Poisoned(Method, frozen=True):
     PlanNetwork."""
 
     result = Done
+    askers = (Asker.DAEMON,)
     bytes_max = FRAME_BYTES
     candidates: Annotated[tuple[CandidateBlock, ...], Meta(max_length=POISON_MAX)]
 
@@ -128,6 +134,7 @@ class EndStep(Method, frozen=True):
     """
 
     result = Done
+    askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     step: StepId
     outcome: Outcome
@@ -143,6 +150,7 @@ class AddArtifact(Method, frozen=True):
     """A result file of the job; its blob must be complete."""
 
     result = Done
+    askers = (Asker.CLIENT,)
     name: Annotated[str, Meta(pattern=ARTIFACT_NAME)]
     sha256: Sha256
 
@@ -165,6 +173,7 @@ class AddArtifacts(Method, frozen=True):
     """Result files of the job that belong together: whoever asks sees all of them or none."""
 
     result = Done
+    askers = (Asker.CLIENT,)
     files: Annotated[tuple[ResultFile, ...], Meta(min_length=1, max_length=100)]
 
 
@@ -172,18 +181,22 @@ class Heartbeat(Method, frozen=True):
     """Notification: the client is alive."""
 
     result = Done
+    askers = (Asker.USER, Asker.CLIENT)
+    least_role = Role.VIEWER
 
 
 class AskLoad(Method, frozen=True):
     """The daemon asks for the load of all tasks."""
 
     result = JobLoad
+    askers = (Asker.DAEMON,)
 
 
 class StartStep(Method, frozen=True):
     """Run this step on these cores; answered at once, ended by EndStep."""
 
     result = Done
+    askers = (Asker.DAEMON,)
     step: Step
     cores: tuple[int, ...]
     timeout_s: float
@@ -195,6 +208,7 @@ class RevokeStep(Method, frozen=True):
     """Kill this step and say so with EndStep."""
 
     result = Done
+    askers = (Asker.DAEMON,)
     step: StepId
     reason: Text
 
@@ -203,6 +217,7 @@ class Goodbye(Method, frozen=True):
     """Notification: the daemon goes, and comes back. Running steps go on; connect again and say Return."""
 
     result = Done
+    askers = (Asker.DAEMON,)
     reason: Text
 
 
@@ -210,4 +225,5 @@ class Stop(Method, frozen=True):
     """Notification: end within a second."""
 
     result = Done
+    askers = (Asker.DAEMON,)
     reason: Text

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import JobId
-from autosched.protocol.method import Done, Method
+from autosched.protocol.method import Done, Method, Role
 
 
 class Figures(Struct, frozen=True):
@@ -18,6 +18,7 @@ class GetFigures(Method, frozen=True):
     """How the daemon is, in figures: one section, or all."""
 
     result = Figures
+    least_role = Role.VIEWER
     section: Annotated[str, Meta(max_length=20)] = ""
 
 
@@ -50,6 +51,7 @@ class ListQueues(Method, frozen=True):
     """List the waiting tasks of each pool in scheduling order, at most `limit` of each."""
 
     result = QueueList
+    least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
@@ -74,6 +76,7 @@ class ListStalls(Method, frozen=True):
     """When the daemon's loop stood still."""
 
     result = StallList
+    least_role = Role.VIEWER
 
 
 class LoopTask(Struct, frozen=True):
@@ -96,6 +99,7 @@ class ListLoopTasks(Method, frozen=True):
     """List the tasks of the daemon's event loop, and where each of them waits."""
 
     result = LoopTaskList
+    audited = False
 
 
 class SettingChange(Struct, frozen=True):

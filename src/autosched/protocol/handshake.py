@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import JobId
-from autosched.protocol.method import Method, Version
+from autosched.protocol.method import Asker, Method, Version
 
 NONCE_BYTES = 32
 
@@ -32,6 +32,7 @@ class Authenticate(Method, frozen=True):
     """Before Hello, where keys are asked for: the id of this end's key, and a nonce. Hello then carries the proof."""
 
     result = Challenge
+    askers = (Asker.ANYONE,)
     key: Annotated[str, Meta(max_length=32)]
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
@@ -40,6 +41,7 @@ class Hello(Method, frozen=True, omit_defaults=True):
     """Says who comes. role: "user" or "client"; a client names its job and shows its token."""
 
     result = Welcome
+    askers = (Asker.ANYONE,)
     protocol: Version
     software: Annotated[str, Meta(max_length=100)]
     role: Annotated[str, Meta(max_length=20)] = "user"

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 from autosched.backend import Comparison, MeasuredBuild, expected_s
 from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
-from autosched.protocol.method import WAIT_MAX_S, Done, Method
+from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
 
 class Submitted(Struct, frozen=True):
@@ -21,6 +21,7 @@ class Submit(Method, frozen=True):
     """Submit one job; its model's blob must be complete."""
 
     result = Submitted
+    least_role = Role.USER
     bytes_max = 64 * 1024
     spec: JobSpec
 
@@ -125,6 +126,7 @@ class ListJobs(Method, frozen=True, omit_defaults=True):
     """Jobs without their tasks, the latest `limit` of those that are asked for; what is empty restricts nothing."""
 
     result = JobList
+    least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
     owner: Annotated[str, Meta(max_length=200)] = ""
     """Only those of this owner; "me": of whoever asks."""
@@ -142,6 +144,7 @@ class GetJob(Method, frozen=True):
     """One job with its tasks. Waits up to `wait_s` for a version other than `since`."""
 
     result = JobView
+    least_role = Role.VIEWER
     job: JobId
     since: int | None = None
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S)] = 0.0
@@ -151,6 +154,7 @@ class CancelJob(Method, frozen=True):
     """Stop a job; its records are kept. Jobs of others are changed by operators only."""
 
     result = Done
+    least_role = Role.USER
     job: JobId
 
 
@@ -167,6 +171,7 @@ class SetJob(Method, frozen=True):
     """Want a job sooner or later; the answer says how it was wanted before. What is not named stays."""
 
     result = PreviousSettings
+    least_role = Role.USER
     job: JobId
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
@@ -177,6 +182,7 @@ class HoldJob(Method, frozen=True):
     """Start no more steps of a job; those that run go on. It stays so over restarts."""
 
     result = Done
+    least_role = Role.USER
     job: JobId
     reason: Annotated[str, Meta(max_length=500)] = ""
 
@@ -185,6 +191,7 @@ class ReleaseJob(Method, frozen=True):
     """Let a held job go on."""
 
     result = Done
+    least_role = Role.USER
     job: JobId
 
 
@@ -199,6 +206,7 @@ class ExplainJob(Method, frozen=True):
     """Ask why a job waits, for what, held by whom."""
 
     result = Explanation
+    least_role = Role.VIEWER
     job: JobId
 
 
@@ -220,4 +228,5 @@ class ListArtifacts(Method, frozen=True):
     """Ask for a job's result files; fetch them with GetBlob."""
 
     result = ArtifactList
+    least_role = Role.VIEWER
     job: JobId

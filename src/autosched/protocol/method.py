@@ -1,5 +1,6 @@
 """Base type of a method, the version of the protocol, and its limits."""
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
@@ -18,10 +19,35 @@ WAIT_MAX_S = 30.0
 Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
 
 
+class Role(StrEnum):
+    """The rights of a connection. viewer < user < operator; a client attaches to the job whose token it shows."""
+
+    VIEWER = "viewer"
+    USER = "user"
+    OPERATOR = "operator"
+    CLIENT = "client"
+
+
+class Asker(StrEnum):
+    """Ends of a connection that ask something."""
+
+    ANYONE = "anyone"
+    """A peer before its authentication."""
+    USER = "user"
+    CLIENT = "client"
+    DAEMON = "daemon"
+
+
 class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request. `Result` is the type of its answer."""
+    """A request. A subclass says all that there is to say about its method, but for the answer itself."""
 
     result: ClassVar[type[Struct]]
+    """Type of the answer."""
+    askers: ClassVar[tuple[Asker, ...]] = (Asker.USER,)
+    least_role: ClassVar[Role] = Role.OPERATOR
+    """The least role of a user that may ask it."""
+    audited: ClassVar[bool] = True
+    """Whether it is written into the audit trail. What a viewer may ask changes nothing, and never is."""
     bytes_max: ClassVar[int] = 32 * 1024
     """Longest parameters: small values in their thousands, a key that comes again and again among them, take 5 to 15 ns
     a byte to read."""

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import CudaDevice, Goal, JobId, Name, RpcServer, StepId
-from autosched.protocol.method import Done, Method
+from autosched.protocol.method import Done, Method, Role
 
 
 class Calibration(Struct, frozen=True):
@@ -48,6 +48,7 @@ class Info(Method, frozen=True):
     """Ask who answers."""
 
     result = DaemonInfo
+    least_role = Role.VIEWER
 
 
 class PolicyView(Struct, frozen=True):
@@ -70,6 +71,7 @@ class GetPolicy(Method, frozen=True):
     """Ask who goes next, and why so."""
 
     result = PolicyView
+    least_role = Role.VIEWER
 
 
 class ChoosePolicy(Method, frozen=True):
@@ -117,6 +119,7 @@ class ListDevices(Method, frozen=True):
     """Host lanes and devices: who holds them, since when, until when."""
 
     result = UnitList
+    least_role = Role.VIEWER
 
 
 class DrainUnit(Method, frozen=True):
@@ -162,6 +165,7 @@ class ListNews(Method, frozen=True):
     """List the events of a lane or device since the daemon started, without successful steps."""
 
     result = NewsList
+    least_role = Role.VIEWER
     unit: Name
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
@@ -202,6 +206,7 @@ class ListPoison(Method, frozen=True):
     """The latest `limit` poisoned candidates; with `before`, of those with a smaller number."""
 
     result = PoisonList
+    least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     before: Annotated[int, Meta(ge=0)] | None = None
 
@@ -247,6 +252,7 @@ class ListIdle(Method, frozen=True):
     """Why units were idle in the last so many seconds, since the daemon started."""
 
     result = IdleList
+    least_role = Role.VIEWER
     last_s: Annotated[float, Meta(gt=0, le=1e9)]
 
 
@@ -254,6 +260,7 @@ class ListSpans(Method, frozen=True, omit_defaults=True):
     """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
 
     result = SpanList
+    least_role = Role.VIEWER
     after: StepId = 0
     last_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     """Only steps that ended within about this number of seconds: the point where a reader begins."""
@@ -286,6 +293,7 @@ class ListAudit(Method, frozen=True):
     """The latest `limit` commands that changed something; with `before`, of those with a smaller id."""
 
     result = AuditList
+    audited = False
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     before: Annotated[int, Meta(ge=0)] | None = None
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from autosched.model import JobId, Record, Sha256
-from autosched.protocol.method import BULK_BYTES, CHUNK_BYTES, Method
+from autosched.protocol.method import BULK_BYTES, CHUNK_BYTES, Asker, Method, Role
 
 
 class BlobState(Struct, frozen=True):
@@ -19,6 +19,9 @@ class PutBlob(Method, frozen=True):
     """Upload a piece of a file, in order. `total` is its whole length. An empty piece asks how far the upload is."""
 
     result = BlobState
+    askers = (Asker.USER, Asker.CLIENT)
+    least_role = Role.USER
+    audited = False  # a file in the store does nothing before a job names it
     bytes_max = BULK_BYTES
     sha256: Sha256
     total: Annotated[int, Meta(ge=0, le=64 * 1024**3)]
@@ -37,6 +40,8 @@ class GetBlob(Method, frozen=True):
     """Download a piece of a file."""
 
     result = Chunk
+    askers = (Asker.USER, Asker.CLIENT)
+    least_role = Role.VIEWER
     sha256: Sha256
     offset: Annotated[int, Meta(ge=0)]
 
@@ -52,5 +57,7 @@ class GetRecords(Method, frozen=True):
     """Records of a job, from the `after`-th on."""
 
     result = RecordPage
+    askers = (Asker.USER, Asker.CLIENT)
+    least_role = Role.VIEWER
     job: JobId
     after: Annotated[int, Meta(ge=0)] = 0

@@ -4,15 +4,25 @@ import pytest
 
 from autosched import protocol
 from autosched.protocol import USER_METHODS, Method, wire_name
-from autosched.protocol.roles import LEAST, Role, changes, least, may, may_host
+from autosched.protocol.roles import Role, changes, may, may_host
 
 
 def open_to(role: Role) -> list[str]:
     return [wire_name(method) for method in USER_METHODS.values() if may(role, method)]
 
 
-def test_the_table_names_methods_of_users_only() -> None:
-    assert set(LEAST) <= set(USER_METHODS.values())
+def test_roles_are_given_to_methods_of_users_only() -> None:
+    others = {**protocol.HELLO, **protocol.CLIENT_METHODS, **protocol.DAEMON_METHODS}
+    assert [
+        kind for name, kind in others.items() if name not in USER_METHODS and kind.least_role is not Role.OPERATOR
+    ] == []
+
+
+def test_each_method_is_asked_by_somebody() -> None:
+    tables = (protocol.HELLO, USER_METHODS, protocol.CLIENT_METHODS, protocol.DAEMON_METHODS)
+    asked = {kind for table in tables for kind in table.values()}
+    assert asked == {kind for kind in Method.__subclasses__() if kind.__module__.startswith("autosched.protocol.")}
+    assert len(asked) == 52
 
 
 def test_a_role_may_all_that_a_lower_one_may() -> None:
@@ -36,7 +46,7 @@ def test_a_method_that_nobody_has_thought_of_is_for_operators_and_counts_as_a_ch
     class Invented(Method, frozen=True):
         result = protocol.Done
 
-    assert least(Invented) is Role.OPERATOR
+    assert Invented.least_role is Role.OPERATOR
     assert changes(Invented)
 
 

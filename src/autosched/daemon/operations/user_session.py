@@ -94,7 +94,7 @@ from autosched.protocol import (
     UnitList,
     wire_name,
 )
-from autosched.protocol.roles import Role, changes, least, may
+from autosched.protocol.roles import Role, changes, may
 from autosched.version import __version__
 from autosched.wire.link import Link
 
@@ -163,7 +163,7 @@ class UserSession:
         if not may(who.role, kind):
             log.warning("%s, a %s, may not ask for %s", who.name, who.role.value, kind.__name__)
             raise Refused(
-                f"{wire_name(kind)} is for the role {least(kind).value}; {who.name} has the role {who.role.value}"
+                f"{wire_name(kind)} is for the role {kind.least_role.value}; {who.name} has the role {who.role.value}"
             )
         answer = self._answer(method)
         return await (self._services.audit.of(who, method, answer) if changes(kind) else answer)
