@@ -41,6 +41,7 @@ from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe.loop_monitor import NOTICED_S, LoopMonitor
 from autosched.daemon.observe.status_line import Headline
 from autosched.daemon.observe.usage import LOOK_EVERY_S, Usage
+from autosched.daemon.operations.answers import ANSWERS
 from autosched.daemon.operations.graceful_shutdown import welcome_back
 from autosched.daemon.operations.retention import Retention
 from autosched.daemon.operations.user_session import Services, admitting
@@ -239,6 +240,7 @@ class Daemon:
             addresses=addresses,
             warnings=resources.warnings,
             page=self._page.url if self._page is not None else "",
+            answers=ANSWERS,
         )
         self._addresses = addresses
         self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)

@@ -4,45 +4,26 @@ import os
 import time
 from heapq import nsmallest
 
-from msgspec import Struct
-
 from autosched.core.state import State
 from autosched.daemon.event_stream.stream import Stream
-from autosched.daemon.observe.loop_monitor import LoopMonitor, loop_tasks
+from autosched.daemon.observe.loop_monitor import LoopMonitor
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import (
     Figures,
-    GetFigures,
-    ListLoopTasks,
-    ListQueues,
-    ListStalls,
-    LoopTaskList,
     Place,
     QueueList,
     QueueView,
-    StallList,
 )
 from autosched.version import __version__
 
-Inside = GetFigures | ListQueues | ListStalls | ListLoopTasks
 Section = dict[str, str | int | float]
 
 
-def look(method: Inside, runtime: Runtime, pulse: LoopMonitor) -> Struct:
-    """Answer one of these. Raises NotFound for an unknown section."""
-    match method:
-        case GetFigures(section=section):
-            return figures(section, runtime, pulse)
-        case ListQueues(limit=limit):
-            return QueueList(
-                tuple(_queue(runtime.state, pool, limit, runtime.clock()) for pool in runtime.state.queues)
-            )
-        case ListStalls():
-            return StallList(tuple(pulse.stalls))
-        case ListLoopTasks():
-            return LoopTaskList(loop_tasks())
+def queues(runtime: Runtime, limit: int) -> QueueList:
+    """Who waits for each pool, at most `limit` of them."""
+    return QueueList(tuple(_queue(runtime.state, pool, limit, runtime.clock()) for pool in runtime.state.queues))
 
 
 def figures(section: str, runtime: Runtime, pulse: LoopMonitor) -> Figures:

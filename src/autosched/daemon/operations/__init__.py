@@ -1,5 +1,6 @@
 """What users ask for, and how the daemon ends.
 
-Files: user_session.py (checks roles and answers methods), control.py (alters jobs and units), retention.py (ended jobs
+Files: user_session.py (checks roles, has methods answered), job_answers.py, unit_answers.py and daemon_answers.py (the
+answers), answers.py (all of them), retention.py (ended jobs
 are removed), graceful_shutdown.py (stops once running steps have ended).
 """
