@@ -1,46 +1,17 @@
 """The console's commands: what each asks of the daemon, and what it answers."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
-
-from msgspec import Struct
+from collections.abc import Callable, Sequence
 
 from autosched import formatting
 from autosched import protocol as p
+from autosched.daemon.console.command import Ask, Command, Said, call
 from autosched.daemon.console.line_parser import Line, number, seconds
+from autosched.daemon.console.method_commands import derived, of_method
 from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import Goal, JobState
 from autosched.protocol.pagination import answered_async
 from autosched.text import tables
 from autosched.text.job_selectors import labels, select, select_one
-
-R = TypeVar("R", bound=Struct)
-Ask = Callable[[p.Method], Awaitable[Struct]]
-"""Asks the daemon as whoever is connected."""
-
-
-class Said(Struct):
-    """An answer: what stands behind OK, lines of text, and the same for programs."""
-
-    first: str = ""
-    lines: Sequence[str] = ()
-    key: str = "answer"
-    value: object = None
-
-
-class Command(Struct, frozen=True):
-    """One command. `options`: whether each takes a value."""
-
-    usage: str
-    help: str
-    run: Callable[[Ask, Line], Awaitable[Said]]
-    options: dict[str, bool] = {}
-
-
-async def _call(ask: Ask, method: p.Method, kind: type[R]) -> R:
-    answer = await ask(method)
-    assert isinstance(answer, kind)
-    return answer
 
 
 def _one(line: Line, what: str) -> str:
@@ -59,14 +30,14 @@ async def _job_of(ask: Ask, word: str) -> int:
 
 
 async def _numbers(ask: Ask, asked: p.ListJobs) -> list[int]:
-    return [view.job for view in (await _call(ask, asked, p.JobList)).jobs]
+    return [view.job for view in (await call(ask, asked, p.JobList)).jobs]
 
 
 # What is there --------------------------------------------------------------------------------------------------------
 
 
 async def _info(ask: Ask, line: Line) -> Said:
-    found = await _call(ask, p.GetFigures(section=line.words[0] if line.words else ""), p.Figures)
+    found = await call(ask, p.GetFigures(section=line.words[0] if line.words else ""), p.Figures)
     lines = [
         text
         for section, figures in found.sections.items()
@@ -83,56 +54,56 @@ async def _jobs(ask: Ask, line: Line) -> Said:
     facts = {key: asked.pop(key) for key in ("device", "backend", "target") if key in asked}
     called = labels(f"{key}={value}" for key, value in asked.items())
     wanted = p.ListJobs(limit=500, labels=called, state=state, name=name, owner=owner)
-    jobs = (await _call(ask, wanted, p.JobList)).jobs
+    jobs = (await call(ask, wanted, p.JobList)).jobs
     found = [job for job in jobs if all(value == getattr(job, key) for key, value in facts.items())]
     first = "there are none" if not found else ""
     return Said(first, tables.table(tables.JOBS, found) if found else [], "jobs", found)
 
 
 async def _job(ask: Ask, line: Line) -> Said:
-    view = await _call(ask, p.GetJob(job=await _job_of(ask, _one(line, "one job"))), p.JobView)
+    view = await call(ask, p.GetJob(job=await _job_of(ask, _one(line, "one job"))), p.JobView)
     return Said("", [*tables.facts(view), *(tables.task_table(view) if view.tasks else ())], "job", view)
 
 
 async def _devices(ask: Ask, line: Line) -> Said:
-    found = (await _call(ask, p.ListDevices(), p.UnitList)).units
+    found = (await call(ask, p.ListDevices(), p.UnitList)).units
     return Said("", tables.table(tables.DEVICES, found), "devices", found)
 
 
 async def _log(ask: Ask, line: Line) -> Said:
     unit = _one(line, "one unit, see: devices")
-    found = (await _call(ask, p.ListNews(unit=unit), p.NewsList)).news
+    found = (await call(ask, p.ListNews(unit=unit), p.NewsList)).news
     first = "" if found else "nothing out of the ordinary happened there since the daemon started"
     return Said(first, tables.table(tables.NEWS, found) if found else [], "news", found)
 
 
 async def _queue(ask: Ask, line: Line) -> Said:
-    found = (await _call(ask, p.ListQueues(), p.QueueList)).queues
+    found = (await call(ask, p.ListQueues(), p.QueueList)).queues
     return Said("", tables.table(tables.QUEUES, found), "queues", found)
 
 
 async def _why(ask: Ask, line: Line) -> Said:
-    for unit in (await _call(ask, p.ListDevices(), p.UnitList)).units:
+    for unit in (await call(ask, p.ListDevices(), p.UnitList)).units:
         if line.words == (unit.unit,):
             return Said("", tables.unit_facts(unit), "unit", unit)
-    why = await _call(ask, p.ExplainJob(job=await _job_of(ask, _one(line, "one job"))), p.Explanation)
+    why = await call(ask, p.ExplainJob(job=await _job_of(ask, _one(line, "one job"))), p.Explanation)
     return Said("", why.lines, "explanation", why)
 
 
 async def _slowlog(ask: Ask, line: Line) -> Said:
-    found = (await _call(ask, p.ListStalls(), p.StallList)).stalls
+    found = (await call(ask, p.ListStalls(), p.StallList)).stalls
     first = "" if found else "the loop has not stalled"
     return Said(first, tables.table(tables.STALLS, found) if found else [], "stalls", found)
 
 
 async def _tasks(ask: Ask, line: Line) -> Said:
-    found = (await _call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
+    found = (await call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
     return Said("", tables.table(tables.TASKS, found), "tasks", found)
 
 
 async def _where(ask: Ask, line: Line) -> Said:
     wanted = _one(line, "the number of a task, see: tasks")
-    found = (await _call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
+    found = (await call(ask, p.ListLoopTasks(), p.LoopTaskList)).tasks
     for task in found:
         if wanted in (str(task.id), task.name):
             return Said(task.name, [f" {place}" for place in task.stack], "task", task)
@@ -141,7 +112,7 @@ async def _where(ask: Ask, line: Line) -> Said:
 
 async def _audit(ask: Ask, line: Line) -> Said:
     limit = number(line.words[0]) if line.words else 20
-    found = (await _call(ask, p.ListAudit(limit=limit), p.AuditList)).entries
+    found = (await call(ask, p.ListAudit(limit=limit), p.AuditList)).entries
     return Said("", tables.table(tables.AUDIT, found), "audit", found)
 
 
@@ -157,7 +128,7 @@ async def _each(ask: Ask, line: Line, would: str, make: Callable[[int], p.Method
     jobs, trials = [], 0
     chosen = await _jobs_of(ask, line.words)
     for job in chosen:
-        view = await _call(ask, p.GetJob(job=job), p.JobView)
+        view = await call(ask, p.GetJob(job=job), p.JobView)
         if len(chosen) == 1 or not JobState(view.state).ended:
             jobs.append(job)
             trials += view.trials
@@ -195,17 +166,17 @@ async def _set(ask: Ask, line: Line) -> Said:
     match line.words:
         case ["job", which, "priority", value]:
             job = await _job_of(ask, which)
-            was = await _call(ask, p.SetJob(job=job, priority=number(value)), p.PreviousSettings)
+            was = await call(ask, p.SetJob(job=job, priority=number(value)), p.PreviousSettings)
             return Said(f"was {was.priority}", (), "was", was)
         case ["job", which, "deadline", value]:
             job = await _job_of(ask, which)
-            view = await _call(ask, p.GetJob(job=job), p.JobView)
+            view = await call(ask, p.GetJob(job=job), p.JobView)
             until_s = 0.0 if value == "none" else seconds(value)
-            was = await _call(ask, p.SetJob(job=job, deadline_s=until_s), p.PreviousSettings)
+            was = await call(ask, p.SetJob(job=job, deadline_s=until_s), p.PreviousSettings)
             words = "none" if was.deadline_at is None else f"in {formatting.duration(was.deadline_at - view.now)}"
             return Said(f"was {words}", (), "was", was)
         case ["policy", name, *goal]:
-            before = await _call(ask, p.GetPolicy(), p.PolicyView)
+            before = await call(ask, p.GetPolicy(), p.PolicyView)
             wanted = Goal(goal[0]) if goal and goal[0] in list(Goal) else None
             if goal and wanted is None:
                 raise RequestError(f"{goal[0]!r} is no goal; there are: {', '.join(Goal)}")
@@ -220,15 +191,10 @@ async def _drain(ask: Ask, line: Line) -> Said:
         raise RequestError(f'a drain needs a reason, for all who wait: drain {unit} --reason "new fan"')
     within = seconds(line.options["deadline"]) if "deadline" in line.options else None
     await ask(p.DrainUnit(unit=unit, reason=line.options["reason"], deadline_s=within))
-    found = (await _call(ask, p.ListDevices(), p.UnitList)).units
+    found = (await call(ask, p.ListDevices(), p.UnitList)).units
     busy = sum(1 for one in found if one.unit == unit and one.job is not None)
     waits = "" if not busy else "; waits for it" if within is None else f"; killed in {formatting.duration(within)}"
     return Said(f"{formatting.count(busy, 'step')} running{waits}; `undrain {unit}` to undo")
-
-
-async def _undrain(ask: Ask, line: Line) -> Said:
-    await ask(p.ReturnUnit(unit=_one(line, "one unit, see: devices")))
-    return Said("it gets steps again")
 
 
 async def _free(ask: Ask, line: Line) -> Said:
@@ -237,16 +203,6 @@ async def _free(ask: Ask, line: Line) -> Said:
         raise RequestError(f"if you know that nothing runs on {unit} any more: free {unit} --force")
     await ask(p.FreeUnit(unit=unit))
     return Said("its holder's client is given up")
-
-
-async def _pause(ask: Ask, line: Line) -> Said:
-    await ask(p.Pause(reason=line.options.get("reason", "")))
-    return Said("no new steps start; running ones finish; `resume` to undo")
-
-
-async def _resume(ask: Ask, line: Line) -> Said:
-    await ask(p.Resume())
-    return Said("steps start again")
 
 
 async def _reload(ask: Ask, line: Line) -> Said:
@@ -261,7 +217,7 @@ async def _reload(ask: Ask, line: Line) -> Said:
             return await _confirm(ask, line)
         case _:
             raise RequestError("write: reload check, reload, reload timeout 120, or reload confirm")
-    found = await _call(ask, method, p.Reloaded)
+    found = await call(ask, method, p.Reloaded)
     shown = [
         f"{change.name} {change.old}->{change.new}{' (needs a restart)' if change.restart else ''}"
         for change in found.changes
@@ -310,12 +266,16 @@ COMMANDS: dict[str, Command] = {
     "drain": Command(
         "drain UNIT --reason TEXT [--deadline TIME]", "no more steps for a unit", _drain, _REASON | _WITHIN
     ),
-    "undrain": Command("undrain UNIT", "steps for it again", _undrain),
+    "undrain": of_method(p.ReturnUnit, "undrain", "steps for it again", done="it gets steps again"),
     "free": Command("free UNIT --force", "say that nothing runs on it any more", _free, {"force": False}),
-    "pause": Command("pause [--reason TEXT]", "start no steps at all", _pause, _REASON),
-    "resume": Command("resume", "start steps again", _resume),
+    "pause": of_method(
+        p.Pause, "pause", "start no steps at all", done="no new steps start; running ones finish; `resume` to undo"
+    ),
+    "resume": of_method(p.Resume, "resume", "start steps again", done="steps start again"),
     "reload": Command("reload [check | timeout TIME | confirm]", "read the settings again", _reload),
     "confirm": Command("confirm", "keep what `reload timeout` changed", _confirm),
     "shutdown": Command("shutdown drain [TIME] | now", "stop the daemon, after running steps or at once", _shutdown),
 }  # fmt: skip
-OPTIONS = {name: command.options for name, command in COMMANDS.items()}
+DERIVED = derived()
+"""Commands of all other methods, by the names of the methods."""
+OPTIONS = {name: command.options for name, command in (DERIVED | COMMANDS).items()}

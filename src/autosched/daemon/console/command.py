@@ -1,0 +1,38 @@
+"""What a command of the console is, and what it answers."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from autosched import protocol as p
+from autosched.daemon.console.line_parser import Line
+
+R = TypeVar("R", bound=Struct)
+Ask = Callable[[p.Method], Awaitable[Struct]]
+"""Asks the daemon as whoever is connected."""
+
+
+class Said(Struct):
+    """An answer: what stands behind OK, lines of text, and the same for programs."""
+
+    first: str = ""
+    lines: Sequence[str] = ()
+    key: str = "answer"
+    value: object = None
+
+
+class Command(Struct, frozen=True):
+    """One command. `options`: whether each takes a value."""
+
+    usage: str
+    help: str
+    run: Callable[[Ask, Line], Awaitable[Said]]
+    options: dict[str, bool] = {}
+
+
+async def call(ask: Ask, method: p.Method, kind: type[R]) -> R:
+    """Ask; the answer is of this kind."""
+    answer = await ask(method)
+    assert isinstance(answer, kind)
+    return answer

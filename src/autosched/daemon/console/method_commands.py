@@ -1,0 +1,110 @@
+"""Makes commands of methods: the fields of a method are its words and options, its docstring is its help.
+
+A required field is a word, any other one an option: ``deadline_s`` is ``--deadline TIME``. A method is typed by its
+name on the wire, so that a new one can be asked from the console without more code.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec import inspect as types
+
+from autosched import protocol as p
+from autosched.daemon.console.command import Ask, Command, Said
+from autosched.daemon.console.line_parser import Line, seconds
+from autosched.errors import RequestError, misfit
+
+BYTES = (p.PutBlob, p.GetBlob, p.Heartbeat)
+"""Methods that are of no use to people."""
+
+
+def derived() -> dict[str, Command]:
+    """Commands of all methods of users that take plain values, by name."""
+    kinds = {name: kind for name, kind in p.USER_METHODS.items() if kind not in BYTES and _is_plain(kind)}
+    return {name: of_method(kind, name, _first_sentence(kind)) for name, kind in kinds.items()}
+
+
+def of_method(kind: type[p.Method], name: str, about: str, *, done: str = "done") -> Command:
+    """The command of one method. `done`: what it says when the method has nothing to tell."""
+    words, options = _fields(kind)
+
+    async def run(ask: Ask, line: Line) -> Said:
+        if len(line.words) != len(words):
+            takes = " ".join(map(_shown, words)) or "no words"
+            raise RequestError(f"{line.name} takes {takes}. Type: help {line.name}")
+        given = dict(zip(words, line.words, strict=True))
+        given |= {options[option]: value for option, value in line.options.items() if option in options}
+        answer = await ask(_method(kind, given))
+        return Said(done) if isinstance(answer, p.Done) else Said("", list(_lines(answer)), name, answer)
+
+    values = {field.name: _value_of(field) for field in _struct(kind).fields}
+    placeholders = [*map(_shown, words), *(f"[--{option} {values[field]}]" for option, field in options.items())]
+    return Command(" ".join([name, *placeholders]), about, run, dict.fromkeys(options, True))
+
+
+def _fields(kind: type[p.Method]) -> tuple[list[str], dict[str, str]]:
+    """The fields that are words, and option -> field of all others."""
+    fields = msgspec.structs.fields(kind)
+    optional = (field.name for field in fields if not field.required)
+    return [field.name for field in fields if field.required], {name.removesuffix("_s"): name for name in optional}
+
+
+def _shown(word: str) -> str:
+    return word.removesuffix("_s").upper()
+
+
+def _value_of(field: types.Field) -> str:
+    if field.name.endswith("_s"):
+        return "TIME"
+    kinds = {types.IntType: "N", types.FloatType: "N", types.StrType: "TEXT"}
+    return kinds.get(type(_inner(field.type)), "VALUE")
+
+
+def _method(kind: type[p.Method], given: Mapping[str, str]) -> p.Method:
+    """The method with these values. Raises RequestError for one that does not fit."""
+    values = {name: seconds(text) if name.endswith("_s") else text for name, text in given.items()}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{misfit(error)}. Type: help {p.wire_name(kind)}") from None
+
+
+def _is_plain(kind: type[p.Method]) -> bool:
+    """Whether each value that must be given can be typed as one word."""
+    return all(
+        isinstance(_inner(field.type), types.IntType | types.FloatType | types.StrType)
+        for field in _struct(kind).fields
+        if field.required
+    )
+
+
+def _struct(kind: type[p.Method]) -> types.StructType:
+    info = types.type_info(kind)
+    assert isinstance(info, types.StructType)
+    return info
+
+
+def _inner(kind: types.Type) -> types.Type:
+    """The type itself; of an optional value, the type of the value."""
+    if isinstance(kind, types.Metadata):
+        return _inner(kind.type)
+    if isinstance(kind, types.UnionType) and kind.includes_none and len(kind.types) == 2:
+        return next(_inner(one) for one in kind.types if not isinstance(one, types.NoneType))
+    return kind
+
+
+def _first_sentence(kind: type[p.Method]) -> str:
+    text = " ".join((kind.__doc__ or "").split())
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _lines(answer: Struct) -> Iterator[str]:
+    """A field on each line; of a list, an entry on each line, as JSON."""
+    for name in answer.__struct_fields__:
+        value = getattr(answer, name)
+        if isinstance(value, tuple | list):
+            for entry in value:
+                yield f"{name}: {msgspec.json.encode(entry, enc_hook=str).decode()}"
+        else:
+            yield f"{name}: {msgspec.json.encode(value, enc_hook=str).decode()}"
