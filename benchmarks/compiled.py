@@ -12,14 +12,15 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src"
-CORE = (
-    "estimates", "lookahead", "leases", "outlook", "policy", "predictive", "ranking", "rules", "scheduler", "state",
-    "totals",
-)  # fmt: skip
 MODULES = tuple(
     f"autosched/{name}.py"
-    for name in (*(f"core/{name}" for name in CORE), "sim/client", "sim/faults", "sim/sickness", "sim/world")
-)
+    for name in (
+        "core/estimates", "core/leases", "core/ranking", "core/remaining_work", "core/scheduler", "core/state",
+        "core/policies/dispatching_rules", "core/policies/lookahead", "core/policies/policy",
+        "core/policies/predictive", "core/policies/work_estimation", "sim/fault_model", "sim/random_testing",
+        "sim/simulated_client", "sim/simulator",
+    )
+)  # fmt: skip
 ALIKE = 400
 """Seeds that both play."""
 
