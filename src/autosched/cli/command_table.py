@@ -1,70 +1,74 @@
 """The table of commands, and the border at which every error becomes words and an exit code."""
 
 import errno
-import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import click
 
 from autosched.cli import output
-from autosched.cli.command_group import Group
+from autosched.cli.command_group import Group, load
 from autosched.cli.output import INTERRUPTED, complain
 from autosched.errors import AutoschedError
 from autosched.version import __version__
 
-COMMANDS = {
-    "tune": "tune:tune",
-    "submit": "tune:submit",
-    "attach": "tune:attach",
-    "fetch": "fetch:fetch",
-    "wait": "wait:wait",
-    "compile": "tune:compile",
-    "jobs": "listings:jobs",
-    "job": "listings:job",
-    "cancel": "listings:cancel",
-    "explain": "listings:explain",
-    "devices": "listings:devices",
-    "device": "device:device",
-    "gantt": "gantt:show",
-    "plot": "plot:plot",
-    "queue": "listings:queue",
-    "set": "operations:set",
-    "hold": "operations:hold",
-    "release": "operations:release",
-    "pause": "operations:pause",
-    "resume": "operations:resume",
-    "reload": "operations:reload",
-    "drain": "operations:drain",
-    "undrain": "operations:undrain",
-    "free": "operations:free",
-    "poison": "blocked:poison",
-    "top": "top:top",
-    "console": "console:console",
-    "policy": "policy:policy",
-    "status": "listings:status",
-    "info": "listings:info",
-    "slowlog": "listings:slowlog",
-    "stop": "listings:stop",
-    "sim": "sim:sim",
-    "plan": "what_if:plan",
-    "audit": "audit:audit",
-    "key": "key:key",
-    "serve": "serve:serve",
-    "install-systemd": "systemd:install",
-    "db": "db:db",
-    "run": "module:run",
-    "evaluate": "module:evaluate",
-    "model": "model:model",
-    "plugin": "plugin:plugin",
-    "doctor": "doctor:doctor",
-    "demo": "demo:demo",
-    "completion": "manual:completion",
-    "man": "manual:man",
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Tune": {
+        "tune": ("tune:tune", "make a network faster, wait, and check the result"),
+        "submit": ("tune:submit", "hand over networks and return at once"),
+        "attach": ("tune:attach", "follow a job to its end, fetch its results"),
+        "fetch": ("fetch:fetch", "fetch what a running job has so far"),
+        "compile": ("tune:compile", "compile a job's network with its trials so far"),
+        "run": ("module:run", "run a compiled network once"),
+        "evaluate": ("module:evaluate", "measure a compiled network"),
+        "demo": ("demo:demo", "see what autosched does, in minutes"),
+    },
+    "Watch": {
+        "jobs": ("listings:jobs", "list jobs"),
+        "job": ("nouns:job", "one job: show, explain, wait, set, hold, release, cancel"),
+        "top": ("top:top", "watch devices, jobs and latencies live"),
+        "queue": ("listings:queue", "who waits for what, and who is next"),
+        "gantt": ("gantt:show", "who used which device when"),
+        "plot": ("plot:plot", "how a job's best latency fell"),
+    },
+    "Operate": {
+        "device": ("nouns:device", "devices: list, log, explain, drain, undrain, free"),
+        "policy": ("policy:policy", "show or choose who goes next"),
+        "blocked": ("blocked:poison", "candidates that nobody runs any more: list, forgive"),
+        "audit": ("audit:audit", "who changed what"),
+        "console": ("console:console", "type commands to the daemon itself"),
+    },
+    "Daemon and data": {
+        "daemon": ("nouns:daemon", "serve, status, stop, pause, resume, reload, info, install"),
+        "key": ("key:key", "keys of users on other machines: new, list, revoke"),
+        "db": ("db:db", "the database: check, backup, restore, upgrade, prune"),
+    },
+    "Develop": {
+        "doctor": ("doctor:doctor", "check this machine"),
+        "model": ("model:model", "see what would be tuned of a network"),
+        "plugin": ("plugin:plugin", "backends: list, new, check, run"),
+        "sim": ("sim:sim", "simulate the scheduler on known loads"),
+        "plan": ("what_if:plan", "what recorded jobs would take with more devices"),
+        "completion": ("manual:completion", "completion of commands for your shell"),
+        "man": ("manual:man", "write manual pages"),
+    },
 }
-ALIASES = {"token": "key:token"}
-"""Work as well, and are in no list."""
+"""Commands by subject: name -> place and what it is for, in at most ten words."""
+FLAT = {
+    "cancel": "listings:cancel", "devices": "listings:devices", "drain": "operations:drain",
+    "explain": "listings:explain",
+    "free": "operations:free", "hold": "operations:hold", "info": "listings:info", "install-systemd": "systemd:install",
+    "pause": "operations:pause", "poison": "blocked:poison", "release": "operations:release",
+    "reload": "operations:reload",
+    "resume": "operations:resume", "serve": "serve:serve", "set": "operations:set", "slowlog": "listings:slowlog",
+    "status": "listings:status", "stop": "listings:stop", "token": "key:token", "undrain": "operations:undrain",
+    "wait": "wait:wait",
+}  # fmt: skip
+"""Names of verbs without their noun. They work as well, and are in no list."""
+VISIBLE = {name: place for group in GROUPS.values() for name, (place, _) in group.items()}
+COMMANDS = VISIBLE | FLAT
+"""All names that work."""
 MEANT = {"list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
 """Command names of other programs, and ours."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -74,19 +78,37 @@ class Commands(Group):
     """A group whose commands are imported when one is named."""
 
     meant = MEANT
+    hidden_names = tuple(FLAT)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the table."""
-        return list(COMMANDS)
+        """Names of the commands by subject."""
+        return list(VISIBLE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module that holds the command."""
-        if (where := COMMANDS.get(cmd_name) or ALIASES.get(cmd_name)) is None:
-            return None
-        module, _, name = where.partition(":")
-        command: click.Command = getattr(import_module(f"autosched.cli.{module}"), name)
-        gc.enable()
-        return command
+        return load(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Commands by subject, a line for each, so that all of them fit a terminal."""
+        about, _, steps = (self.help or "").partition("\n\n")
+        lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", about, steps.strip()]
+        coloured = _coloured()
+
+        def title(text: str) -> str:
+            return click.style(text, bold=True) if coloured else text
+
+        def command(name: str) -> str:
+            return click.style(f"{name:11}", fg="cyan") if coloured else f"{name:11}"
+
+        for group, commands in GROUPS.items():
+            lines.append(title(group))
+            lines += [f"  {command(name)} {words}" for name, (_, words) in commands.items()]
+        lines += [
+            title("Options"),
+            "  --host ADDRESS (the daemon), -q (less), -v (more), --no-color, --version",
+            f"What a command does, and its options: {ctx.command_path} COMMAND -h",
+        ]
+        formatter.write("\n".join(lines) + "\n")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,12 +124,17 @@ class Commands(Group):
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context
 def autosched(ctx: click.Context, host: str | None, quiet: bool, verbose: bool, colour: bool | None) -> None:
-    """Tune neural networks: several at once, without one disturbing another's measurements.
+    """Tune neural networks: many at once, and none disturbs another's measurements.
 
     First steps: `autosched doctor`, `autosched demo`, `autosched tune MODEL.onnx`.
     """
     ctx.obj = host
     output.quiet, output.verbose, output.colour = quiet, verbose, colour
+
+
+def _coloured() -> bool:
+    """Whether help is coloured: at terminals, unless NO_COLOR."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def run(words: Sequence[str]) -> int:

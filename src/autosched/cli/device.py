@@ -2,19 +2,13 @@
 
 import click
 
-from autosched.cli.command_group import Group
 from autosched.cli.listings import caller
 from autosched.cli.output import data, listing_option, say, show
 from autosched.protocol import ListDevices, ListNews, NewsList, UnitList
 from autosched.text import tables
 
 
-@click.group(cls=Group)
-def device() -> None:
-    """Look at one lane or device."""
-
-
-@device.command()
+@click.command()
 @click.argument("unit", metavar="UNIT")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many, the last.")
 @listing_option

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 
 from autosched import errors
 from autosched.cli import output
-from autosched.cli.command_table import COMMANDS, Commands, autosched
+from autosched.cli.command_table import FLAT, GROUPS, VISIBLE, Commands, autosched
+from autosched.cli.nouns import Noun
 from autosched.cli.wait import TIMED_OUT
 from autosched.errors import NotFound, Refused
 from autosched.model import JobSpec
@@ -277,6 +279,114 @@ def test_every_command_and_option_is_explained() -> None:
             assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), (words, parameter.name)
 
 
+def test_the_help_fits_a_terminal(command: Callable[..., Said]) -> None:
+    code, out, _ = command("--help")
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) <= 44
+    assert max(map(len, lines)) <= 80
+    assert all(any(line.startswith(f"  {name} ") for line in lines) for name in VISIBLE)
+    words = [about.split() for group in GROUPS.values() for _, about in group.values()]
+    assert max(map(len, words)) <= 10
+
+
+FORMER = [
+    "tune",
+    "submit",
+    "attach",
+    "fetch",
+    "wait",
+    "compile",
+    "jobs",
+    "job",
+    "cancel",
+    "explain",
+    "devices",
+    "device",
+    "gantt",
+    "plot",
+    "queue",
+    "set",
+    "hold",
+    "release",
+    "pause",
+    "resume",
+    "reload",
+    "drain",
+    "undrain",
+    "free",
+    "poison",
+    "top",
+    "console",
+    "policy",
+    "status",
+    "info",
+    "slowlog",
+    "stop",
+    "sim",
+    "plan",
+    "audit",
+    "key",
+    "serve",
+    "install-systemd",
+    "db",
+    "run",
+    "evaluate",
+    "model",
+    "plugin",
+    "doctor",
+    "demo",
+    "completion",
+    "man",
+    "token",
+]
+"""Commands before there were nouns with verbs."""
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_every_command_of_old_still_works(name: str) -> None:
+    with click.Context(autosched) as ctx:
+        assert isinstance(autosched.get_command(ctx, name), click.Command)
+
+
+def test_each_flat_name_is_a_verb_of_a_noun() -> None:
+    with click.Context(autosched) as ctx:
+        verbs = {
+            place
+            for noun in map(partial(autosched.get_command, ctx), ("job", "device", "daemon"))
+            if isinstance(noun, Noun)
+            for place in noun.verbs.values()
+        }
+    others = {"poison": "blocked:poison", "token": "key:token"}
+    assert {place for name, place in FLAT.items() if name not in others} <= verbs
+    assert FLAT.items() >= others.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("job", "12"), ("job", "show", "12")),
+        (("job", "last"), ("job", "show", "last")),
+        (("job", "-o", "json", "12"), ("job", "show", "-o", "json", "12")),
+        (("device",), ("device", "list")),
+        (("daemon",), ("daemon", "status")),
+        (("daemon", "-o", "json"), ("daemon", "status", "-o", "json")),
+        (("job", "hold", "12"), ("hold", "12")),
+        (("daemon", "stop"), ("stop",)),
+    ],
+)
+def test_what_has_no_verb_is_the_usual_one(
+    words: tuple[str, ...], same: tuple[str, ...], command: Callable[..., Said]
+) -> None:
+    where = ("--host", "unix:/nonexistent/api.sock")
+    assert command(*where, *words) == command(*where, *same)
+
+
+def test_a_mistyped_verb_is_no_job(command: Callable[..., Said]) -> None:
+    code, _, said = command("job", "hodl", "12")
+    assert (code, "Did you mean: autosched job hold" in said) == (2, True)
+
+
 # Shells and manual ----------------------------------------------------------------------------------------------------
 
 
@@ -299,24 +409,26 @@ def test_bash_gets_the_commands() -> None:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert answer.stdout.splitlines() == ["plain,devices", "plain,device", "plain,demo"]
+    assert answer.stdout.splitlines() == ["plain,demo", "plain,device"]
 
 
 def test_every_command_has_a_manual_page(command: Callable[..., Said], tmp_path: Path) -> None:
     assert command("man", str(tmp_path / "man1"))[0] == 0
     pages = {path.name: path.read_text() for path in (tmp_path / "man1").iterdir()}
-    assert {f"autosched-{name}.1" for name in COMMANDS} <= set(pages)
+    assert {f"autosched-{name}.1" for name in VISIBLE} <= set(pages)
+    assert {"autosched-job-hold.1", "autosched-device-drain.1", "autosched-daemon-stop.1"} <= set(pages)
     assert "autosched-key-new.1" in pages
     for text in pages.values():
         assert text.startswith('.TH "AUTOSCHED')
         assert all(f"\n.SH {part}\n" in text for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"))
-    assert "\\-\\-dry\\-run" in pages["autosched-cancel.1"]
+    assert "\\-\\-dry\\-run" in pages["autosched-job-cancel.1"]
 
 
 def test_a_listing_imports_neither_asyncio_nor_rich() -> None:
     """It must answer before anyone notices that it started."""
     program = """
 import sys
+from autosched.cli.nouns import Noun
 from autosched.cli.command_table import run
 run(["--host", "unix:/nonexistent/api.sock", "jobs"])
 print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy") if name in sys.modules])
