@@ -20,6 +20,22 @@ class Welcome(Struct, frozen=True):
     """Role of this connection: "viewer", "user", "operator" or "client"."""
 
 
+class Hello(Method, frozen=True, omit_defaults=True):
+    """Says who comes. role: "user" or "client"; a client names its job and shows its token."""
+
+    result = Welcome
+    askers = (Asker.ANYONE,)
+    protocol: Version
+    software: Annotated[str, Meta(max_length=100)]
+    role: Annotated[str, Meta(max_length=20)] = "user"
+    job: JobId | None = None
+    token: Annotated[str, Meta(max_length=200)] = ""
+    proof: Annotated[bytes, Meta(max_length=32)] = b""
+    """That this end has the key that it named in Authenticate."""
+    returns: bool = False
+    """A client that had a connection before, has lost it, and says with Return how it stands."""
+
+
 class Challenge(Struct, frozen=True):
     """The answer to Authenticate."""
 
@@ -35,19 +51,3 @@ class Authenticate(Method, frozen=True):
     askers = (Asker.ANYONE,)
     key: Annotated[str, Meta(max_length=32)]
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
-
-
-class Hello(Method, frozen=True, omit_defaults=True):
-    """Says who comes. role: "user" or "client"; a client names its job and shows its token."""
-
-    result = Welcome
-    askers = (Asker.ANYONE,)
-    protocol: Version
-    software: Annotated[str, Meta(max_length=100)]
-    role: Annotated[str, Meta(max_length=20)] = "user"
-    job: JobId | None = None
-    token: Annotated[str, Meta(max_length=200)] = ""
-    proof: Annotated[bytes, Meta(max_length=32)] = b""
-    """That this end has the key that it named in Authenticate."""
-    returns: bool = False
-    """A client that had a connection before, has lost it, and says with Return how it stands."""
