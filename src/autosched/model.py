@@ -259,8 +259,8 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stage_done: bool = True
     complete: bool = False
     resources_now: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
-    """Resources of the stage under way. The daemon believes its own leases; this is for readers of the wire or the
-    journal, and for a scheduler that keeps none."""
+    """Pools of the stage under way; empty: not said. The daemon holds this against its leases: a client that names
+    others has its job failed."""
     resources_next: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
     """Pools of which the next stage needs one unit each, all or nothing."""
     stage_next: Annotated[str, Meta(max_length=40)] = ""

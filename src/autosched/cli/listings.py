@@ -34,6 +34,7 @@ from autosched.protocol import (
     Figures,
     GetFigures,
     GetJob,
+    GetLoad,
     Info,
     JobList,
     JobView,
@@ -41,6 +42,7 @@ from autosched.protocol import (
     ListJobs,
     ListQueues,
     ListStalls,
+    LoadView,
     QueueList,
     Shutdown,
     StallList,
@@ -110,11 +112,14 @@ def jobs(host: str | None, limit: int, owner: str, state: str, words: tuple[str,
 
 @click.command()
 @click.argument("which", metavar="JOB")
+@click.option("--load", is_flag=True, help="Show by which facts the scheduler decides about each task, instead.")
 @format_option
 @click.pass_obj
-def job(host: str | None, which: str, style: str) -> None:
+def job(host: str | None, which: str, load: bool, style: str) -> None:
     """Show one job and its tasks, those with the largest share of the network's time first."""
     with caller(host) as daemon:
+        if load:
+            return _load(daemon.call(GetLoad(job=the_job(daemon, which)), LoadView), style)
         view = daemon.call(GetJob(job=the_job(daemon, which)), JobView)
     if style == "json":
         return document("job", view)
@@ -127,6 +132,15 @@ def job(host: str | None, which: str, style: str) -> None:
     if view.skipped:
         names = ", ".join(dict.fromkeys(name for name, _ in view.skipped))
         data(f"\n not tuned ({len(view.skipped)}): {names}")
+
+
+def _load(view: LoadView, style: str) -> None:
+    """Write the four facts of load-awareness of each task."""
+    if style == "json":
+        return document("load", view)
+    if not view.tasks:
+        return say(f"Job {view.job} has no tasks now: its client has said nothing yet, or it has ended.")
+    data("\n".join(tables.table(tables.LOAD, view.tasks, room=room())))
 
 
 @click.command(epilog=MANY)

@@ -3,7 +3,39 @@
 from autosched.core.estimates import SURE_COUNT
 from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task, one_of_each
-from autosched.model import Step, StepId, UnitName
+from autosched.model import PoolName, Step, StepId, TaskLoad, UnitName
+
+
+def current_resources(state: State, task: Task) -> tuple[PoolName, ...]:
+    """Pools of the units that the task's running step holds; empty when none runs."""
+    if task.step is None:
+        return ()
+    return task.load.resources_next if task.load.stage_done else task.load.resources_now
+
+
+def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
+    """What is wrong with the resources that a client says that a task uses now; None: nothing (thesis 4.1.2).
+
+    A client that uses what it holds no lease of disturbs the measurements of others. One that names no resource says
+    nothing about it.
+    """
+    if not said.resources_now:
+        return None
+    used = " and ".join(said.resources_now)
+    task = job.tasks.get(said.task)
+    step = state.steps.get(task.step) if task is not None and task.step is not None else None
+    if step is None:
+        return f"its client says that task {said.task} uses {used}, and no step of the task holds a lease"
+    pools = [{pool for pool, _ in state.slots[unit].places} for unit in step.units]
+    fits = len(pools) == len(said.resources_now) and all(
+        any(pool in of_unit for of_unit in pools) for pool in said.resources_now
+    )
+    if fits:
+        return None
+    return (
+        f"its client says that task {said.task} uses {used}, and step {step.id} holds {' and '.join(step.units)}:"
+        " no client may run elsewhere than where its lease is"
+    )
 
 
 def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...] | None:

@@ -333,6 +333,8 @@ class Scheduler:
         for said in load.tasks:
             if (problem := self.state.impossible(said)) is not None:
                 return self._end(job, JobState.FAILED, JobFailure("not_found", problem))
+            if (problem := leases.mismatch(self.state, job, said)) is not None:
+                return self._end(job, JobState.FAILED, JobFailure("wire", problem))
             if (task := job.tasks.get(said.task)) is None:
                 task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
             wanted = said.resources_next if said.stage_done and not said.complete else ()

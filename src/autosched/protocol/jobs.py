@@ -150,6 +150,39 @@ class GetJob(Method, frozen=True):
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S)] = 0.0
 
 
+class TaskLoadView(Struct, frozen=True):
+    """Load-awareness of one task: the four facts by which the scheduler decides (thesis 4.1.2)."""
+
+    task: int
+    name: str
+    stage_done: bool
+    """No stage of it is under way."""
+    job_done: bool
+    """It has no further stage."""
+    resources_now: tuple[str, ...]
+    """Pools that its running step holds a unit of."""
+    resources_next: tuple[str, ...]
+    """Pools of which its next stage needs a unit each."""
+    stage: str = ""
+    """The stage under way."""
+    stage_next: str = ""
+
+
+class LoadView(Struct, frozen=True):
+    """What a job's client last said of its tasks, and the leases that they hold."""
+
+    job: JobId
+    tasks: tuple[TaskLoadView, ...]
+
+
+class GetLoad(Method, frozen=True):
+    """Load-awareness of each task of a job. Task 0 is the network."""
+
+    result = LoadView
+    least_role = Role.VIEWER
+    job: JobId
+
+
 class CancelJob(Method, frozen=True):
     """Stop a job; its records are kept. Jobs of others are changed by operators only."""
 

@@ -17,7 +17,7 @@ from autosched.backend import OperatorTimes
 from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
 from autosched.model import JobState
-from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskView, UnitView
+from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskLoadView, TaskView, UnitView
 from autosched.text.latency_gain import against, best, compared, ready, tasks_by_share
 
 WIDTH = 80
@@ -290,6 +290,18 @@ def _first(queue: QueueView) -> str:
     return ", ".join(named) + (f", {more} more" if more > 0 else "")
 
 
+def _next_resource(load: TaskLoadView) -> str:
+    return f"{'+'.join(load.resources_next)}: {load.stage_next}" if load.resources_next else "-"
+
+
+LOAD = (
+    Column("TASK", lambda load: str(load.task), right=True),
+    Column("NAME", lambda load: load.name, least=16),
+    Column("STAGE DONE", lambda load: "yes" if load.stage_done else f"no: {load.stage or '?'}"),
+    Column("JOB DONE", lambda load: "yes" if load.job_done else "no"),
+    Column("CURRENT RESOURCE", lambda load: "+".join(load.resources_now) or "-"),
+    Column("NEXT RESOURCE", _next_resource),
+)
 QUEUES = (
     Column("POOL", lambda queue: queue.pool),
     Column("UNITS", lambda queue: str(queue.units), right=True),

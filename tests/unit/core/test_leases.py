@@ -6,7 +6,7 @@ import pytest
 
 from autosched.core.events import StepEnded, UnitDrained
 from autosched.core.state import one_of_each
-from autosched.model import JobFailure, Outcome, TaskLoad
+from autosched.model import JobFailure, JobLoad, Outcome, TaskLoad
 from unit.core.scheduler_driver import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
 
 TWO_DEVICES = (pool("host", "host/0"), pool("device:cpu", "cpu0", "cpu1"))
@@ -166,6 +166,39 @@ def test_a_wish_that_can_never_be_met_fails_the_job(pools: tuple, wish: tuple[st
     assert wish[-1] in failure.message
     assert story.state.jobs[other].state.value == "running"
     assert not any(queue.waiting for queue in story.state.queues.values())
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ((), ""),
+        (("host",), ""),
+        (("device:cpu",), "says that task 1 uses device:cpu, and step 1 holds host/0"),
+        (("host", "device:cpu"), "uses host and device:cpu, and step 1 holds host/0"),
+        (("nowhere",), "uses nowhere"),
+    ],
+)
+def test_what_a_client_says_it_uses_is_held_against_its_lease(said: tuple[str, ...], wrong: str) -> None:
+    story = Story(ONE_EACH)
+    job = story.running(wants(1), wants(2, DEVICE))
+    running = TaskLoad(task=1, stage_done=False, resources_now=said, resources_next=DEVICE, stage_next="profile")
+    device_step = next(step for step in story.state.steps.values() if step.task == 2)
+    story.tell(StepEnded(device_step.id, Outcome.DONE, load=JobLoad(tasks=(running,))))
+    failure = story.state.jobs[job].failure
+    assert (failure is not None) == bool(wrong)
+    if failure is not None:
+        assert failure.code == "wire"
+        assert wrong in failure.message
+
+
+def test_a_client_that_uses_a_resource_without_a_lease_has_its_job_failed() -> None:
+    story = Story(ONE_EACH)
+    other = story.running(wants(1))
+    job = story.running(TaskLoad(task=1, stage_done=False, resources_now=DEVICE))
+    failure = story.state.jobs[job].failure
+    assert failure is not None
+    assert "says that task 1 uses device:cpu, and no step of the task holds a lease" in failure.message
+    assert story.state.jobs[other].state.value == "running"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import math
 from collections.abc import Callable
 from statistics import median
 
+from autosched.core.leases import current_resources
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobState, Step, UnitName
-from autosched.protocol import Calibration, JobView, ListJobs, TaskView, UnitView
+from autosched.protocol import Calibration, JobView, ListJobs, LoadView, TaskLoadView, TaskView, UnitView
 
 DOING = {
     "import": "importing",
@@ -73,6 +74,27 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         identities=tuple(progress.identities) if whole else (),
         builds=network.measured.builds if whole and network is not None else (),
     )
+
+
+def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
+    """Load-awareness of each task, with the resources that it holds."""
+
+    def of(task: Task) -> TaskLoadView:
+        known, step = progress.tasks.get(task.index), state.steps.get(task.step) if task.step is not None else None
+        load = task.load
+        told_before = step is not None and load.stage_done  # what comes after the running stage is not known yet
+        return TaskLoadView(
+            task=task.index,
+            name=known.info.name if known is not None else job.spec.name,
+            stage_done=step is None and load.stage_done,
+            job_done=load.complete or job.state.ended,
+            resources_now=current_resources(state, task),
+            resources_next=() if told_before else load.resources_next,
+            stage=step.stage if step is not None else "",
+            stage_next="" if told_before else load.stage_next,
+        )
+
+    return LoadView(job.id, tuple(of(task) for _, task in sorted(job.tasks.items())))
 
 
 def asked_for(state: State, method: ListJobs, me: str) -> Callable[[Job], bool]:

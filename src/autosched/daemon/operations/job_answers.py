@@ -9,7 +9,7 @@ import msgspec
 from autosched.core.events import Event, JobAltered, JobCancelRequested
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
-from autosched.daemon.observe.views import asked_for
+from autosched.daemon.observe.views import asked_for, load_view
 from autosched.daemon.operations.user_session import Answers, UserSession
 from autosched.errors import Refused, RequestError
 from autosched.model import encode
@@ -24,6 +24,7 @@ from autosched.protocol import (
     Explanation,
     GetBlob,
     GetJob,
+    GetLoad,
     GetRecords,
     HoldJob,
     JobList,
@@ -31,6 +32,7 @@ from autosched.protocol import (
     ListArtifacts,
     ListJobs,
     ListSpans,
+    LoadView,
     PreviousSettings,
     PutBlob,
     RecordPage,
@@ -73,6 +75,13 @@ async def _get_job(session: UserSession, method: GetJob) -> JobView:
         view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
     await session.runtime.durable()
     return view
+
+
+@ANSWERS.to(GetLoad)
+async def _load(session: UserSession, method: GetLoad) -> LoadView:
+    job = session.job(method.job)
+    await session.runtime.durable()
+    return load_view(session.runtime.state, job, session.services.ledger.of(job.id))
 
 
 @ANSWERS.to(ListJobs)
