@@ -82,16 +82,17 @@ def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
     def of(task: Task) -> TaskLoadView:
         known, step = progress.tasks.get(task.index), state.steps.get(task.step) if task.step is not None else None
         load = task.load
-        told_before = step is not None and load.stage_done  # what comes after the running stage is not known yet
+        # What was said before the running or the last step began is about that step, and says nothing of the next one.
+        ahead = bool(task.ticket) or (step is not None and not load.stage_done)
         return TaskLoadView(
             task=task.index,
             name=known.info.name if known is not None else job.spec.name,
             stage_done=step is None and load.stage_done,
             job_done=load.complete or job.state.ended,
             resources_now=current_resources(state, task),
-            resources_next=() if told_before else load.resources_next,
+            resources_next=load.resources_next if ahead else (),
             stage=step.stage if step is not None else "",
-            stage_next="" if told_before else load.stage_next,
+            stage_next=load.stage_next if ahead else "",
         )
 
     return LoadView(job.id, tuple(of(task) for _, task in sorted(job.tasks.items())))

@@ -25,6 +25,16 @@ def test_a_running_a_waiting_and_a_finished_task() -> None:
     assert (first.stage, first.resources_now) == ("profile", DEVICE)
 
 
+def test_a_task_of_which_nothing_was_said_since_its_step_ended_needs_nothing() -> None:
+    """The network, once it is imported: its tasks are reported, not itself."""
+    story = Story(ONE_EACH)
+    job = story.running(wants(0, HOST, "import"))
+    (step,) = story.state.steps.values()
+    story.tell(StepEnded(step.id, Outcome.DONE, load=JobLoad(tasks=(wants(1),))))
+    network, _ = load_view(story.state, story.state.jobs[job], JobProgress()).tasks
+    assert (network.stage_done, network.resources_now, network.resources_next) == (True, (), ())
+
+
 def test_the_table_has_a_column_for_each_fact() -> None:
     rows = [TaskLoadView(1, "conv", False, False, HOST, (), "build"), TaskLoadView(2, "dense", True, True, (), DEVICE)]
     header, running, done = tables.table(tables.LOAD, rows)
