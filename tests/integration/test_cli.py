@@ -229,7 +229,7 @@ BAD = [
     (["evaluate", "net.onnx"], 2, "is no compiled module"),
     (["frobnicate"], 2, "there is no command 'frobnicate'. See what there is: autosched -h"),
     (["db", "chek"], 2, "there is no command 'chek'. Did you mean: autosched db check"),
-    (["device", "cpu0"], 2, "Did you mean: autosched device log cpu0"),
+    (["device", "lgo", "cpu0"], 2, "Did you mean: autosched device log"),
     (["jbos"], 2, "Did you mean: autosched jobs"),
     (["jobs", "--colour"], 2, "No such option"),
     (["--host", "foo", "jobs"], 2, "is no address of a daemon"),

@@ -1,6 +1,5 @@
 """Nouns of the command line: `job`, `device`, `daemon`, `blocked`, each with its verbs beneath."""
 
-import re
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -9,16 +8,12 @@ import click
 
 from autosched.cli.command_group import Group, load
 
-WORD = re.compile(r"[a-z]+")
-SELECTORS = ("all", "last")
-"""Words that name jobs."""
-
 
 class Noun(Group):
     """A group whose verbs are imported when one is named. Without a verb, what follows belongs to the usual one."""
 
-    def __init__(self, *args: Any, verbs: Mapping[str, str], usual: str, alone: bool = False, **more: Any) -> None:
-        """`verbs`: verb -> place of its command. `alone`: the usual verb needs no words."""
+    def __init__(self, *args: Any, verbs: Mapping[str, str], usual: str, alone: str = "", **more: Any) -> None:
+        """`verbs`: verb -> place of its command. `usual`: verb before words. `alone`: verb where there are no words."""
         super().__init__(*args, **more)
         self.verbs, self.usual, self.alone = verbs, usual, alone
 
@@ -36,12 +31,17 @@ class Noun(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the usual verb before what has none."""
-        if not args:
-            args = [self.usual] if self.alone else args
-        elif args[0] not in ("-h", "--help") and args[0] not in self.verbs:
-            verb = WORD.fullmatch(args[0]) and args[0] not in SELECTORS  # a verb that was mistyped is told of
-            args = args if verb else [self.usual, *args]
-        return super().parse_args(ctx, args)
+        if args[:1] and (args[0] in ("-h", "--help") or args[0] in self.verbs or _near(args[0], self.verbs)):
+            return super().parse_args(ctx, args)
+        usual = self.alone if self.alone and (not args or args[0].startswith("-")) else self.usual
+        return super().parse_args(ctx, [usual, *args] if args or self.alone else args)
+
+
+def _near(word: str, verbs: Mapping[str, str]) -> bool:
+    """Whether a word is a verb that was mistyped, and no name of a job or a unit."""
+    from difflib import get_close_matches
+
+    return word.isalpha() and bool(get_close_matches(word, verbs, 1))
 
 
 @click.group(
@@ -67,8 +67,8 @@ def job() -> None:
 
 @click.group(
     cls=Noun,
-    usual="list",
-    alone=True,
+    usual="explain",
+    alone="list",
     verbs={
         "list": "listings:devices",
         "log": "device:log",
@@ -79,13 +79,14 @@ def job() -> None:
     },
 )
 def device() -> None:
-    """List lanes and devices, see what went wrong on one, take one out of use. Without a verb it lists them."""
+    """List lanes and devices, see what went wrong on one, take one out of use. `autosched device` lists them,
+    `autosched device cpu0` says what one does."""
 
 
 @click.group(
     cls=Noun,
     usual="status",
-    alone=True,
+    alone="status",
     verbs={
         "status": "listings:status",
         "serve": "serve:serve",

@@ -369,6 +369,8 @@ def test_each_flat_name_is_a_verb_of_a_noun() -> None:
         (("job", "last"), ("job", "show", "last")),
         (("job", "-o", "json", "12"), ("job", "show", "-o", "json", "12")),
         (("device",), ("device", "list")),
+        (("device", "-o", "json"), ("device", "list", "-o", "json")),
+        (("device", "cpu0"), ("device", "explain", "cpu0")),
         (("daemon",), ("daemon", "status")),
         (("daemon", "-o", "json"), ("daemon", "status", "-o", "json")),
         (("job", "hold", "12"), ("hold", "12")),
