@@ -1,7 +1,6 @@
 """The table of commands, and the border at which every error becomes words and an exit code."""
 
 import errno
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -92,19 +91,16 @@ class Commands(Group):
         """Commands by subject, a line for each, so that all of them fit a terminal."""
         about, _, steps = (self.help or "").partition("\n\n")
         lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", about, steps.strip()]
-        coloured = _coloured()
-
-        def title(text: str) -> str:
-            return click.style(text, bold=True) if coloured else text
+        coloured = output.colours()
 
         def command(name: str) -> str:
             return click.style(f"{name:11}", fg="cyan") if coloured else f"{name:11}"
 
         for group, commands in GROUPS.items():
-            lines.append(title(group))
+            lines.append(output.bold(group))
             lines += [f"  {command(name)} {words}" for name, (_, words) in commands.items()]
         lines += [
-            title("Options"),
+            output.bold("Options"),
             "  --host ADDRESS (the daemon), -q (less), -v (more), --no-color, --version",
             f"What a command does, and its options: {ctx.command_path} COMMAND -h",
         ]
@@ -130,11 +126,6 @@ def autosched(ctx: click.Context, host: str | None, quiet: bool, verbose: bool, 
     """
     ctx.obj = host
     output.quiet, output.verbose, output.colour = quiet, verbose, colour
-
-
-def _coloured() -> bool:
-    """Whether help is coloured: at terminals, unless NO_COLOR."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def run(words: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Nouns of the command line: `job`, `device`, `daemon`, `blocked`, each with its verbs beneath."""
+"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`."""
 
 from collections.abc import Mapping
 from copy import copy

@@ -1,4 +1,4 @@
-"""The daemon's state folder, its lock, and its sockets."""
+"""The daemon's state folder: its lock, and daemon.json, which says where the daemon is."""
 
 import fcntl
 import os

@@ -276,6 +276,6 @@ COMMANDS: dict[str, Command] = {
     "confirm": Command("confirm", "keep what `reload timeout` changed", _confirm),
     "shutdown": Command("shutdown drain [TIME] | now", "stop the daemon, after running steps or at once", _shutdown),
 }  # fmt: skip
-DERIVED = derived()
-"""Commands of all other methods, by the names of the methods."""
-OPTIONS = {name: command.options for name, command in (DERIVED | COMMANDS).items()}
+ALL = derived() | COMMANDS
+"""These, and the commands of all methods, by the names of the methods."""
+OPTIONS = {name: command.options for name, command in ALL.items()}

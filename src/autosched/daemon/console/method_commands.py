@@ -103,8 +103,5 @@ def _lines(answer: Struct) -> Iterator[str]:
     """A field on each line; of a list, an entry on each line, as JSON."""
     for name in answer.__struct_fields__:
         value = getattr(answer, name)
-        if isinstance(value, tuple | list):
-            for entry in value:
-                yield f"{name}: {msgspec.json.encode(entry, enc_hook=str).decode()}"
-        else:
-            yield f"{name}: {msgspec.json.encode(value, enc_hook=str).decode()}"
+        for entry in value if isinstance(value, tuple | list) else (value,):
+            yield f"{name}: {msgspec.json.encode(entry, enc_hook=str).decode()}"

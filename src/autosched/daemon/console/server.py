@@ -23,7 +23,7 @@ from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.console.command import Said
-from autosched.daemon.console.commands import COMMANDS, DERIVED, OPTIONS
+from autosched.daemon.console.commands import ALL, COMMANDS, OPTIONS
 from autosched.daemon.console.line_parser import Line, as_typed_here, commands
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, Dropped
 from autosched.daemon.event_stream.stream import Filter
@@ -276,7 +276,7 @@ class ConsoleConnection:
                 await self._auth(line)
             case "monitor":
                 await self._monitor(line)
-            case name if (command := COMMANDS.get(name) or DERIVED.get(name)) is not None:
+            case name if (command := ALL.get(name)) is not None:
                 if line.words[:1] == ("?",):
                     return await self.answer("OK", _help((name,)))
                 try:
@@ -372,17 +372,14 @@ _OTHERS: dict[str, tuple[str, str]] = {
 
 
 def _help(words: tuple[str, ...]) -> list[str]:
-    there = {name: (command.usage, command.help) for name, command in COMMANDS.items()} | _OTHERS
+    there = {name: (command.usage, command.help) for name, command in ALL.items()} | _OTHERS
     if words:
-        if (other := DERIVED.get(words[0])) is not None and words[0] not in there:
-            return [other.usage, f"  {other.help}"]
         if words[0] not in there:
             raise RequestError(f"there is no command {words[0][:40]!r}; {USAGE}")
         usage, text = there[words[0]]
         return [usage, f"  {text}"]
-    lines = [
-        f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in there.values()
-    ]
+    listed = [there[name] for name in (*COMMANDS, *_OTHERS)]
+    lines = [f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in listed]
     notes = (
         "`;` parts commands; -j: as JSON; times: 5m; jobs: 12, 12-15, 12,14, last, all, @name, team=vision",
         "each method of docs/protocol.md is a command too: list_idle 1h; help list_idle",

@@ -7,7 +7,7 @@ import pytest
 
 from autosched import protocol as p
 from autosched.daemon.console.command import Said
-from autosched.daemon.console.commands import COMMANDS, DERIVED, OPTIONS
+from autosched.daemon.console.commands import ALL, COMMANDS, OPTIONS
 from autosched.daemon.console.line_parser import commands
 from autosched.errors import RequestError
 
@@ -21,12 +21,11 @@ def said(text: str, answer: msgspec.Struct) -> tuple[Said, p.Method]:
         return answer
 
     (line,) = commands(text, OPTIONS)
-    command = COMMANDS.get(line.name) or DERIVED[line.name]
-    return asyncio.run(command.run(ask, line)), asked[0]
+    return asyncio.run(ALL[line.name].run(ask, line)), asked[0]
 
 
 def test_each_method_of_plain_values_is_a_command() -> None:
-    left_out = {name for name in p.USER_METHODS if name not in DERIVED}
+    left_out = {name for name in p.USER_METHODS if name not in ALL}
     assert left_out == {"heartbeat", "put_blob", "get_blob", "submit"}
 
 
@@ -78,7 +77,7 @@ def test_what_has_nothing_to_tell_says_so_in_the_commands_own_words() -> None:
 
 
 def test_usage_and_help_come_from_the_method() -> None:
-    command = DERIVED["get_job"]
+    command = ALL["get_job"]
     assert command.usage == "get_job JOB [--since N] [--wait TIME]"
     assert command.help
     assert COMMANDS["pause"].usage == "pause [--reason TEXT]"
