@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks clean help
+.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -21,6 +21,7 @@ help:
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make docs    the pages of docs/ as a site'
+	@echo 'make picture records the demo for the README (docs/demo.svg)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -46,6 +47,9 @@ docs: $(VENV)/.runtime
 	$(PIP) install -e '.[docs]'
 	$(BIN)/sphinx-build -q -W -b html docs docs/_site
 	@echo '== open docs/_site/index.html'
+
+picture: $(VENV)/.development
+	$(BIN)/python tests/demo_picture.py
 
 lint: $(VENV)/.development
 	$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ import inspect
 import re
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,7 +15,8 @@ from autosched.errors import AutoschedError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    "README.md", "ARCHITECTURE.md", "docs/users.md", "docs/operators.md", "docs/command-line.md", "docs/index.md"
+    "README.md", "ARCHITECTURE.md", "docs/users.md", "docs/operators.md", "docs/command-line.md",
+    "docs/policies.md", "docs/index.md"
 ]  # fmt: skip
 
 
@@ -63,6 +65,20 @@ def test_the_readme_names_every_make_target_it_promises() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text()))
     assert {"demo", "test"} <= named <= targets
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert not [line for line in lines if len(line) > 100]
+
+
+def test_the_picture_of_the_readme_is_small_and_loads_nothing() -> None:
+    picture = ROOT / "docs/demo.svg"
+    assert picture.stat().st_size <= 300_000
+    assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert re.findall(r"https?://[^\"]+", picture.read_text()) == ["http://www.w3.org/2000/svg"]
+    assert "/root" not in picture.read_text() and "/home" not in picture.read_text()
 
 
 def test_names_of_the_python_example_exist() -> None:

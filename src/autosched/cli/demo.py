@@ -121,7 +121,7 @@ async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:
 
 def _recent(spans: list[Span], now: float) -> list[str]:
     recent = [span for span in spans if span.ended_at is None or span.ended_at > now - GANTT_S]
-    return [f"      {text}" for text in gantt(recent, now - GANTT_S, now, width=74, **_style(coloured=False))]
+    return [f"      {text}" for text in gantt(recent, now - GANTT_S, now, width=74, **_style())]
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _screen() -> Iterator[Any]:
     from rich.text import Text
 
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        yield lambda text: live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"))
 
 
 async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
@@ -179,8 +179,8 @@ def _tell_one(result: Result) -> None:
     data(f"      {'':<12} {Path(result.folder).relative_to(Path.cwd())}/report.html")
 
 
-def _style(*, coloured: bool = True) -> dict[str, Any]:
-    return {"unicode": speaks_unicode(sys.stdout.encoding), "style": ansi if coloured and colours() else None}
+def _style() -> dict[str, Any]:
+    return {"unicode": speaks_unicode(sys.stdout.encoding), "style": ansi if colours() else None}
 
 
 @contextmanager
