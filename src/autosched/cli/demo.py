@@ -105,12 +105,13 @@ def _model(name: str) -> api.Model:
 async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:
     """Show both jobs until both have ended."""
     said_at = 0.0
+    style = _style()  # before `_screen`, under which sys.stdout has no encoding
     with _screen() as show:
         while True:
             views = [await daemon.job(job) for job in jobs]
             lines = [f"      {line(view)}" for view in views]
             if show is not None:
-                show("\n".join([*lines, *_recent(await daemon.spans(GANTT_S), views[0].now)]))
+                show("\n".join([*lines, *_recent(await daemon.spans(GANTT_S), views[0].now, style)]))
             elif time.monotonic() - said_at >= LINE_EVERY_S:
                 said_at = time.monotonic()
                 say("\n".join(lines))
@@ -119,9 +120,9 @@ async def _watch(daemon: Daemon, jobs: list[int]) -> list[JobView]:
             await asyncio.sleep(0.5)
 
 
-def _recent(spans: list[Span], now: float) -> list[str]:
+def _recent(spans: list[Span], now: float, style: dict[str, Any]) -> list[str]:
     recent = [span for span in spans if span.ended_at is None or span.ended_at > now - GANTT_S]
-    return [f"      {text}" for text in gantt(recent, now - GANTT_S, now, width=74, **_style())]
+    return [f"      {text}" for text in gantt(recent, now - GANTT_S, now, width=74, **style)]
 
 
 @contextmanager
