@@ -95,7 +95,7 @@ def record(command: Sequence[str]) -> list[tuple[float, Screen]]:
 
 
 def screen(terminal: pyte.Screen) -> Screen:
-    """What a terminal shows now, without the blanks at the ends of its lines."""
+    """The screen of a terminal, without trailing blanks."""
     rows = []
     for row in range(terminal.lines):
         cells = [terminal.buffer[row][column] for column in range(terminal.columns)]
@@ -105,6 +105,8 @@ def screen(terminal: pyte.Screen) -> Screen:
         ]
         while pieces and not pieces[-1].text.strip() and not pieces[-1].background:
             pieces.pop()
+        if pieces and not pieces[-1].background:
+            pieces[-1] = pieces[-1]._replace(text=pieces[-1].text.rstrip())
         rows.append(tuple(pieces))
     return tuple(rows)
 

@@ -14,7 +14,7 @@ SHA256_SHOWN = 12
 
 @click.group(cls=Group)
 def poison() -> None:
-    """See which candidates nobody runs any more, and let one be run again.
+    """List candidates that are blocked after repeated failures; unblock one.
 
     A candidate that fails twice where other candidates are measured well is poisoned for all jobs. A job whose search
     proposes it has a failed trial at once.

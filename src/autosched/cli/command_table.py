@@ -33,8 +33,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operate": {
         "device": ("nouns:device", "devices: list, log, explain, drain, undrain, free"),
-        "policy": ("policy:policy", "show or choose who goes next"),
-        "blocked": ("blocked:poison", "candidates that nobody runs any more: list, forgive"),
+        "policy": ("policy:policy", "show or choose the scheduling policy"),
+        "blocked": ("blocked:poison", "candidates blocked after failures: list, forgive"),
         "audit": ("audit:audit", "who changed what"),
         "console": ("console:console", "type commands to the daemon itself"),
     },

@@ -14,7 +14,7 @@ def current_resources(state: State, task: Task) -> tuple[PoolName, ...]:
 
 
 def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
-    """What is wrong with the resources that a client says that a task uses now; None: nothing (thesis 4.1.2).
+    """The error of a task's reported resources, compared with its lease; None if they match (thesis 4.1.2).
 
     A client that uses what it holds no lease of disturbs the measurements of others. One that names no resource says
     nothing about it.

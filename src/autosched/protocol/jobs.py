@@ -169,7 +169,7 @@ class TaskLoadView(Struct, frozen=True):
 
 
 class LoadView(Struct, frozen=True):
-    """What a job's client last said of its tasks, and the leases that they hold."""
+    """Load-awareness of a job: the last report of its client on each task, and the leases held."""
 
     job: JobId
     tasks: tuple[TaskLoadView, ...]

@@ -184,7 +184,7 @@ class Resume(Method, frozen=True):
 
 
 class BlockedCandidate(Struct, frozen=True):
-    """A candidate that nobody is to run any more."""
+    """A candidate that is blocked after repeated failures."""
 
     number: int
     place: str
@@ -249,7 +249,7 @@ class IdleList(Struct, frozen=True):
 
 
 class ListIdle(Method, frozen=True):
-    """Why units were idle in the last so many seconds, since the daemon started."""
+    """Reasons for which units were idle in the last `last_s` seconds, at most since the daemon started."""
 
     result = IdleList
     least_role = Role.VIEWER

@@ -136,7 +136,7 @@ class CandidateSuspicion:
         return found
 
     def poisoned(self, place: str, workloads: Iterable[str]) -> list[Case]:
-        """Candidates of these workloads that nobody is to run any more."""
+        """Blocked candidates of these workloads."""
         wanted = (self._poisoned.get((place, workload), {}) for workload in dict.fromkeys(workloads))
         return [self.cases[suspect] for suspects in wanted for suspect in suspects]
 

@@ -76,7 +76,7 @@ Message = Call | Rejected | Notice | Answer | Closing
 
 
 HEAD_BYTES = 16 * 1024
-"""A message up to its parameters or its result fits in so many bytes."""
+"""Maximum size in bytes of a message without its parameters or its result."""
 _HEAD_LIMITS = {
     "max_buffer_size": HEAD_BYTES, "max_str_len": 4 * MESSAGE_CHARS_MAX, "max_bin_len": 0, "max_array_len": 2,
     "max_map_len": 0, "max_ext_len": 0,

@@ -172,7 +172,7 @@ class Authenticator:
         if hello.role not in ("user", "client"):
             raise RequestError(f"no role is named {hello.role!r}; there are: user, client")
         try:
-            who = await self._whoever(visitor, hello)
+            who = await self._authenticated(visitor, hello)
         except Refused:
             await self._failed(visitor)
             raise
@@ -195,7 +195,8 @@ class Authenticator:
             self.failures.note(visitor.connection.host, asyncio.get_running_loop().time())
         await asyncio.sleep(FAILED_S)
 
-    async def _whoever(self, visitor: RemotePeer, hello: Hello) -> Principal:
+    async def _authenticated(self, visitor: RemotePeer, hello: Hello) -> Principal:
+        """The principal that a key or the kernel proves. Raises Refused."""
         where = visitor.link.address
         if visitor.key is not None:
             key = visitor.key

@@ -1,4 +1,4 @@
-"""What a command of the console is, and what it answers."""
+"""A command of the console and its answer."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -10,7 +10,7 @@ from autosched.daemon.console.line_parser import Line
 
 R = TypeVar("R", bound=Struct)
 Ask = Callable[[p.Method], Awaitable[Struct]]
-"""Asks the daemon as whoever is connected."""
+"""Calls a method of the daemon with the rights of the connected user."""
 
 
 class Said(Struct):

@@ -102,7 +102,7 @@ class Console:
 
     async def _serve(self, visitor: "ConsoleConnection", local: socket.socket | None) -> None:
         try:
-            if local is not None and (who := await self._whoever(local)) is not None:
+            if local is not None and (who := await self._local_principal(local)) is not None:
                 visitor.rise(who)
             await visitor.serve()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -113,8 +113,8 @@ class Console:
         finally:
             await visitor.part()
 
-    async def _whoever(self, sock: socket.socket) -> Principal | None:
-        """As the kernel says, and no more than this socket allows; None: nobody, until a key is shown."""
+    async def _local_principal(self, sock: socket.socket) -> Principal | None:
+        """The user that the kernel names, with at most the role of this socket; None where a key is needed."""
         try:
             if sock.family == socket.AF_UNIX:
                 uid = peer_identity.peer_uid(sock)

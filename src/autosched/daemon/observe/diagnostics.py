@@ -22,7 +22,7 @@ Section = dict[str, str | int | float]
 
 
 def queues(runtime: Runtime, limit: int) -> QueueList:
-    """Who waits for each pool, at most `limit` of them."""
+    """The first `limit` waiting tasks of each pool."""
     return QueueList(tuple(_queue(runtime.state, pool, limit, runtime.clock()) for pool in runtime.state.queues))
 
 

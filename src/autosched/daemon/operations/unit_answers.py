@@ -72,7 +72,7 @@ async def _return(session: UserSession, method: ReturnUnit) -> Done:
 
 @ANSWERS.to(FreeUnit)
 async def _free(session: UserSession, method: FreeUnit) -> Done:
-    """The client of whoever holds the unit is as good as dead; one on this machine is killed, to be sure."""
+    """Frees a unit: its holder's client counts as dead, and is killed if it runs on this machine."""
 
     def given_up() -> None:
         runtime, by = session.runtime, session.who.name

@@ -150,7 +150,7 @@ class UserSession:
         return found
 
     def view(self, job: Job, *, whole: bool) -> JobView:
-        """What is told of a job; `whole`: its tasks too."""
+        """The view of a job; `whole`: with its tasks."""
         runtime = self.runtime
         view = job_view(runtime.state, job, self.services.ledger.of(job.id), runtime.clock(), whole=whole)
         held = self.services.clients.memory_bytes(job.id)
