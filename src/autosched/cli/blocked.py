@@ -16,7 +16,7 @@ SHA256_SHOWN = 12
 def poison() -> None:
     """List candidates that are blocked after repeated failures; unblock one.
 
-    A candidate that fails twice where other candidates are measured well is poisoned for all jobs. A job whose search
+    A candidate that fails twice where other candidates are measured well is blocked for all jobs. A job whose search
     proposes it has a failed trial at once.
     """
 
