@@ -11,6 +11,7 @@ AutoschedError
 │   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
 ├── DaemonUnreachable  nobody answers at the address; says how to start a daemon
 ├── Damaged            what is on disk is not what was written; says what is lost and the ways out
+├── StoreUnavailable   the record store does not answer; jobs go on, nothing measured is lost
 ├── JobFailed          the job ended without a result; says why
 ├── JobCancelled       somebody stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
@@ -103,6 +104,12 @@ class Damaged(AutoschedError):
     code = "damaged"
 
 
+class StoreUnavailable(AutoschedError):
+    """The record store cannot be used now. Jobs go on without it, and it catches up later."""
+
+    code = "store_unavailable"
+
+
 class JobFailed(AutoschedError):
     """The job ended without a result."""
 
@@ -138,6 +145,7 @@ def from_wire(code: str, message: str) -> AutoschedError:
             ModelRejected,
             DaemonUnreachable,
             Damaged,
+            StoreUnavailable,
             JobFailed,
             JobCancelled,
             StepFailed,

@@ -131,7 +131,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
 
 
-class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One tunable operator workload of a job."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
@@ -144,6 +144,9 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Floating-point operations of one call."""
     shape: Text = ""
     """The operator and its shapes, for people: "conv2d 64x56x56 -> 64, 3x3"."""
+    template: Annotated[str, Meta(max_length=200)] = ""
+    """Name and version of the schedule template that candidates fill in: a candidate of another version cannot be
+    applied. Empty: candidates need none. Since protocol 1.8."""
     groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
     """Where it competes: for each group of tasks of which the network will use the fastest, how many of its calls that
     is. Calls in no group are its own."""
@@ -172,7 +175,7 @@ class Purpose(StrEnum):
     NETWORK = "network"  # in the whole network, where its result turned out to be wrong
 
 
-class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The result of a measurement, or its failure. Immutable."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
@@ -191,6 +194,10 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     purpose: Purpose = Purpose.TRIAL
     disturbed: Text = ""
     """Reason why the latency is too high, found later: kept beside the record and filled in when the record is read."""
+    code: Annotated[str, Meta(max_length=64)] = ""
+    """Digest of the object code that was measured, in hexadecimal digits; empty: not told. Since protocol 1.8."""
+    measured_at: Annotated[float, Meta(ge=0)] = 0.0
+    """Unix time in seconds at which the daemon received the record; 0: not known. Since protocol 1.8."""
 
     @property
     def best_s(self) -> float | None:
@@ -207,7 +214,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-class Identity(Struct, frozen=True, forbid_unknown_fields=True):
+class Identity(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Circumstances of a measurement. Measurements of one workload are comparable where all of them are equal.
 
     Empty fields are not known.
@@ -221,6 +228,8 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     """Compilers and their versions: "tvm 0.27.0.post1, llvm 22.1.0"."""
     backend: Annotated[str, Meta(max_length=200)] = ""
     """Name and version of the backend: "autotvm 0.1.0"."""
+    measurement: Annotated[str, Meta(max_length=200)] = ""
+    """Name and version of the method by which kernels are timed: "tvm 1". Since protocol 1.8."""
 
 
 class IdentityFrom(Struct, frozen=True, forbid_unknown_fields=True):

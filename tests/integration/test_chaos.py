@@ -21,5 +21,5 @@ def test_daemons_die_and_nothing_is_lost() -> None:
     told = json.loads(done.stdout)["kills"]
     assert told["kills"] == KILLS
     assert told["violations"] == []
-    assert told["clients_that_died"] >= 1
+    assert told["dead_client_noticed_s"] is not None  # a client was killed as well
     assert told["steps_acknowledged"] > KILLS

@@ -23,7 +23,7 @@ REJECTED = ".rejected.so"
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 
-class SavedRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SavedRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
     """A record as a line of records.jsonl."""
 
     identity: str = ""

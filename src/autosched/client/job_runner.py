@@ -40,6 +40,7 @@ from autosched.model import (
 )
 from autosched.protocol import (
     ARTIFACTS_SINCE,
+    CODE_SINCE,
     MEASUREMENTS_SINCE,
     AddArtifact,
     AddArtifacts,
@@ -353,6 +354,8 @@ class JobRunner:
             network = msgspec.structs.replace(network, measured=course.early.measurements)
         else:
             network = msgspec.structs.replace(network, identity=None)
+        if not self._line.speaks(CODE_SINCE):
+            network = _without_code(network)
         await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
 
     async def _keep_early(
@@ -429,6 +432,8 @@ class JobRunner:
 
     def _note(self, record: Record) -> None:
         self._course.result().recorded(record)
+        if not self._line.speaks(CODE_SINCE):
+            record = msgspec.structs.replace(record, code="")
         self._tell(AddRecord(record=record))
 
     def _tell(self, method: AddRecord | TagRecords) -> None:
@@ -474,3 +479,13 @@ def _place(error: Exception) -> str:
     """Where in the backend's own code it was raised, for its author; nothing for what explains itself."""
     at = None if isinstance(error, AutoschedError) else raised_at(error)
     return f" ({os.path.basename(at.filename)}:{at.lineno}, {at.name})" if at is not None else ""
+
+
+def _without_code(network: backend.Network) -> backend.Network:
+    """The same for a daemon that does not know templates and methods of measurement."""
+    identity = network.identity
+    return msgspec.structs.replace(
+        network,
+        tasks=tuple(msgspec.structs.replace(info, template="") for info in network.tasks),
+        identity=identity and msgspec.structs.replace(identity, measurement=""),
+    )

@@ -168,6 +168,9 @@ ARTIFACTS_SINCE = (1, 6)
 MEASUREMENTS_SINCE = (1, 7)
 """Below this protocol a daemon knows neither Network.measured nor Network.identity."""
 
+CODE_SINCE = (1, 8)
+"""Below this protocol a daemon knows none of Record.code, TaskInfo.template and Identity.measurement."""
+
 
 class AddArtifacts(Method, frozen=True):
     """Result files of the job that belong together: whoever asks sees all of them or none."""

@@ -1,0 +1,9 @@
+"""Schedules that all jobs share: one database of measurements, SQLite by default or PostgreSQL.
+
+The store repeats what a daemon's own database holds, so that it can be lost, moved or shared without losing a
+measurement. It is read by the workload and the circumstances of a measurement.
+
+Files: keys.py (pure: strict and loose keys, digests), shapes.py (pure: which workloads are alike), rows.py (what is
+written and found), tables.py (tables of the present schema), opening.py (connections, deadlines, migrations),
+store.py (writes), queries.py (best, all, other devices, nearest), migrations/ (Alembic: from each schema to the next).
+"""

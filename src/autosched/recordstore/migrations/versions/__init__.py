@@ -1,0 +1,4 @@
+"""The changes of the schema, the first one makes it.
+
+Files: schema_1.py.
+"""

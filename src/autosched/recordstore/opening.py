@@ -1,0 +1,147 @@
+"""Opens the database of a record store: connections with deadlines, and migrations.
+
+A statement that a server does not answer ends by a deadline of the server's, and where the server itself stands still,
+by `interrupt`, which cuts the connection from another thread.
+"""
+
+import contextlib
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from autosched.errors import ConfigError, StoreUnavailable
+
+SCHEMA = "1"
+"""Revision of the present schema, the last one in migrations/versions."""
+CONNECT_S = 5
+"""Seconds until a server that does not answer is given up."""
+STATEMENT_S = 30
+"""Seconds until the server ends a statement."""
+BUSY_S = 10.0
+"""Seconds to wait for another process that writes to the same SQLite file."""
+CACHE_KIB = 32 * 1024
+"""Page cache of each connection to SQLite."""
+MAPPED_BYTES = 1 << 30
+"""Bytes of a SQLite file that are read without a copy."""
+MIGRATING = 0x6175746F
+"""Key of the lock that lets one process at a time migrate a PostgreSQL database."""
+DIALECTS = ("sqlite", "postgresql")
+
+
+def read_url(text: str) -> URL:
+    """The URL of a store. Raises ConfigError."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        url = None
+    if url is None or url.get_backend_name() not in DIALECTS or not url.database:
+        raise ConfigError(
+            f"{text!r} is no URL of a record store; write postgresql://USER@HOST/DATABASE, or sqlite:////PATH/FILE.db"
+        )
+    if url.get_backend_name() == "postgresql":
+        try:
+            import psycopg  # noqa: F401  (only whether it is there)
+        except ImportError:
+            raise ConfigError(
+                "a record store on PostgreSQL needs the driver psycopg; install it: pip install 'autosched[postgresql]'"
+            ) from None
+    return url
+
+
+def shown(url: URL) -> str:
+    """The URL without its password."""
+    return url.render_as_string(hide_password=True)
+
+
+def engine(url: URL) -> Engine:
+    """Connections to the store; none is opened yet."""
+    if url.get_backend_name() == "sqlite":
+        made = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False}, poolclass=NullPool)
+        event.listen(made, "connect", _prepare_sqlite)
+        return made
+    limits = {
+        "connect_timeout": CONNECT_S,
+        "tcp_user_timeout": 1000 * STATEMENT_S,
+        "options": f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
+        f" -c idle_in_transaction_session_timeout={2 * STATEMENT_S}s",
+        "application_name": "autosched",
+    }
+    return create_engine(url.set(drivername="postgresql+psycopg"), connect_args=limits, poolclass=NullPool)
+
+
+def migrate(made: Engine) -> None:
+    """Bring the tables to the present schema; makes them in an empty database. Raises StoreUnavailable."""
+    with explained(made.url), made.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATING})"))
+        found = _schema(connection)
+        if found == SCHEMA:
+            return
+        import alembic.command
+        from alembic.config import Config
+        from alembic.script import ScriptDirectory
+        from alembic.util import CommandError
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+        config.attributes["connection"] = connection
+        try:
+            ScriptDirectory.from_config(config).get_revision(found or "base")
+        except CommandError:
+            raise StoreUnavailable(
+                f"the record store {shown(made.url)} was written by a newer autosched (schema {found}); install that"
+                " again, or name another database in records.url"
+            ) from None
+        alembic.command.upgrade(config, "head")
+
+
+def _schema(connection: Connection) -> str:
+    """Revision of the schema; empty: there is none yet."""
+    if not inspect(connection).has_table("alembic_version"):
+        return ""
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = NORMAL",  # a commit that a power failure takes back is repeated from the daemon's database
+        f"cache_size = -{CACHE_KIB}",
+        f"mmap_size = {MAPPED_BYTES}",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+@contextlib.contextmanager
+def explained(url: URL) -> Iterator[None]:
+    """Raise StoreUnavailable for what a database or its driver raises, with what to do."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError, OverflowError) as error:
+        cause: Any = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        said = " ".join(str(cause).split()) or type(cause).__name__
+        if url.get_backend_name() == "sqlite":
+            advice = "check the disk, and the rights of that file"
+            if isinstance(cause, sqlite3.DatabaseError) and not isinstance(cause, sqlite3.OperationalError):
+                advice = "move that file away: the daemon fills a new one with all that it measured itself"
+        else:
+            advice = "check that the server runs and lets this user in; records.url names it"
+        raise StoreUnavailable(f"the record store {shown(url)} cannot be used ({said}); {advice}") from error
+
+
+def interrupt(connection: Any) -> None:
+    """Let a thread that waits on this driver's connection go on with an error at once; from another thread."""
+    with contextlib.suppress(Exception):  # it may be closed at this moment
+        if isinstance(connection, sqlite3.Connection):
+            connection.interrupt()
+        else:
+            with socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,233 @@
+"""What a record store knows: the best schedules of a workload, all of them, those on other devices, and alike ones.
+
+Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, bindparam, func, select
+
+from autosched.recordstore import opening, shapes
+from autosched.recordstore.keys import Environment, candidate_digest
+from autosched.recordstore.rows import Neighbour, Origin, Schedule, SourceJob, Standing, Workload
+from autosched.recordstore.store import KNOWN_MAX
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, ORIGINS, SCHEDULES, WORKLOADS
+
+PAGE = 100
+"""Schedules of one page of `Lookup.all`."""
+STANDINGS = tuple(Standing)
+_SAMPLES = msgspec.json.Decoder(tuple[float, ...])
+
+_SHOWN = (
+    SCHEDULES.c.environment_id, SCHEDULES.c.candidate, SCHEDULES.c.best_s, SCHEDULES.c.standing,
+    SCHEDULES.c.samples_s, SCHEDULES.c.failure, SCHEDULES.c.code, SCHEDULES.c.measured_at, SCHEDULES.c.job_id,
+    SCHEDULES.c.digest,
+)  # fmt: skip
+_OF_WORKLOAD = SCHEDULES.c.workload_id == bindparam("workload")
+_BEST = (
+    select(*_SHOWN)
+    .where(_OF_WORKLOAD, SCHEDULES.c.environment_id == bindparam("environment"), SCHEDULES.c.best_s.is_not(None))
+    .order_by(SCHEDULES.c.best_s)
+    .limit(bindparam("k"))
+)
+_ALL = (
+    select(*_SHOWN)
+    .where(
+        _OF_WORKLOAD,
+        (SCHEDULES.c.environment_id > bindparam("environment"))
+        | ((SCHEDULES.c.environment_id == bindparam("environment")) & (SCHEDULES.c.digest > bindparam("digest"))),
+    )
+    .order_by(SCHEDULES.c.environment_id, SCHEDULES.c.digest)
+    .limit(bindparam("limit"))
+)
+_LEAST = (
+    select(SCHEDULES.c.environment_id, func.min(SCHEDULES.c.best_s).label("least_s"))
+    .where(_OF_WORKLOAD, SCHEDULES.c.best_s.is_not(None))
+    .group_by(SCHEDULES.c.environment_id)
+)
+_ENVIRONMENTS = {
+    key: select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c[key] == bindparam("key")) for key in ("strict_key", "loose_key")
+}
+_WORKLOAD = select(WORKLOADS.c.id).where(WORKLOADS.c.hash == bindparam("hash"))
+_MEASURED = (
+    select(1).join(WORKLOADS).where(WORKLOADS.c.hash == bindparam("hash"), SCHEDULES.c.best_s.is_not(None)).limit(1)
+)
+_JOBS = (
+    select(
+        JOBS.c.id, *(JOBS.c[name] for name in SourceJob.__struct_fields__),
+        ORIGINS.c.name, ORIGINS.c.imported, ORIGINS.c.detail,
+    )
+    .join_from(JOBS, ORIGINS)
+    .where(JOBS.c.id.in_(bindparam("numbers", expanding=True)))
+)  # fmt: skip
+_OF_OPERATOR = WORKLOADS.c.operator == bindparam("operator")
+_COUNT = select(func.count()).select_from(WORKLOADS).where(_OF_OPERATOR)
+_ALIKE = select(WORKLOADS.c.hash, WORKLOADS.c.name, WORKLOADS.c.shape, WORKLOADS.c.flops).where(_OF_OPERATOR)
+
+
+class Lookup:
+    """Queries to an open store, for one thread at a time. All methods raise StoreUnavailable."""
+
+    def __init__(self, url: str) -> None:
+        """Raises ConfigError for a URL that names no store."""
+        self.url = opening.read_url(url)
+        self._engine = opening.engine(self.url)
+        self._connection: Connection | None = None
+        self._workloads: dict[str, int] = {}
+        self._environments: dict[int, Environment] = {}
+        self._jobs: dict[int, tuple[SourceJob, Origin]] = {}
+        self._measured: dict[str, bool] = {}
+        """Workloads that have a valid schedule."""
+        self._indices: dict[str, shapes.ShapeIndex[Workload]] = {}
+
+    def close(self) -> None:
+        """Close the connection. The next use opens another one."""
+        connection, self._connection = self._connection, None
+        for known in (self._workloads, self._environments, self._jobs, self._indices, self._measured):
+            known.clear()
+        if connection is not None:
+            with contextlib.suppress(Exception):  # the server may be gone
+                connection.close()
+
+    def best(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
+        """The k fastest schedules of a workload whose latency may stand for a new measurement: same strict key."""
+        return self._best(workload, "strict_key", environment.strict, k)
+
+    def hints(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
+        """The k fastest schedules that can be applied, measured under whatever circumstances: same loose key."""
+        return self._best(workload, "loose_key", environment.loose, k)
+
+    def all(self, workload: str, after: Schedule | None = None, limit: int = PAGE) -> list[Schedule]:
+        """A page of all that is known of a workload, failures included, in a fixed order; the first one without
+        `after`, the next with the last schedule of the page before."""
+        with self._reading() as connection:
+            if (number := self._workload_id(connection, workload)) is None:
+                return []
+            begin, digest = (-1, b"") if after is None else self._place(connection, after)
+            told = {"workload": number, "environment": begin, "digest": digest, "limit": limit}
+            return self._schedules(connection, workload, connection.execute(_ALL, told).all())
+
+    def other_devices(self, workload: str) -> list[Schedule]:
+        """The fastest schedule of a workload on each model of a device and each target, the fastest first."""
+        with self._reading() as connection:
+            if (number := self._workload_id(connection, workload)) is None:
+                return []
+            least: dict[tuple[str, str, int], tuple[float, int]] = {}
+            for environment_id, least_s in connection.execute(_LEAST, {"workload": number}):
+                known = self._environment(connection, environment_id)
+                place = known.device, known.target, known.threads
+                least[place] = min((least_s, environment_id), least.get(place, (least_s, environment_id)))
+            rows = [
+                connection.execute(_BEST, {"workload": number, "environment": environment_id, "k": 1}).one()
+                for _, environment_id in sorted(least.values())
+            ]
+            return self._schedules(connection, workload, rows)
+
+    def nearest(self, workload: Workload, k: int = 5) -> list[Neighbour]:
+        """The k other measured workloads of the same operator whose sizes are nearest, the nearest first."""
+        wanted = shapes.parse(workload.shape)
+        with self._reading() as connection:
+            index = self._index(connection, wanted.operator)
+
+            def counts(known: Workload) -> bool:
+                if known.hash not in self._measured and connection.execute(_MEASURED, {"hash": known.hash}).scalar():
+                    _keep(self._measured, known.hash, True)
+                return known.hash != workload.hash and known.hash in self._measured
+
+            return [Neighbour(known, away) for away, known in index.nearest(wanted, k, counts)]
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with opening.explained(self.url):
+                if self._connection is None:
+                    opening.migrate(self._engine)
+                    self._connection = self._engine.connect()
+                with self._connection.begin():
+                    yield self._connection
+        except BaseException:
+            self.close()
+            raise
+
+    def _best(self, workload: str, key: str, value: bytes, k: int) -> list[Schedule]:
+        with self._reading() as connection:
+            if (number := self._workload_id(connection, workload)) is None:
+                return []
+            found = [
+                connection.execute(_BEST, {"workload": number, "environment": environment_id, "k": k}).all()
+                for environment_id in connection.execute(_ENVIRONMENTS[key], {"key": value}).scalars().all()
+            ]
+            rows = list(islice(merge(*found, key=lambda row: row.best_s), k))
+            return self._schedules(connection, workload, rows)
+
+    def _index(self, connection: Connection, operator: str) -> shapes.ShapeIndex[Workload]:
+        """All workloads of an operator; read again when there are more of them."""
+        count = connection.execute(_COUNT, {"operator": operator}).scalar_one()
+        index = self._indices.get(operator)
+        if index is None or len(index) != count:
+            rows = connection.execute(_ALIKE, {"operator": operator})
+            known = [Workload(*row) for row in rows]
+            index = shapes.ShapeIndex((shapes.parse(one.shape), one) for one in known)
+            if sum(map(len, self._indices.values())) + len(index) > KNOWN_MAX:
+                self._indices.clear()
+            self._indices[operator] = index
+        return index
+
+    def _workload_id(self, connection: Connection, workload: str) -> int | None:
+        if (number := self._workloads.get(workload)) is None:
+            number = connection.execute(_WORKLOAD, {"hash": workload}).scalar()
+            if number is not None:
+                _keep(self._workloads, workload, number)
+        return number
+
+    def _environment(self, connection: Connection, number: int) -> Environment:
+        if (found := self._environments.get(number)) is None:
+            columns = (ENVIRONMENTS.c[name] for name in Environment.__struct_fields__)
+            row = connection.execute(select(*columns).where(ENVIRONMENTS.c.id == number)).one()
+            found = Environment(*row)
+            _keep(self._environments, number, found)
+        return found
+
+    def _know_jobs(self, connection: Connection, numbers: set[int]) -> None:
+        """Have these jobs in memory."""
+        if len(self._jobs) + len(numbers) > KNOWN_MAX:
+            self._jobs.clear()
+        if missing := numbers - self._jobs.keys():
+            for number, *job, origin, imported, detail in connection.execute(_JOBS, {"numbers": sorted(missing)}):
+                self._jobs[number] = SourceJob(*job), Origin(origin, bool(imported), detail)
+
+    def _place(self, connection: Connection, after: Schedule) -> tuple[int, bytes]:
+        known = after.environment
+        same = ENVIRONMENTS.c.strict_key == known.strict, ENVIRONMENTS.c.device == known.device
+        number = connection.execute(select(ENVIRONMENTS.c.id).where(*same)).scalar_one()
+        return number, candidate_digest(after.candidate)
+
+    def _schedules(
+        self, connection: Connection, workload: str, rows: Iterable[Row[*tuple[Any, ...]]]
+    ) -> list[Schedule]:
+        made, decode, rows = [], _SAMPLES.decode, list(rows)
+        self._know_jobs(connection, {row.job_id for row in rows})
+        for environment_id, candidate, best_s, standing, samples_s, failure, code, measured_at, job_id, _ in rows:
+            environment = self._environments.get(environment_id) or self._environment(connection, environment_id)
+            job, origin = self._jobs[job_id]
+            made.append(
+                Schedule(
+                    workload, environment, candidate, best_s, STANDINGS[standing], decode(samples_s), failure, code,
+                    measured_at, job, origin,
+                )
+            )  # fmt: skip
+        return made
+
+
+def _keep(known: dict[Any, Any], key: object, value: object) -> None:
+    """Remember it; when that becomes too much, forget the rest."""
+    if len(known) >= KNOWN_MAX:
+        known.clear()
+    known[key] = value

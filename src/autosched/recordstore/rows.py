@@ -1,0 +1,113 @@
+"""What is written to the store, and what is found there."""
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from autosched.model import Purpose, Record
+from autosched.records.record_selection import FINALS
+from autosched.records.statistics import interval
+from autosched.recordstore.keys import Environment
+
+
+class Origin(Struct, frozen=True):
+    """Where measurements come from: a daemon's database, or an import."""
+
+    name: str
+    """Unique: the number of a daemon's database, or the digest of an imported file."""
+    imported: bool = False
+    detail: str = ""
+    """In words: the daemon's host, or the name of the imported file."""
+
+
+class Workload(Struct, frozen=True):
+    """One operator with its shapes and types."""
+
+    hash: str
+    """Structural hash."""
+    name: str = ""
+    shape: str = ""
+    """Description: "conv2d 64x56x56 -> 64, 3x3"."""
+    flops: float = 0.0
+    """Floating-point operations of one call."""
+
+
+class SourceJob(Struct, frozen=True):
+    """The job in which something was measured."""
+
+    number: int
+    """Unique within its origin."""
+    name: str = ""
+    network: str = ""
+    """Name of the model's file."""
+    model: str = ""
+    """Content hash of the model's file."""
+    owner: str = ""
+    """The user who submitted it."""
+
+
+class Measurement(Struct, frozen=True):
+    """One record on its way into the store."""
+
+    id: bytes
+    job: SourceJob
+    workload: Workload
+    environment: Environment
+    record: Record
+
+
+class Standing(IntEnum):
+    """How much a measurement says about its schedule; the one that says most represents it."""
+
+    UNKNOWN = 0  # disturbed, and without a latency
+    BOUND = 1  # disturbed: the latency is an upper bound
+    SEARCHED = 2  # undisturbed, alone
+    COMPARED = 3  # undisturbed, side by side with the other good ones of its task
+    WRONG = 4  # it computed something wrong in a whole network
+
+
+def judge(record: Record) -> tuple[Standing, float | None]:
+    """How much a record says about its schedule, and the latency in seconds that it gives, if any.
+
+    The rules are those of `records.record_selection`.
+    """
+    if record.purpose is Purpose.NETWORK:
+        return Standing.WRONG, None
+    if record.disturbed:
+        return (Standing.BOUND if record.latency_s else Standing.UNKNOWN), record.best_s
+    return (Standing.COMPARED if record.purpose in FINALS else Standing.SEARCHED), record.best_s
+
+
+class Schedule(Struct, frozen=True):
+    """A schedule that is known, with the measurement that represents it."""
+
+    workload: str
+    """Structural hash."""
+    environment: Environment
+    candidate: bytes
+    """In its backend's own encoding."""
+    best_s: float | None
+    """Median of the samples; the fastest of a disturbed measurement. None for a failure."""
+    standing: Standing
+    samples_s: tuple[float, ...]
+    failure: str
+    """Why there is no latency; empty where there is one."""
+    code: str
+    """Digest of the object code, in hexadecimal digits; empty: not known."""
+    measured_at: float
+    """Unix time in seconds; 0: not known."""
+    job: SourceJob
+    origin: Origin
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Bounds of the 95 % confidence interval of the median; None for a failure."""
+        return interval(self.samples_s) if self.samples_s else None
+
+
+class Neighbour(Struct, frozen=True):
+    """A workload of the same operator as another one."""
+
+    workload: Workload
+    distance: float
+    """See `shapes.ShapeIndex`."""

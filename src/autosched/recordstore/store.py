@@ -1,0 +1,286 @@
+"""Writes to a record store: repeats measurements of a daemon's database, each once.
+
+A batch is one transaction, together with how far its daemon's database is repeated by it. So whatever is killed when,
+the store never has half a batch, and the next one begins where the last one ended. A store that lost its content tells
+that by its cursor: the daemon begins anew.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Connection, Row, Table, and_, bindparam, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from autosched.model import Failure, Purpose, Record
+from autosched.recordstore import opening, shapes
+from autosched.recordstore.keys import Environment, candidate_digest
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload, judge
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
+
+KNOWN_MAX = 100_000
+"""Maximum row numbers that are kept in memory, of each table."""
+_SAMPLES = msgspec.json.Decoder(tuple[float, ...])
+_KEY = ("workload_id", "environment_id", "digest")
+_JUDGED = ("best_s", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
+"""Columns of a schedule that come from the measurement that represents it."""
+_ORDER = ("standing", "measured_at", "measurement_id")
+"""Of two measurements of a schedule, the one that is greater in these represents it, in whatever order they come."""
+
+
+class Cursor(Struct, frozen=True):
+    """How far a daemon's database is repeated in the store."""
+
+    record: int = 0
+    """Number of the last record."""
+    record_crc: int = 0
+    """Checksum of that record: tells whether the database is still the same."""
+    tag: int = 0
+    """Number of the last tag."""
+
+
+class Tag(Struct, frozen=True):
+    """Found out later: other load disturbed this measurement."""
+
+    job: int
+    trial: int
+    reason: str
+
+
+class CursorMoved(Exception):
+    """Another process has repeated the same database meanwhile: begin again from the cursor."""
+
+
+class RecordStore:
+    """An open store, for one thread at a time. It connects when it is first used, and again after each error."""
+
+    def __init__(self, url: str) -> None:
+        """Raises ConfigError for a URL that names no store."""
+        self.url = opening.read_url(url)
+        self._engine = opening.engine(self.url)
+        self._insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[self._engine.dialect.name]
+        self._connection: Connection | None = None
+        self._migrated = False
+        self._origins: dict[str, int] = {}
+        self._jobs: dict[tuple[str, int], int] = {}
+        self._workloads: dict[str, int] = {}
+        self._environments: dict[Environment, int] = {}
+
+    def close(self) -> None:
+        """Close the connection. The next use opens another one."""
+        connection, self._connection, self._migrated = self._connection, None, False
+        for known in (self._origins, self._jobs, self._workloads, self._environments):
+            known.clear()
+        if connection is not None:
+            with contextlib.suppress(Exception):  # the server may be gone
+                connection.close()
+
+    def interrupt(self) -> None:
+        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        with contextlib.suppress(Exception):
+            if (connection := self._connection) is not None:
+                opening.interrupt(connection.connection.driver_connection)
+
+    def cursor(self, origin: Origin) -> Cursor:
+        """How far this database is repeated. Raises StoreUnavailable."""
+        with self._transaction() as connection:
+            self._origin_id(connection, origin)
+            columns = ORIGINS.c.records, ORIGINS.c.records_crc, ORIGINS.c.tags
+            return Cursor(*connection.execute(select(*columns).where(ORIGINS.c.name == origin.name)).one())
+
+    def write(
+        self, origin: Origin, measurements: Sequence[Measurement], tags: Sequence[Tag], before: Cursor, after: Cursor
+    ) -> None:
+        """Repeat a piece of a daemon's database, from one cursor to the next, in one transaction.
+
+        What is there already stays as it is. Raises CursorMoved, and StoreUnavailable; then nothing was written.
+        """
+        with self._transaction() as connection:
+            moved = connection.execute(
+                _MOVE,
+                {
+                    "origin": origin.name, "was_record": before.record, "was_crc": before.record_crc,
+                    "was_tag": before.tag, "records": after.record, "records_crc": after.record_crc,
+                    "tags": after.tag,
+                },
+            )  # fmt: skip
+            if moved.rowcount != 1:
+                raise CursorMoved
+            self._add(connection, origin, measurements)
+            for tag in tags:
+                self._tag(connection, origin, tag)
+
+    def add(self, origin: Origin, measurements: Sequence[Measurement]) -> None:
+        """Add measurements that are no piece of a daemon's database. Raises StoreUnavailable; then none was added."""
+        with self._transaction() as connection:
+            self._add(connection, origin, measurements)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with opening.explained(self.url):
+                if not self._migrated:
+                    opening.migrate(self._engine)
+                    self._migrated = True
+                if self._connection is None:
+                    self._connection = self._engine.connect()
+                with self._connection.begin():
+                    yield self._connection
+        except BaseException:
+            self.close()
+            raise
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def _add(self, connection: Connection, origin: Origin, measurements: Sequence[Measurement]) -> None:
+        if not measurements:
+            return
+        self._learn(connection, origin, measurements)
+        measured: list[dict[str, Any]] = []
+        schedules: list[dict[str, Any]] = []
+        for one in measurements:
+            record = one.record
+            stand, best_s = judge(record)
+            samples_s, failure = msgspec.json.encode(record.latency_s).decode(), record.failure
+            key: dict[str, Any] = {
+                "workload_id": self._workloads[one.workload.hash],
+                "environment_id": self._environments[one.environment],
+                "digest": candidate_digest(record.candidate),
+            }
+            told = {
+                "job_id": self._jobs[origin.name, one.job.number],
+                "samples_s": samples_s,
+                "failure": "" if failure is None else failure.value,
+                "code": record.code,
+                "measured_at": record.measured_at,
+            }
+            measured.append(
+                {
+                    **key, **told, "id": one.id, "trial": record.trial, "purpose": record.purpose.value,
+                    "detail": record.detail.replace("\0", ""), "disturbed": record.disturbed, "unit": record.device,
+                    "build_s": record.build_s, "profile_s": record.profile_s,
+                }
+            )  # fmt: skip
+            schedules.append(
+                {
+                    **key, **told, "best_s": best_s, "standing": int(stand), "measurement_id": one.id,
+                    "candidate": record.candidate,
+                }
+            )  # fmt: skip
+        # In one order everywhere, so that two daemons cannot wait for each other's rows.
+        measured.sort(key=lambda row: row["id"])
+        schedules.sort(key=lambda row: [row[name] for name in _KEY])
+        connection.execute(self._insert(MEASUREMENTS).on_conflict_do_nothing(), measured)
+        put = self._insert(SCHEDULES)
+        new, old = put.excluded, SCHEDULES.c
+        connection.execute(
+            put.on_conflict_do_update(
+                index_elements=_KEY,
+                set_={name: new[name] for name in _JUDGED},
+                where=tuple_(*(new[name] for name in _ORDER)) > tuple_(*(old[name] for name in _ORDER)),
+            ),
+            schedules,
+        )
+
+    def _tag(self, connection: Connection, origin: Origin, tag: Tag) -> None:
+        """Mark a measurement, and let another one of its schedule represent it where that says more now."""
+        where = and_(
+            MEASUREMENTS.c.trial == tag.trial,
+            MEASUREMENTS.c.disturbed == "",
+            MEASUREMENTS.c.job_id.in_(
+                select(JOBS.c.id).join(ORIGINS).where(ORIGINS.c.name == origin.name, JOBS.c.number == tag.job)
+            ),
+        )
+        keys = connection.execute(select(*(MEASUREMENTS.c[name] for name in _KEY)).where(where)).all()
+        if not keys:
+            return
+        connection.execute(update(MEASUREMENTS).where(where).values(disturbed=tag.reason))
+        for key in keys:
+            of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(_KEY, key, strict=True)))
+            told = [_judged(row) for row in connection.execute(select(MEASUREMENTS).where(of_key))]
+            best = max(told, key=lambda values: [values[name] for name in _ORDER])
+            same = and_(*(SCHEDULES.c[name] == value for name, value in zip(_KEY, key, strict=True)))
+            connection.execute(update(SCHEDULES).where(same).values(best))
+
+    # Numbers of rows that many others refer to ------------------------------------------------------------------------
+
+    def _origin_id(self, connection: Connection, origin: Origin) -> int:
+        row = {"name": origin.name, "imported": int(origin.imported), "detail": origin.detail}
+        self._number(connection, ORIGINS, self._origins, {origin.name: row}, ("name",))
+        return self._origins[origin.name]
+
+    def _learn(self, connection: Connection, origin: Origin, measurements: Iterable[Measurement]) -> None:
+        """Know the numbers of all rows that these refer to; rows that are missing are made."""
+        origin_id = self._origin_id(connection, origin)
+        jobs = {(origin.name, one.job.number): one.job for one in measurements}
+        workloads = {one.workload.hash: one.workload for one in measurements}
+        environments = {one.environment: one.environment for one in measurements}
+        job_rows = {key: _job_row(origin_id, job) for key, job in jobs.items()}
+        self._number(connection, JOBS, self._jobs, job_rows, ("origin_id", "number"))
+        workload_rows = {key: _workload_row(workload) for key, workload in workloads.items()}
+        self._number(connection, WORKLOADS, self._workloads, workload_rows, ("hash",))
+        environment_rows = {key: _environment_row(one) for key, one in environments.items()}
+        self._number(connection, ENVIRONMENTS, self._environments, environment_rows, ("strict_key", "device"))
+
+    def _number(
+        self,
+        connection: Connection,
+        table: Table,
+        known: dict[Any, int],
+        wanted: Mapping[Any, dict[str, Any]],
+        unique: Sequence[str],
+    ) -> None:
+        new = {key: row for key, row in wanted.items() if key not in known}
+        if not new:
+            return
+        if len(known) + len(new) > KNOWN_MAX:
+            known.clear()
+            new = dict(wanted)
+        rows = sorted(new.values(), key=lambda row: [row[name] for name in unique])
+        connection.execute(self._insert(table).on_conflict_do_nothing(), rows)
+        for key, row in new.items():
+            same = and_(*(table.c[name] == row[name] for name in unique))
+            known[key] = connection.execute(select(table.c.id).where(same)).scalar_one()
+
+
+def _job_row(origin_id: int, job: SourceJob) -> dict[str, Any]:
+    return {"origin_id": origin_id, **msgspec.structs.asdict(job)}
+
+
+def _workload_row(workload: Workload) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(workload), "operator": shapes.parse(workload.shape).operator}
+
+
+def _environment_row(environment: Environment) -> dict[str, Any]:
+    told = msgspec.structs.asdict(environment)
+    return {**told, "strict_key": environment.strict, "loose_key": environment.loose}
+
+
+def _judged(row: Row[Any]) -> dict[str, Any]:
+    """The columns of a schedule that this row of `measurements` would give it."""
+    record = Record(
+        task=0,
+        trial=row.trial,
+        candidate=b"",
+        latency_s=_SAMPLES.decode(row.samples_s),
+        failure=Failure(row.failure) if row.failure else None,
+        purpose=Purpose(row.purpose),
+        disturbed=row.disturbed,
+    )
+    stand, best_s = judge(record)
+    told = {name: getattr(row, name) for name in ("measured_at", "job_id", "samples_s", "failure", "code")}
+    return {**told, "best_s": best_s, "standing": int(stand), "measurement_id": row.id}
+
+
+_MOVE = (
+    update(ORIGINS)
+    .where(
+        ORIGINS.c.name == bindparam("origin"),
+        ORIGINS.c.records == bindparam("was_record"),
+        ORIGINS.c.records_crc == bindparam("was_crc"),
+        ORIGINS.c.tags == bindparam("was_tag"),
+    )
+    .values(records=bindparam("records"), records_crc=bindparam("records_crc"), tags=bindparam("tags"))
+)

@@ -1,0 +1,126 @@
+"""Tables of the store, in its present schema. `migrations/` leads there from each earlier one."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+META = MetaData()
+ID = BigInteger().with_variant(Integer, "sqlite")
+"""A row number: SQLite gives numbers by itself to INTEGER alone."""
+
+ORIGINS = Table(
+    "origins",
+    META,
+    Column("id", ID, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("imported", SmallInteger, nullable=False),
+    Column("detail", Text, nullable=False),
+    # How far the database of a daemon was repeated: the number of its last record here and of its last tag, and the
+    # checksum of that record, which tells whether the database is still the one that was repeated.
+    Column("records", BigInteger, nullable=False, server_default="0"),
+    Column("records_crc", BigInteger, nullable=False, server_default="0"),
+    Column("tags", BigInteger, nullable=False, server_default="0"),
+)
+JOBS = Table(
+    "jobs",
+    META,
+    Column("id", ID, primary_key=True),
+    Column("origin_id", ID, ForeignKey("origins.id"), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("network", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    UniqueConstraint("origin_id", "number", name="uq_jobs_origin_number"),
+)
+WORKLOADS = Table(
+    "workloads",
+    META,
+    Column("id", ID, primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("flops", Double, nullable=False),
+    Column("operator", Text, nullable=False),  # of the description, see `shapes.Shape`
+    Index("ix_workloads_operator", "operator"),
+)
+ENVIRONMENTS = Table(
+    "environments",
+    META,
+    Column("id", ID, primary_key=True),
+    Column("strict_key", LargeBinary, nullable=False),
+    Column("loose_key", LargeBinary, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("compiler", Text, nullable=False),
+    Column("measurement", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("template", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    UniqueConstraint("strict_key", "device", name="uq_environments_strict_key_device"),
+    Index("ix_environments_loose_key", "loose_key"),
+)
+MEASUREMENTS = Table(
+    "measurements",
+    META,
+    Column("id", LargeBinary, primary_key=True),  # keys.measurement_id
+    Column("workload_id", ID, ForeignKey("workloads.id"), nullable=False),
+    Column("environment_id", ID, ForeignKey("environments.id"), nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # of the candidate
+    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
+    Column("trial", BigInteger, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("samples_s", Text, nullable=False),  # a JSON list
+    Column("failure", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("disturbed", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("build_s", Double, nullable=False),
+    Column("profile_s", Double, nullable=False),
+    Column("measured_at", Double, nullable=False),
+    Index("ix_measurements_job_id_trial", "job_id", "trial"),
+    Index("ix_measurements_schedule", "workload_id", "environment_id", "digest"),
+    sqlite_with_rowid=False,
+)
+SCHEDULES = Table(
+    "schedules",
+    META,
+    Column("workload_id", ID, ForeignKey("workloads.id"), primary_key=True, autoincrement=False),
+    Column("environment_id", ID, ForeignKey("environments.id"), primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("best_s", Double),
+    Column("standing", SmallInteger, nullable=False),
+    Column("measured_at", Double, nullable=False),
+    Column("measurement_id", LargeBinary, nullable=False),
+    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
+    Column("samples_s", Text, nullable=False),
+    Column("failure", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("candidate", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""One row for each schedule of a workload under one environment, with the measurement that represents it.
+
+In SQLite rows lie in the order of their key, so that all schedules of a workload are read in one piece.
+"""
+_valid = SCHEDULES.c.best_s.is_not(None)
+Index(
+    "ix_schedules_best",
+    SCHEDULES.c.workload_id,
+    SCHEDULES.c.environment_id,
+    SCHEDULES.c.best_s,
+    sqlite_where=_valid,
+    postgresql_where=_valid,
+)
