@@ -1,5 +1,5 @@
 # Two commands do everything: `make demo` and `make test`. Both set up what they need; a second run is fast.
-# Needs: Debian 12 or alike with python3 (>= 3.11), python3-venv, gcc, make. Where Chromium is installed the page is tested in it.
+# Needs: Debian 12 or alike with python3 (>= 3.11), python3-venv, gcc, make. Where Chromium is installed the page is tested in it; PostgreSQL likewise.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks picture clean help
+.PHONY: demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
 	@echo 'make bench-networks   trained networks against ONNX Runtime, OpenVINO, ncnn and MNN (hours)'
+	@echo 'make bench-records   what the record store costs, and how fast it answers (ten minutes; PostgreSQL too, where installed)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
@@ -72,6 +73,9 @@ bench-thesis: $(VENV)/.development
 
 bench-networks: $(VENV)/.rivals
 	$(BIN)/python benchmarks/run.py trained_networks
+
+bench-records: $(VENV)/.development
+	$(BIN)/python benchmarks/run.py records store_cost
 
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)

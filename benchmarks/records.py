@@ -1,7 +1,7 @@
 """What the record store costs and how fast it answers: ``python benchmarks/records.py`` prints one JSON object.
 
 A store is filled with a million made-up records of 4,000 workloads, as daemons fill it, and is then asked at random.
---url postgresql://…: an empty database of a server that runs, instead of a file of SQLite. Each percentile is over
+--url: an empty database of a server that runs, or a file (sqlite:////PATH), that stays. Each percentile is over
 --queries calls of one query; times include the making of the rows that the caller gets.
 """
 
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,18 +39,30 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--url", default="")
     parser.add_argument("--filled", action="store_true", help="ask only: the database of --url was filled before")
+    parser.add_argument(
+        "--postgresql", action="store_true", help="also with a server of its own, where it is installed"
+    )
     args = parser.parse_args()
+    stores = []
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
-        url = args.url or f"sqlite:///{folder}/records.db"
-        told = {"records": args.records, "workloads": args.workloads, "store": url.partition(":")[0]}
-        if not args.filled:
-            with contextlib.closing(RecordStore(url)) as store:
-                told |= fill(store, args.records, args.workloads)
-        with contextlib.closing(Lookup(url)) as lookup:
-            told |= ask(lookup, args.workloads, args.queries)
-        if not args.url:
-            told["file_MB"] = round(sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6)
-    print(json.dumps(told, indent=1))
+        stores.append(measure(args.url or f"sqlite:///{folder}/records.db", args))
+        stores[0]["file_MB"] = round(sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6)
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    postgres: Any = import_module("postgres")
+    if args.postgresql and postgres.programs() is not None:
+        with postgres.server() as server:
+            stores.append(measure(server.database(), args))
+    print(json.dumps({"records": args.records, "workloads": args.workloads, "stores": stores}, indent=1))
+
+
+def measure(url: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Fill one store, and ask it."""
+    told: dict[str, Any] = {"store": "SQLite" if url.startswith("sqlite") else "PostgreSQL"}
+    if not args.filled:
+        with contextlib.closing(RecordStore(url)) as store:
+            told |= fill(store, args.records, args.workloads)
+    with contextlib.closing(Lookup(url)) as lookup:
+        return told | ask(lookup, args.workloads, args.queries)
 
 
 def workload(number: int) -> Workload:

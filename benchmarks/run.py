@@ -20,6 +20,7 @@ from typing import Any
 import capacity_page
 import durability_page
 import early_stopping
+import records_page
 import search_page
 import thesis_page
 import trained_networks_page
@@ -34,6 +35,8 @@ BENCHMARKS = {
     "mock_load_memory": ["mock_load.py", "--in-memory"],
     "transitions": ["transitions.py"],
     "transitions_floor": ["transitions_floor.py"],
+    "records": ["records.py", "--postgresql"],
+    "store_cost": ["store_cost.py"],
     "idle_connections": ["idle_connections.py"],
     "page_load": ["page_load.py"],
     "decision_cost": ["decision_cost.py"],
@@ -424,6 +427,8 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transitions_floor": capacity_page.floor,
     "idle_connections": capacity_page.idle,
     "page_load": capacity_page.watching,
+    "records": records_page.queries,
+    "store_cost": records_page.cost,
     "decision_cost": _decisions,
     "restart_cost": durability_page.restart,
     "bit_flips": durability_page.flips,

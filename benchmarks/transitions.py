@@ -29,10 +29,11 @@ from private import answering, private_daemon
 from autosched.api.connection import Daemon
 from autosched.backend import Network
 from autosched.errors import AutoschedError
-from autosched.model import JobLoad, JobSpec, Outcome, TaskInfo, TaskLoad
+from autosched.model import JobLoad, JobSpec, Outcome, Record, TaskInfo, TaskLoad
 from autosched.protocol import (
     DAEMON_METHODS,
     PROTOCOL,
+    AddRecord,
     CancelJob,
     Done,
     EndStep,
@@ -67,6 +68,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each part")
     parser.add_argument("--policy", default="predictive")
     parser.add_argument("--parts", nargs="+", default=["paced", "crowded", "overload", "saturated"])
+    parser.add_argument("--records", type=int, default=0, help="records in each profile step")
+    parser.add_argument("--no-store", action="store_true", help="without a record store")
     parser.add_argument("--in-memory", action="store_true", help=f"the daemon's files in {MEMORY}: no disk to wait for")
     args = parser.parse_args()
     with (
@@ -84,7 +87,8 @@ def settings(args: argparse.Namespace) -> str:
         f'[[device]]\nname = "{kind}{number}"\nkind = "{kind}"\n' for kind in ("cpu", "lane") for number in range(UNITS)
     )
     limits = f"[limits]\njobs_active_max = {args.clients + 200}\nconnections_max = {args.clients + 200}\n"
-    return f'[scheduler]\npolicy = "{args.policy}"\n{limits}{units}'
+    store = '[records]\nurl = "off"\n' if args.no_store else ""
+    return f'[scheduler]\npolicy = "{args.policy}"\n{limits}{store}{units}'
 
 
 async def measure(args: argparse.Namespace, folder: Path, process: psutil.Process) -> dict[str, Any]:
@@ -93,7 +97,7 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
     daemon = await answering(address, process)
     (model := folder / "model.onnx").write_bytes(MODEL)
     await daemon.upload(model)
-    crowd = Crowd()
+    crowd = Crowd(args.records)
     try:
         for first in range(0, args.clients, COME_AT_ONCE):
             numbers = range(first, min(first + COME_AT_ONCE, args.clients))
@@ -148,8 +152,8 @@ def cpu_s(process: psutil.Process) -> float:
 class Crowd:
     """All clients."""
 
-    def __init__(self) -> None:
-        self.stage_s = COMING_S
+    def __init__(self, records: int = 0) -> None:
+        self.stage_s, self.records = COMING_S, records
         self.acks_s: list[float] = []
         self._clients: list[Client] = []
 
@@ -177,6 +181,7 @@ class Client(asyncio.Protocol):
         self._crowd, self._peer = crowd, Peer(DAEMON_METHODS, 512 * 1024)
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, asyncio.Future[None] | float] = {}
+        self._trial = 0
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -212,6 +217,14 @@ class Client(asyncio.Protocol):
     def _end(self, step: int, stage: str) -> None:
         if self.transport.is_closing():
             return
+        for _ in range(self._crowd.records if stage == "profile" else 0):
+            record = Record(
+                task=1, trial=self._trial, candidate=random.randbytes(400), latency_s=(1e-3, 1.1e-3, 1.2e-3)
+            )
+            self._trial += 1
+            number, frame = self._peer.request(AddRecord(record=record))
+            self._calls[number] = asyncio.get_running_loop().create_future()
+            self.transport.write(frame)
         method = EndStep(step=step, outcome=Outcome.DONE, load=wish(NEXT[stage]), worked_s=self._crowd.stage_s)
         number, frame = self._peer.request(method)
         self._calls[number] = time.monotonic()

@@ -1,10 +1,13 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from multiprocessing.util import Finalize
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import postgres
 
 # A machine that is busy with something else is no failure.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,3 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-", dir=root)
         tempfile.tempdir = None
         Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=AFTER_ALL_OTHERS)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[postgres.Server]:
+    """A PostgreSQL server for all tests of this process that need one."""
+    with postgres.server() as running:
+        yield running

@@ -79,6 +79,12 @@ class Server:
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "lab", name)
         return f"postgresql://lab@127.0.0.1:{self.port}/{name}"
 
+    def drop(self, url: str) -> None:
+        """Put an empty database in the place of this one."""
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "lab", url.rpartition("/")[2])
+        self._run("dropdb", "--force", *where)
+        self._run("createdb", *where)
+
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:

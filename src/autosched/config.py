@@ -107,6 +107,13 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     records: bool = False
 
 
+class RecordsConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The record store."""
+
+    url: Annotated[str, Meta(pattern=r"^(off|sqlite:///.+|postgresql://.+)?$")] = ""
+    """Empty: a file in the state folder. "off": there is none."""
+
+
 class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the page, metrics and health are."""
 
@@ -140,6 +147,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     guard: GuardConfig = GuardConfig()
     backup: BackupConfig = BackupConfig()
     retention: RetentionConfig = RetentionConfig()
+    records: RecordsConfig = RecordsConfig()
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()

@@ -5,7 +5,7 @@ import hashlib
 import io
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -48,6 +48,12 @@ from deadlines import DEADLINE_S
 
 MODEL = b"any bytes: no test here reads a model"
 SHA256 = hashlib.sha256(MODEL).hexdigest()
+
+
+def undated(records: Sequence[Record]) -> list[Record]:
+    """Records without the times at which the daemon received them."""
+    assert all(one.measured_at > 0 for one in records)
+    return [replace(one, measured_at=0.0) for one in records]
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:

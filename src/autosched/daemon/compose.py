@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import uvloop
@@ -17,6 +17,7 @@ from autosched.config import Config
 from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policies.policy import Policy
+from autosched.core.state import Job
 from autosched.daemon import environment, service_manager, state_folder
 from autosched.daemon.access import endpoints
 from autosched.daemon.access.admission import Admission
@@ -55,6 +56,7 @@ from autosched.daemon.storage import database
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
+from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
@@ -63,6 +65,7 @@ from autosched.model import JobId, Pool
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
 from autosched.records.failure_attribution import DeviceSuspicion
+from autosched.recordstore.rows import SourceJob
 from autosched.version import __version__
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,14 @@ def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool 
             return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
     finally:
         os.close(lock)
+
+
+def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str]:
+    """A job as the record store names it, and its backend; of a pruned one only the number is known."""
+    if (job := jobs.get(number)) is None:
+        return SourceJob(number), ""
+    spec = job.spec
+    return SourceJob(number, spec.name, spec.file or f"{spec.name}.onnx", spec.model, job.owner), spec.backend
 
 
 def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
@@ -161,6 +172,7 @@ class Daemon:
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
+            projection = self._projection(journal.path)
             tidy = spawn(
                 environment.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
@@ -169,11 +181,21 @@ class Daemon:
             self._manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
             self._runtime.halt()
             await asyncio.wait({loop}, timeout=HALT_S)
-            for work in (loop, keeper, retention, tidy):
+            for work in (loop, keeper, retention, tidy, *projection):
                 work.cancel()
             await console.close()
             await self._end()
         return self._exit_code
+
+    def _projection(self, database_path: Path) -> list[asyncio.Task[None]]:
+        """Begin to repeat records in the record store, unless the settings say that there is none."""
+        if (chosen := self._settings.records.url) == "off":
+            return []
+        jobs = self._runtime.state.jobs
+        url = chosen or self._folder / RECORDS
+        projection = RecordProjection(database_path, url, lambda job: source_job(jobs, job), self._runtime.records)
+        self._runtime.stream.attach(projection.take, *projection.KINDS)
+        return [spawn(projection.run(), "the record store")]
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler

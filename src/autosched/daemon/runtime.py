@@ -36,6 +36,7 @@ from autosched.daemon.policy_time_limit import PolicyTimeLimit
 from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.job_store import span_rows
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
+from autosched.daemon.storage.projection_status import ProjectionStatus
 from autosched.daemon.timeline import Timeline
 from autosched.errors import AutoschedError, Damaged
 from autosched.model import JobId, Step
@@ -114,6 +115,8 @@ class Runtime:
         self.performer: Performer | None = None
         self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
         """Statements about the steps that an event has ended, to be written with it."""
+        self.records = ProjectionStatus()
+        """How far the record store has caught up."""
         self.replaced = ""
         """Why the chosen policy decides no more; empty while it does."""
         self.sharing: dict[JobId, None] = {}
@@ -161,8 +164,9 @@ class Runtime:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Present problems of the policy and of the disk, in words."""
-        return tuple(text for text in (self.replaced, self.journal.stalled, self.journal.worry) if text)
+        """Present problems of the policy, the disk and the record store, in words."""
+        own = self.replaced, self.journal.stalled, self.journal.worry
+        return tuple(text for text in (*own, self.records.trouble) if text)
 
     def decision_p99_us(self) -> float:
         """How long all but one in a hundred of the last decisions took at most, microseconds."""

@@ -6,6 +6,7 @@ the next start, which costs no running step.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -115,4 +116,5 @@ def merged(now: Config, wanted: Config) -> Config:
 
 
 def _words(value: object) -> str:
-    return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", text)  # the password of a record store

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, StoreUnavailable
@@ -29,14 +29,23 @@ BUSY_S = 10.0
 """Seconds to wait for another process that writes to the same SQLite file."""
 CACHE_KIB = 32 * 1024
 """Page cache of each connection to SQLite."""
-MAPPED_BYTES = 1 << 30
-"""Bytes of a SQLite file that are read without a copy."""
+CHECKPOINT_PAGES = 4_000
+"""Pages in SQLite's log before they are moved to the file: a page that changes often moves once."""
 MIGRATING = 0x6175746F
 """Key of the lock that lets one process at a time migrate a PostgreSQL database."""
 DIALECTS = ("sqlite", "postgresql")
 
 
-def read_url(text: str) -> URL:
+class Unstorable(StoreUnavailable):
+    """The database works, and refuses these values."""
+
+
+def file_url(path: Path) -> URL:
+    """The URL of a store in a file."""
+    return URL.create("sqlite", database=str(path))
+
+
+def read_url(text: str | URL) -> URL:
     """The URL of a store. Raises ConfigError."""
     try:
         url = make_url(text)
@@ -57,8 +66,8 @@ def read_url(text: str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """The URL without its password."""
-    return url.render_as_string(hide_password=True)
+    """The URL without its password and the name of its driver."""
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def engine(url: URL) -> Engine:
@@ -80,11 +89,13 @@ def engine(url: URL) -> Engine:
 def migrate(made: Engine) -> None:
     """Bring the tables to the present schema; makes them in an empty database. Raises StoreUnavailable."""
     with explained(made.url), made.begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATING})"))
+        if _schema(connection) == SCHEMA:
+            return
+    with explained(made.url), made.begin() as connection:
+        _lock(connection)
         found = _schema(connection)
         if found == SCHEMA:
-            return
+            return  # another process was faster
         import alembic.command
         from alembic.config import Config
         from alembic.script import ScriptDirectory
@@ -103,6 +114,14 @@ def migrate(made: Engine) -> None:
         alembic.command.upgrade(config, "head")
 
 
+def _lock(connection: Connection) -> None:
+    """Let one process at a time change the schema, in this transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATING})"))
+    else:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
 def _schema(connection: Connection) -> str:
     """Revision of the schema; empty: there is none yet."""
     if not inspect(connection).has_table("alembic_version"):
@@ -115,7 +134,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
         "journal_mode = WAL",
         "synchronous = NORMAL",  # a commit that a power failure takes back is repeated from the daemon's database
         f"cache_size = -{CACHE_KIB}",
-        f"mmap_size = {MAPPED_BYTES}",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     ):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -134,14 +153,16 @@ def explained(url: URL) -> Iterator[None]:
                 advice = "move that file away: the daemon fills a new one with all that it measured itself"
         else:
             advice = "check that the server runs and lets this user in; records.url names it"
-        raise StoreUnavailable(f"the record store {shown(url)} cannot be used ({said}); {advice}") from error
+        kind = Unstorable if isinstance(error, OverflowError | DataError | IntegrityError) else StoreUnavailable
+        raise kind(f"the record store {shown(url)} cannot be used ({said}); {advice}") from error
 
 
 def interrupt(connection: Any) -> None:
-    """Let a thread that waits on this driver's connection go on with an error at once; from another thread."""
-    with contextlib.suppress(Exception):  # it may be closed at this moment
-        if isinstance(connection, sqlite3.Connection):
-            connection.interrupt()
-        else:
-            with socket.socket(fileno=os.dup(connection.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)
+    """Let a thread that waits on this driver's connection go on with an error at once; from another thread.
+
+    Nothing is done to a connection to SQLite: it waits for BUSY_S at most, and it may be closed at this moment.
+    """
+    if isinstance(connection, sqlite3.Connection):
+        return
+    with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)

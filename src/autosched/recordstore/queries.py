@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy.engine import URL
 
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
@@ -73,7 +74,7 @@ _ALIKE = select(WORKLOADS.c.hash, WORKLOADS.c.name, WORKLOADS.c.shape, WORKLOADS
 class Lookup:
     """Queries to an open store, for one thread at a time. All methods raise StoreUnavailable."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | URL) -> None:
         """Raises ConfigError for a URL that names no store."""
         self.url = opening.read_url(url)
         self._engine = opening.engine(self.url)

@@ -7,12 +7,14 @@ that by its cursor: the daemon begins anew.
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Row, Table, and_, bindparam, select, tuple_, update
+from sqlalchemy import Connection, Engine, Row, Table, and_, bindparam, func, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL
 
 from autosched.model import Failure, Purpose, Record
 from autosched.recordstore import opening, shapes
@@ -53,14 +55,30 @@ class CursorMoved(Exception):
     """Another process has repeated the same database meanwhile: begin again from the cursor."""
 
 
+class _Bulk:
+    """Inserts many rows by the driver alone: SQLAlchemy's handling of parameters costs as much as the rows."""
+
+    def __init__(self, statement: Any, table: Table, engine: Engine) -> None:
+        columns = [column.name for column in table.columns]
+        compiled = statement.compile(dialect=engine.dialect, column_keys=columns)
+        self._sql, names = str(compiled), compiled.positiontup
+        self._row: Any = itemgetter(*names) if names else dict  # by position, or by name
+
+    def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        connection.exec_driver_sql(self._sql, [self._row(row) for row in rows])
+
+
 class RecordStore:
     """An open store, for one thread at a time. It connects when it is first used, and again after each error."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | URL) -> None:
         """Raises ConfigError for a URL that names no store."""
         self.url = opening.read_url(url)
         self._engine = opening.engine(self.url)
         self._insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[self._engine.dialect.name]
+        add: Any = self._insert(MEASUREMENTS)
+        self._add_measurements = _Bulk(add.on_conflict_do_nothing(), MEASUREMENTS, self._engine)
+        self._put_schedules = _Bulk(self._upsert_schedules(), SCHEDULES, self._engine)
         self._connection: Connection | None = None
         self._migrated = False
         self._origins: dict[str, int] = {}
@@ -117,6 +135,11 @@ class RecordStore:
         with self._transaction() as connection:
             self._add(connection, origin, measurements)
 
+    def count(self) -> int:
+        """Number of measurements. Raises StoreUnavailable."""
+        with self._transaction() as connection:
+            return connection.execute(select(func.count()).select_from(MEASUREMENTS)).scalar_one()
+
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Connection]:
         try:
@@ -131,6 +154,16 @@ class RecordStore:
         except BaseException:
             self.close()
             raise
+
+    def _upsert_schedules(self) -> Any:
+        """Put a schedule; where it is there, keep the measurement that says more."""
+        put = self._insert(SCHEDULES)
+        new, old = put.excluded, SCHEDULES.c
+        return put.on_conflict_do_update(
+            index_elements=_KEY,
+            set_={name: new[name] for name in _JUDGED},
+            where=tuple_(*(new[name] for name in _ORDER)) > tuple_(*(old[name] for name in _ORDER)),
+        )
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -159,7 +192,7 @@ class RecordStore:
             measured.append(
                 {
                     **key, **told, "id": one.id, "trial": record.trial, "purpose": record.purpose.value,
-                    "detail": record.detail.replace("\0", ""), "disturbed": record.disturbed, "unit": record.device,
+                    "detail": _storable(record.detail), "disturbed": _storable(record.disturbed), "unit": record.device,
                     "build_s": record.build_s, "profile_s": record.profile_s,
                 }
             )  # fmt: skip
@@ -172,17 +205,8 @@ class RecordStore:
         # In one order everywhere, so that two daemons cannot wait for each other's rows.
         measured.sort(key=lambda row: row["id"])
         schedules.sort(key=lambda row: [row[name] for name in _KEY])
-        connection.execute(self._insert(MEASUREMENTS).on_conflict_do_nothing(), measured)
-        put = self._insert(SCHEDULES)
-        new, old = put.excluded, SCHEDULES.c
-        connection.execute(
-            put.on_conflict_do_update(
-                index_elements=_KEY,
-                set_={name: new[name] for name in _JUDGED},
-                where=tuple_(*(new[name] for name in _ORDER)) > tuple_(*(old[name] for name in _ORDER)),
-            ),
-            schedules,
-        )
+        self._add_measurements.execute(connection, measured)
+        self._put_schedules.execute(connection, schedules)
 
     def _tag(self, connection: Connection, origin: Origin, tag: Tag) -> None:
         """Mark a measurement, and let another one of its schedule represent it where that says more now."""
@@ -196,7 +220,7 @@ class RecordStore:
         keys = connection.execute(select(*(MEASUREMENTS.c[name] for name in _KEY)).where(where)).all()
         if not keys:
             return
-        connection.execute(update(MEASUREMENTS).where(where).values(disturbed=tag.reason))
+        connection.execute(update(MEASUREMENTS).where(where).values(disturbed=_storable(tag.reason)))
         for key in keys:
             of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(_KEY, key, strict=True)))
             told = [_judged(row) for row in connection.execute(select(MEASUREMENTS).where(of_key))]
@@ -238,11 +262,17 @@ class RecordStore:
         if len(known) + len(new) > KNOWN_MAX:
             known.clear()
             new = dict(wanted)
+        new = {key: {name: _storable(value) for name, value in row.items()} for key, row in new.items()}
         rows = sorted(new.values(), key=lambda row: [row[name] for name in unique])
         connection.execute(self._insert(table).on_conflict_do_nothing(), rows)
         for key, row in new.items():
             same = and_(*(table.c[name] == row[name] for name in unique))
             known[key] = connection.execute(select(table.c.id).where(same)).scalar_one()
+
+
+def _storable(value: Any) -> Any:
+    """Text without NUL characters, which PostgreSQL does not take."""
+    return value.replace("\0", "") if isinstance(value, str) else value
 
 
 def _job_row(origin_id: int, job: SourceJob) -> dict[str, Any]:

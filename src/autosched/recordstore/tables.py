@@ -74,7 +74,7 @@ ENVIRONMENTS = Table(
 MEASUREMENTS = Table(
     "measurements",
     META,
-    Column("id", LargeBinary, primary_key=True),  # keys.measurement_id
+    Column("id", LargeBinary, nullable=False, unique=True),  # keys.measurement_id
     Column("workload_id", ID, ForeignKey("workloads.id"), nullable=False),
     Column("environment_id", ID, ForeignKey("environments.id"), nullable=False),
     Column("digest", LargeBinary, nullable=False),  # of the candidate
@@ -92,7 +92,6 @@ MEASUREMENTS = Table(
     Column("measured_at", Double, nullable=False),
     Index("ix_measurements_job_id_trial", "job_id", "trial"),
     Index("ix_measurements_schedule", "workload_id", "environment_id", "digest"),
-    sqlite_with_rowid=False,
 )
 SCHEDULES = Table(
     "schedules",

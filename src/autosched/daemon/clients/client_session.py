@@ -14,7 +14,7 @@ from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.job_store import Found, JobStore
+from autosched.daemon.storage.job_store import Found, JobStore, received_now
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
@@ -136,7 +136,8 @@ class ClientSession:
     def _add_record(self, method: AddRecord) -> Awaitable[None]:
         if self._lost():
             raise Refused(f"this client of job {self._job} was given up; its record was not kept")
-        progress, record = self._ledger.of(self._job), method.record
+        progress = self._ledger.of(self._job)
+        record = received_now(method.record)
         if record.trial >= TRIALS_MAX:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:

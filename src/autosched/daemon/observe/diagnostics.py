@@ -86,8 +86,17 @@ def _devices(runtime: Runtime) -> Section:
 
 
 def _storage(runtime: Runtime) -> Section:
-    journal = runtime.journal
-    return {"path": str(journal.path), "events": journal.seq, "writes": journal.written, "stalled": journal.stalled}
+    journal, records = runtime.journal, runtime.records
+    return {
+        "path": str(journal.path),
+        "events": journal.seq,
+        "writes": journal.written,
+        "stalled": journal.stalled,
+        "record_store": records.url,
+        "records_stored": records.stored,
+        "records_behind": records.behind,
+        "record_store_trouble": records.trouble,
+    }
 
 
 def _stream(stream: Stream) -> Section:

@@ -185,6 +185,8 @@ def _explain(session: UserSession, method: ExplainJob) -> Explanation:
     lines = explain_job(session.runtime.state, job.id, policy, now)
     if stalled := session.runtime.journal.stalled:
         lines = [f"The daemon waits for its disk: {stalled}.", *lines]
+    if trouble := session.runtime.records.trouble:
+        lines = [*lines, f"{trouble[0].upper()}{trouble[1:]}."]
     return Explanation(job.id, tuple(lines))
 
 

@@ -118,6 +118,9 @@ def _format(path: Path) -> int:
 def _take_over(source: sqlite3.Connection, to: sqlite3.Connection) -> dict[str, int]:
     """Returns how many rows of each table are left behind."""
     to.execute("BEGIN")
+    with contextlib.suppress(*UNREADABLE):  # without it the record store takes all records for those of another daemon
+        for row in source.execute("SELECT name, count FROM header WHERE name = ?", (schema.ORIGIN,)):
+            to.execute("INSERT OR REPLACE INTO header VALUES (?, ?)", row)
     core = Scheduler(policies=policy_registry.Installed())
     taken = _events(source, to, core)
     lost = {"journal": max(0, _number(source, "SELECT max(seq) FROM journal") - taken)}

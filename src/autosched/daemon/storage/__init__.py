@@ -3,5 +3,6 @@
 Files: database.py (connections), schema.py (tables and upgrades), journal.py (events in order), job_store.py (networks,
 records, spans), blob_store.py (files by content hash), batched_statements.py (many rows in few statements),
 commit_mark.py (detects lost commits), stage_times.py, failure_cases.py and audit_log.py (tables of other parts),
-integrity_check.py, pruning.py.
+integrity_check.py, pruning.py; record_projection.py (repeats records in the record store),
+projection_status.py (how far that is).
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -22,6 +23,8 @@ TABLES = (
     " PRIMARY KEY (job, trial)) STRICT",
     "CREATE TABLE IF NOT EXISTS marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
     " PRIMARY KEY (job, trial)) STRICT",
+    "CREATE TABLE IF NOT EXISTS tags (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT, crc INTEGER)"
+    " STRICT",
     "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, crc INTEGER,"
     " PRIMARY KEY (job, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
@@ -43,6 +46,11 @@ ADD_TAG = (
     "INSERT INTO marks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
     " disturbed = excluded.disturbed, crc = crc(job, trial, purpose, excluded.disturbed) WHERE disturbed = ''"
 )
+LOG_TAG = (
+    "INSERT INTO tags (id, job, trial, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
+    " FROM (SELECT coalesce(max(id), 0) + 1 AS next FROM tags)"
+)
+"""Tags in the order in which they were given: the record store repeats them, as it repeats records."""
 PUT_ARTIFACT = (
     "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, crc = excluded.crc"
@@ -74,6 +82,11 @@ class Found(msgspec.Struct, frozen=True):
         """The part of this record."""
         failure: Failure | None = record.failure
         return cls(job, record.task, Measurement.of(record), failure.value if failure is not None else None)
+
+
+def received_now(record: Record) -> Record:
+    """The record with the present time."""
+    return msgspec.structs.replace(record, measured_at=datetime.now(UTC).timestamp())
 
 
 class JobStore:
@@ -158,7 +171,11 @@ class JobStore:
 
     def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
         """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""
-        return self._journal.write(*((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)) for trial in trials))
+        rows: list[Statement] = []
+        for trial in trials:
+            rows.append((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)))
+            rows.append((LOG_TAG, (job, trial, reason)))
+        return self._journal.write(*rows)
 
     def add_artifacts(self, job: JobId, artifacts: Iterable[Artifact]) -> asyncio.Future[None]:
         """Keep the names of result files, in one transaction; a later one of the same name replaces it."""

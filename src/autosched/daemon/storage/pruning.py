@@ -26,9 +26,10 @@ BLANK = (
     " WHERE seq IN (SELECT value FROM json_each(?2))"
 )
 MEASURED = (
-    # The last row stays: its number must not be given again, since snapshots count from there.
+    # The last row stays: its number must not be given again, since snapshots and the record store count from there.
     "DELETE FROM records WHERE job = ? AND rowid < (SELECT max(rowid) FROM records)",
     "DELETE FROM marks WHERE job = ?",
+    "DELETE FROM tags WHERE job = ? AND id < (SELECT max(id) FROM tags)",
     "DELETE FROM networks WHERE job = ?",
     "DELETE FROM identities WHERE job = ?",
 )

@@ -4,17 +4,19 @@ SQLite does not notice flipped bits, so each row carries a checksum over all its
 are gone either, so `header` counts the rows of each table, in the transactions that change them, and the commits.
 """
 
+import secrets
 import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
 from autosched.errors import ConfigError
 
-VERSION = 4
+VERSION = 5
 COUNTED_SINCE = 3
 """Before, only the journal and the content of records had checksums, and rows were not counted."""
 JOURNAL = (
@@ -23,6 +25,10 @@ JOURNAL = (
 )
 HEADER = "CREATE TABLE IF NOT EXISTS header (name TEXT PRIMARY KEY, count INTEGER) STRICT, WITHOUT ROWID"
 COMMITS, SHAPE = "commits", "schema"
+ORIGIN = "origin"
+"""In `header`: a number of 63 bits that names the database wherever its records go."""
+NAMING_EVENTS = 8
+"""Number of first events whose times name a database of a form without an origin."""
 COUNT_COMMIT = f"UPDATE header SET count = count + 1 WHERE name = '{COMMITS}'"
 MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
     1: (("journal", "ALTER TABLE journal ADD COLUMN started BLOB"),),
@@ -45,6 +51,7 @@ MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
         ),
     ),
     3: (),  # identities of records are a table of their own; an earlier program would not know a network's
+    4: (),  # tags are a table of their own; an earlier program would not know a record's code and time
 }
 """From each earlier form to the next: statements, each for a table that must be there."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -100,6 +107,15 @@ def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
+def _origin(db: sqlite3.Connection) -> int:
+    """A name for a database that has none: the same for all copies of an earlier form, else random."""
+    times = [now for (now,) in db.execute(f"SELECT now FROM journal ORDER BY seq LIMIT {NAMING_EVENTS}")]
+    if len(times) < NAMING_EVENTS:
+        return secrets.randbits(63)
+    digest = blake2b(struct.pack(f">{NAMING_EVENTS}d", *times), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
 def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
     """Make the tables that are missing and bring those of an earlier form up to date, in one transaction."""
     found = version(db, path)
@@ -111,6 +127,7 @@ def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
                 db.execute(statement)
     for statement in (JOURNAL, *wanted, HEADER, f"INSERT OR IGNORE INTO header VALUES ('{COMMITS}', 0)"):
         db.execute(statement)
+    db.execute("INSERT OR IGNORE INTO header VALUES (?, ?)", (ORIGIN, _origin(db)))
     counted = {name for (name,) in db.execute("SELECT name FROM header")}
     for table in tables(db):
         for change, by in (("INSERT", "+ 1"), ("DELETE", "- 1")):

@@ -125,6 +125,14 @@ class Metrics(Collector):
         yield _histogram("autosched_journal_commit_seconds", text, "", {"": runtime.journal.commit_s})
         stalled = {(): bool(runtime.journal.stalled)}
         yield _gauge("autosched_journal_stalled", "1 while nothing can be written.", (), stalled)
+        records = runtime.records
+        if records.url:
+            text = "Records and tags that this life of the daemon has repeated in the record store."
+            yield _counter("autosched_record_store_writes", text, (), {(): records.stored})
+            text = "Records and tags that the record store does not have yet."
+            yield _gauge("autosched_record_store_behind", text, (), {(): records.behind})
+            text = "0 while the record store cannot be used."
+            yield _gauge("autosched_record_store_up", text, (), {(): not records.trouble})
         replaced = {(): bool(runtime.replaced)}
         yield _gauge("autosched_policy_replaced", "1 while another policy than the chosen one decides.", (), replaced)
         uptime_s = runtime.clock() - runtime.timeline.began_at

@@ -55,7 +55,7 @@ def upgrade() -> None:
     op.create_index("ix_environments_loose_key", "environments", ["loose_key"])
     op.create_table(
         "measurements",
-        sa.Column("id", sa.LargeBinary, primary_key=True),
+        sa.Column("id", sa.LargeBinary, nullable=False, unique=True),
         sa.Column("workload_id", ID, sa.ForeignKey("workloads.id"), nullable=False),
         sa.Column("environment_id", ID, sa.ForeignKey("environments.id"), nullable=False),
         sa.Column("digest", sa.LargeBinary, nullable=False),
@@ -66,7 +66,6 @@ def upgrade() -> None:
             for name in ("purpose", "samples_s", "failure", "detail", "disturbed", "code", "unit")
         ),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("build_s", "profile_s", "measured_at")),
-        sqlite_with_rowid=False,
     )
     op.create_index("ix_measurements_job_id_trial", "measurements", ["job_id", "trial"])
     op.create_index("ix_measurements_schedule", "measurements", ["workload_id", "environment_id", "digest"])

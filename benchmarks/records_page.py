@@ -1,0 +1,56 @@
+"""The sections of RESULTS.md on the record store."""
+
+from typing import Any
+
+QUERIES = {
+    "best_10": "best 10 of a workload, strict key",
+    "hints_10": "best 10, loose key",
+    "all": "a page of all that is known of a workload",
+    "other_devices": "the same workload on other devices",
+    "nearest_5": "5 nearest shapes of the same operator",
+}
+
+
+def queries(told: dict[str, Any]) -> list[str]:
+    """How fast the store answers."""
+    stores = told["stores"]
+    heads = " | ".join(one["store"] + ", p50 / p99" for one in stores)
+    lines = [
+        f"## The record store: {told['records']:,} records of {told['workloads']:,} workloads",
+        "",
+        "`make bench-records`: made-up records, filled as daemons fill a store, asked at random. Milliseconds, with",
+        "the making of the rows that the caller gets. Bar: p99 of 1 ms with SQLite; 2 ms for the best 10 with PostgreSQL.",
+        "",
+        f"| | {heads} |",
+        f"|---|{'---|' * len(stores)}",
+    ]
+    for name, words in QUERIES.items():
+        cells = " | ".join(f"{one[name]['p50_ms']:.2f} / {one[name]['p99_ms']:.2f}" for one in stores)
+        lines.append(f"| {words} | {cells} |")
+    rates = " | ".join(f"{one['rows_per_s']:,}" for one in stores)
+    lines.append(f"| records/s while it is filled | {rates} |")
+    return lines
+
+
+def cost(told: dict[str, Any]) -> list[str]:
+    """What the store costs the daemon."""
+    lines = [
+        "## What the record store costs the daemon",
+        "",
+        f"`make bench-records`: {told['clients']} clients, {told['rate']:.0f} durable transitions a second, in turns of"
+        f" {told['seconds']:.0f} s",
+        "with a store and without. Processor time is the daemon's, all its threads together (bar: 1.05 x).",
+        "",
+        "| | with a store | without | ratio, median of pairs | ms to the answer, p99, with / without |",
+        "|---|---|---|---|---|",
+    ]
+    for name, words in (
+        ("bare", "no records"),
+        ("measuring", f"{told['records_per_step']} records in each profile step"),
+    ):
+        part = told[name]
+        lines.append(
+            f"| {words} | {part['on_us']:.0f} us | {part['off_us']:.0f} us | {part['ratio']:.3f} |"
+            f" {part['ack_p99_ms']['on']:.1f} / {part['ack_p99_ms']['off']:.1f} |"
+        )
+    return lines

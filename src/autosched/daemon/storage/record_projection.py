@@ -1,0 +1,320 @@
+"""Repeats records in the record store, after they are durable in the daemon's own database.
+
+The rows of the database are the queue: a store that is away costs no memory, and no step waits for it. All reading and
+writing is done in one thread of low duty, a batch at a time; the store's cursor says where the next batch begins. A
+batch that was written twice, or half written when something was killed, counts once (`recordstore/store.py`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from autosched.backend import Network
+from autosched.daemon.event_stream.daemon_events import Recorded, RecordsTagged
+from autosched.daemon.storage import schema
+from autosched.daemon.storage.projection_status import ProjectionStatus
+from autosched.errors import AutoschedError, StoreUnavailable
+from autosched.model import Identity, IdentityFrom, JobId, Record, TaskInfo
+from autosched.records import identity
+from autosched.recordstore.keys import environment, measurement_id
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload
+
+if TYPE_CHECKING:  # SQLAlchemy is imported in the thread: the daemon's start does not wait for it
+    from autosched.recordstore.store import Cursor, RecordStore, Tag
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RECORDS = "records.db"
+"""Name of the store's file in the state folder, where the settings name no other store."""
+BATCH = 256
+"""Maximum records, and maximum tags, of one transaction."""
+GATHER_S = 1.0
+"""Seconds that records are gathered before they are repeated."""
+LOOK_S = 30.0
+"""Seconds after which the database is looked at without news: a full disk may have delayed rows."""
+RETRY_S, RETRY_MAX_S = 1.0, 30.0
+"""Seconds until a store that cannot be used is tried again: at first, doubled each time, and at most."""
+DEADLINE_S = 60.0
+"""Seconds after which a database that does not answer is cut off."""
+JOBS_KEPT = 256
+"""Jobs whose networks are kept decoded."""
+
+_RECORD = msgspec.msgpack.Decoder(Record)
+_NETWORK = msgspec.msgpack.Decoder(Network)
+_IDENTITY = msgspec.msgpack.Decoder(Identity)
+Facts = Callable[[JobId], tuple[SourceJob, str]]
+"""A job as the store names it, and the name of its backend."""
+RECORDS_AFTER = (
+    "SELECT r.rowid, r.crc, r.job, r.body, m.disturbed FROM records r"
+    " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
+)
+TAGS_AFTER = "SELECT id, job, trial, reason FROM tags WHERE id > ? ORDER BY id LIMIT ?"
+LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(max(id), 0) FROM tags)"
+
+
+class _Start(Struct, frozen=True):
+    """The cursor of an empty store."""
+
+    record: int = 0
+    tag: int = 0
+
+
+class _Planned(Struct, frozen=True):
+    """A job's network as it is stored."""
+
+    crc: int
+    tasks: dict[int, TaskInfo]
+    identities: tuple[IdentityFrom, ...]
+
+
+class _Piece(Struct, frozen=True):
+    """Rows of the database that follow a cursor, and what follows after them."""
+
+    records: tuple[tuple[JobId, Record], ...]
+    planned: dict[JobId, _Planned]
+    tags: "tuple[Tag, ...]"
+    after: "Cursor"
+    left: int
+    """Rows beyond this piece."""
+
+
+class RecordProjection:
+    """Keeps the record store up to date with one daemon's database."""
+
+    KINDS: ClassVar = (Recorded, RecordsTagged)
+
+    def __init__(self, database: Path, url: str | Path, facts: Facts, status: ProjectionStatus) -> None:
+        """`url`: of the store, or the file where it is; raises ConfigError for another one. `facts` is asked in the
+        event loop."""
+        self._database, self._facts, self._status = database, facts, status
+        self._url = url
+        self._news = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "record store")
+        self._store: RecordStore | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._planned: dict[JobId, _Planned] = {}
+        self._cursor: Cursor | None = None
+        """Of the store, where it is known."""
+        self._reached: Cursor | _Start = _Start()
+        """The last one that was known."""
+        self._origin: Origin | None = None
+        self._batch = BATCH
+        status.url = str(url)
+        if isinstance(url, str):
+            from autosched.recordstore import opening
+
+            status.url = opening.shown(opening.read_url(url))
+
+    def take(self, *_: object) -> None:
+        """Something was recorded."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Repeat what comes, until this is cancelled."""
+        retry_s = RETRY_S
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._news.wait()
+                await asyncio.sleep(GATHER_S)
+                self._news.clear()
+                try:
+                    await self._catch_up()
+                except AutoschedError as error:
+                    self._fail(error)
+                    await asyncio.sleep(retry_s)
+                    retry_s = min(RETRY_MAX_S, 2 * retry_s)
+                    self._news.set()
+                    continue
+                if self._status.trouble:
+                    log.warning("the record store works again")
+                self._status.trouble, retry_s = "", RETRY_S
+        finally:
+            if self._store is not None:
+                self._store.interrupt()
+            self._thread.submit(self._end)
+            self._thread.shutdown(wait=False)
+
+    def _fail(self, error: AutoschedError) -> None:
+        if not self._status.trouble:
+            log.warning("%s; jobs go on, and it catches up later", error)
+        waiting = f"; {self._status.behind} measurements wait for it in the daemon's own database"
+        self._status.trouble = f"{error}{waiting if self._status.behind else ''}"
+
+    async def _catch_up(self) -> None:
+        """Repeat all that is in the database now. Raises AutoschedError."""
+        left = 1
+        while left:
+            began_at = time.monotonic()
+            piece = await self._in_thread(self._read)
+            facts = {job: self._facts(job) for job in piece.planned}
+            stored = await self._in_thread(partial(self._write, piece, facts))
+            if stored:
+                left = piece.left
+                self._status.behind = left
+                self._status.stored += len(piece.records) + len(piece.tags)
+            if left:  # half of the time at most, so that a long way does not slow the daemon down
+                await asyncio.sleep(time.monotonic() - began_at)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Raises StoreUnavailable where the database does not answer for too long."""
+        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        while not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
+            log.warning("the record store does not answer for %.0f s; the connection is cut", DEADLINE_S)
+            if self._store is not None:
+                self._store.interrupt()
+        return await done
+
+    # In the thread ----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> _Piece:
+        from autosched.recordstore.store import Cursor, Tag
+
+        try:
+            db = self._open()
+            db.execute("BEGIN")  # all tables as of one moment
+            try:
+                last_record, last_tag = db.execute(LAST).fetchone()
+                known = self._reached  # how far the store is, if it does not say so now
+                self._status.behind = max(0, last_record - known.record) + max(0, last_tag - known.tag)
+                cursor = self._begin(db, last_record, last_tag)
+                rows = db.execute(RECORDS_AFTER, (cursor.record, self._batch)).fetchall()
+                tags = db.execute(TAGS_AFTER, (cursor.tag, self._batch)).fetchall()
+                planned = {job: self._plan(db, job) for job in {row[2] for row in rows}}
+            finally:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self._close()
+            raise StoreUnavailable(f"{self._database} cannot be read for the record store ({error})") from None
+        after = Cursor(
+            rows[-1][0] if rows else cursor.record,
+            rows[-1][1] if rows else cursor.record_crc,
+            tags[-1][0] if tags else cursor.tag,
+        )
+        records = [(job, _record(body, disturbed)) for _, _, job, body, disturbed in rows]
+        return _Piece(
+            tuple((job, record) for job, record in records if record is not None),
+            planned,
+            tuple(Tag(job, trial, reason) for _, job, trial, reason in tags),
+            after,
+            (last_record - after.record) + (last_tag - after.tag),
+        )
+
+    def _begin(self, db: sqlite3.Connection, last_record: int, last_tag: int) -> "Cursor":
+        """Where to go on: after the last row that the store has, or at the start where that row is another one."""
+        from autosched.recordstore.store import Cursor, RecordStore
+
+        if self._store is None:
+            from autosched.recordstore import opening
+
+            url = self._url
+            self._store = RecordStore(opening.file_url(url) if isinstance(url, Path) else url)
+        if self._origin is None:
+            (number,) = db.execute("SELECT count FROM header WHERE name = ?", (schema.ORIGIN,)).fetchone()
+            self._origin = Origin(f"{number:016x}", detail=socket.gethostname())
+        if self._cursor is None:
+            self._cursor = self._store.cursor(self._origin)
+        self._reached = cursor = self._cursor
+        row = db.execute("SELECT crc FROM records WHERE rowid = ?", (cursor.record,)).fetchone()
+        gone = cursor.record > last_record or cursor.tag > last_tag
+        if gone or (row is not None and row[0] != cursor.record_crc):  # a missing row was pruned
+            log.warning("the database is not the one whose records are stored (a backup of it?); it begins anew")
+            return Cursor()
+        return cursor
+
+    def _write(self, piece: _Piece, facts: dict[JobId, tuple[SourceJob, str]]) -> bool:
+        """Returns whether it was written; if not, the same is to be tried again from the store's cursor."""
+        from autosched.recordstore.opening import Unstorable
+        from autosched.recordstore.store import CursorMoved
+
+        store, origin, before = self._store, self._origin, self._cursor
+        assert store is not None and origin is not None and before is not None
+        measurements = [
+            one
+            for job, record in piece.records
+            if (one := _measurement(origin.name, *facts[job], piece.planned[job], record)) is not None
+        ]
+        self._cursor = None  # not known, if this fails
+        try:
+            store.write(origin, measurements, piece.tags, before, piece.after)
+        except CursorMoved:
+            log.warning("another process repeats the same database in the record store")
+            return False
+        except Unstorable as error:
+            if self._batch > 1:
+                self._batch = max(1, self._batch // 4)  # find the row
+                return False
+            log.error("one record is left out of the record store: %s; %s", error, measurements)
+            store.write(origin, (), (), before, piece.after)
+        self._cursor = self._reached = piece.after
+        self._batch = BATCH
+        return True
+
+    def _open(self) -> sqlite3.Connection:
+        if self._reading is None:
+            uri = f"{self._database.absolute().as_uri()}?mode=ro"
+            self._reading = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
+        return self._reading
+
+    def _end(self) -> None:
+        self._close()
+        if self._store is not None:
+            self._store.close()
+
+    def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _plan(self, db: sqlite3.Connection, job: JobId) -> _Planned:
+        """The job's network, decoded once as long as it does not change."""
+        row = db.execute("SELECT crc FROM networks WHERE job = ?", (job,)).fetchone()
+        told = db.execute("SELECT trial, body FROM identities WHERE job = ? ORDER BY trial", (job,)).fetchall()
+        known = self._planned.get(job)
+        if row is None:
+            return _Planned(0, {}, ())
+        if known is None or known.crc != row[0] or len(known.identities) != len(told):
+            (body,) = db.execute("SELECT body FROM networks WHERE job = ?", (job,)).fetchone()
+            tasks = {info.task: info for info in _NETWORK.decode(body).tasks}
+            identities = tuple(IdentityFrom(trial, _IDENTITY.decode(one)) for trial, one in told)
+            if len(self._planned) >= JOBS_KEPT:
+                self._planned.clear()
+            known = self._planned[job] = _Planned(row[0], tasks, identities)
+        return known
+
+
+def _record(body: bytes, disturbed: str | None) -> Record | None:
+    """A row of `records`; None for a damaged one, which `autosched db check` names."""
+    try:
+        record = _RECORD.decode(body)
+    except msgspec.MsgspecError as error:
+        log.error("a damaged record is left out of the record store: %s", error)
+        return None
+    return msgspec.structs.replace(record, disturbed=disturbed) if disturbed else record
+
+
+def _measurement(origin: str, job: SourceJob, backend: str, planned: _Planned, record: Record) -> Measurement | None:
+    """A record as the store has it; None where its workload is not known."""
+    if (info := planned.tasks.get(record.task)) is None:
+        return None
+    told = identity.of_trial(planned.identities, record.trial)
+    return Measurement(
+        measurement_id(origin, job.number, info.workload, record),
+        job,
+        Workload(info.workload, info.name, info.shape, info.flops),
+        environment(told, backend, info.template),
+        record,
+    )

@@ -1,0 +1,66 @@
+"""Records of a real daemon reach the store; a store that is away disturbs nothing and is told."""
+
+import contextlib
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autosched.daemon.state_folder import WHEREABOUTS
+from autosched.daemon.storage.record_projection import RECORDS
+from autosched.recordstore import opening
+from autosched.recordstore.queries import Lookup
+from autosched.recordstore.rows import Schedule
+from deadlines import DEADLINE_S
+from integration.lab import Lab, command_line, lab
+
+AWAY = '[records]\nurl = "postgresql://lab:secret@127.0.0.1:1/records"\n'
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def known(folder: Path) -> list[Schedule]:
+    with contextlib.closing(Lookup(opening.file_url(folder / RECORDS))) as lookup:
+        return [one for task in (1, 2) for one in lookup.all(f"mock-{task}", limit=1_000)]
+
+
+def test_jobs_of_a_daemon_share_a_store_in_its_folder(there: Lab, tmp_path: Path) -> None:
+    jobs = [there.submit(tasks=2, trials=16, build_s=0.01, seed=seed) for seed in range(2)]
+    for job in jobs:
+        assert there.wait(job).state == "done"
+    records = {one.candidate for job in jobs for one in there.records(job)}
+    eventually(lambda: {one.candidate for one in known(tmp_path)} == records)
+    found = known(tmp_path)
+    assert {one.job.number for one in found} <= set(jobs)
+    assert all(one.environment.backend.startswith("mock ") and one.environment.device for one in found)
+    assert all(one.measured_at > 1.7e9 for one in found)
+
+
+def test_store_that_is_away_disturbs_no_job_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lab(tmp_path, AWAY) as there:
+        cli = command_line(there, tmp_path, monkeypatch, capsys)
+        job = there.submit(tasks=2, trials=16, build_s=0.01)
+        assert there.wait(job).state == "done"
+        eventually(lambda: "postgresql://lab:***@127.0.0.1:1/records cannot be used" in cli("status")[1])
+        assert "measurements wait for it" in cli("status")[1]
+        assert "The record store" in cli("explain", job)[1]
+        page = json.loads((tmp_path / WHEREABOUTS).read_text())["page"]
+        with urllib.request.urlopen(f"{page}metrics", timeout=DEADLINE_S) as answer:
+            metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+        assert float(metrics["autosched_record_store_up"]) == 0
+        assert float(metrics["autosched_record_store_behind"]) >= 16
+        assert "secret" not in (tmp_path / "daemon.log").read_text() + cli("status")[1]
+        there.end(signal.SIGTERM)
+        there.start()  # with a store in its folder
+        eventually(lambda: len(known(tmp_path)) > 0)
