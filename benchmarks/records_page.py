@@ -19,7 +19,7 @@ def queries(told: dict[str, Any]) -> list[str]:
         f"## The record store: {told['records']:,} records of {told['workloads']:,} workloads",
         "",
         "`make bench-records`: made-up records, filled as daemons fill a store, asked at random. Milliseconds, with",
-        "the making of the rows that the caller gets. Bar: p99 of 1 ms with SQLite; 2 ms for the best 10 with PostgreSQL.",
+        "the making of the rows that the caller gets. Bars, p99: 1 ms with SQLite; 2 ms for the best 10, PostgreSQL.",
         "",
         f"| | {heads} |",
         f"|---|{'---|' * len(stores)}",

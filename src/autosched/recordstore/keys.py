@@ -6,6 +6,7 @@ has what decides whether a candidate can be applied at all; it gives hints that 
 has names of machines or counts of their cores: MIOpen's users renamed files for lack of that.
 """
 
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -51,6 +52,7 @@ class Environment(Struct, frozen=True, forbid_unknown_fields=True):
         return _digest((self.target, self.threads, self.backend.partition(" ")[0], self.template))
 
 
+@lru_cache(1_024)
 def environment(identity: Identity | None, backend: str, template: str = "") -> Environment:
     """The circumstances that a client told; `backend`: name of the job's backend, where the identity has none."""
     known = identity or Identity()

@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,13 +131,26 @@ def _schema(connection: Connection) -> str:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    _use_write_ahead_log(connection)
     for pragma in (
-        "journal_mode = WAL",
         "synchronous = NORMAL",  # a commit that a power failure takes back is repeated from the daemon's database
         f"cache_size = -{CACHE_KIB}",
         f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait by itself for another connection that does the same to a new file."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(BUSY_S / 1_000)
 
 
 @contextlib.contextmanager

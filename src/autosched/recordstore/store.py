@@ -6,7 +6,9 @@ that by its cursor: the daemon begins anew.
 """
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
@@ -24,12 +26,19 @@ from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGI
 
 KNOWN_MAX = 100_000
 """Maximum row numbers that are kept in memory, of each table."""
+YIELD_ROWS = 16
+"""Rows after which a thread lets others have the interpreter: an event loop would wait for it for 5 ms."""
+ROWS_MAX = 64
+"""Rows of one statement to SQLite."""
 _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
 _KEY = ("workload_id", "environment_id", "digest")
 _JUDGED = ("best_s", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
 """Columns of a schedule that come from the measurement that represents it."""
 _ORDER = ("standing", "measured_at", "measurement_id")
 """Of two measurements of a schedule, the one that is greater in these represents it, in whatever order they come."""
+
+
+_KEY_OF, _KEY_AND_ORDER = itemgetter(*_KEY), itemgetter(*_KEY, *_ORDER)
 
 
 class Cursor(Struct, frozen=True):
@@ -56,16 +65,30 @@ class CursorMoved(Exception):
 
 
 class _Bulk:
-    """Inserts many rows by the driver alone: SQLAlchemy's handling of parameters costs as much as the rows."""
+    """Inserts many rows by the driver alone: SQLAlchemy's handling of parameters costs as much as the rows.
+
+    To SQLite they go many in a statement: each statement gives the interpreter away, and has to get it back from the
+    event loop, which takes longer than the row.
+    """
 
     def __init__(self, statement: Any, table: Table, engine: Engine) -> None:
         columns = [column.name for column in table.columns]
         compiled = statement.compile(dialect=engine.dialect, column_keys=columns)
-        self._sql, names = str(compiled), compiled.positiontup
-        self._row: Any = itemgetter(*names) if names else dict  # by position, or by name
+        self._sql, self._names = str(compiled), compiled.positiontup
+        one = f"({', '.join('?' * len(columns))})"
+        self._head, _, self._tail = self._sql.partition(one)
+        self._one = one
 
     def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-        connection.exec_driver_sql(self._sql, [self._row(row) for row in rows])
+        """Insert the rows; no two of them may have the same key."""
+        if self._names is None:  # psycopg takes them by name, and sends them together
+            connection.exec_driver_sql(self._sql, list(rows))
+            return
+        row = itemgetter(*self._names)
+        for begin in range(0, len(rows), ROWS_MAX):
+            some = rows[begin : begin + ROWS_MAX]
+            values = tuple(chain.from_iterable(map(row, some)))
+            connection.exec_driver_sql(f"{self._head}{', '.join([self._one] * len(some))}{self._tail}", values)
 
 
 class RecordStore:
@@ -173,7 +196,9 @@ class RecordStore:
         self._learn(connection, origin, measurements)
         measured: list[dict[str, Any]] = []
         schedules: list[dict[str, Any]] = []
-        for one in measurements:
+        for number, one in enumerate(measurements):
+            if number % YIELD_ROWS == 0:
+                time.sleep(0)
             record = one.record
             stand, best_s = judge(record)
             samples_s, failure = msgspec.json.encode(record.latency_s).decode(), record.failure
@@ -203,8 +228,9 @@ class RecordStore:
                 }
             )  # fmt: skip
         # In one order everywhere, so that two daemons cannot wait for each other's rows.
-        measured.sort(key=lambda row: row["id"])
-        schedules.sort(key=lambda row: [row[name] for name in _KEY])
+        measured.sort(key=itemgetter("job_id", "trial", "id"))
+        schedules.sort(key=_KEY_AND_ORDER)
+        schedules = [last for _, (*_, last) in groupby(schedules, _KEY_OF)]
         self._add_measurements.execute(connection, measured)
         self._put_schedules.execute(connection, schedules)
 

@@ -74,12 +74,12 @@ ENVIRONMENTS = Table(
 MEASUREMENTS = Table(
     "measurements",
     META,
-    Column("id", LargeBinary, nullable=False, unique=True),  # keys.measurement_id
+    Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("trial", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", LargeBinary, primary_key=True),  # keys.measurement_id
     Column("workload_id", ID, ForeignKey("workloads.id"), nullable=False),
     Column("environment_id", ID, ForeignKey("environments.id"), nullable=False),
     Column("digest", LargeBinary, nullable=False),  # of the candidate
-    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
-    Column("trial", BigInteger, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("samples_s", Text, nullable=False),  # a JSON list
     Column("failure", Text, nullable=False),
@@ -90,9 +90,10 @@ MEASUREMENTS = Table(
     Column("build_s", Double, nullable=False),
     Column("profile_s", Double, nullable=False),
     Column("measured_at", Double, nullable=False),
-    Index("ix_measurements_job_id_trial", "job_id", "trial"),
-    Index("ix_measurements_schedule", "workload_id", "environment_id", "digest"),
+    Index("ix_measurements_digest", "digest"),
+    sqlite_with_rowid=False,
 )
+"""One row for each measurement, in the order in which they arrive: rows that are written together lie together."""
 SCHEDULES = Table(
     "schedules",
     META,

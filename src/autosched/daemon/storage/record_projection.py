@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 RECORDS = "records.db"
 """Name of the store's file in the state folder, where the settings name no other store."""
-BATCH = 256
+BATCH = 1_000
 """Maximum records, and maximum tags, of one transaction."""
 GATHER_S = 1.0
 """Seconds that records are gathered before they are repeated."""
@@ -238,15 +238,17 @@ class RecordProjection:
     def _write(self, piece: _Piece, facts: dict[JobId, tuple[SourceJob, str]]) -> bool:
         """Returns whether it was written; if not, the same is to be tried again from the store's cursor."""
         from autosched.recordstore.opening import Unstorable
-        from autosched.recordstore.store import CursorMoved
+        from autosched.recordstore.store import YIELD_ROWS, CursorMoved
 
         store, origin, before = self._store, self._origin, self._cursor
         assert store is not None and origin is not None and before is not None
-        measurements = [
-            one
-            for job, record in piece.records
-            if (one := _measurement(origin.name, *facts[job], piece.planned[job], record)) is not None
-        ]
+        measurements: list[Measurement] = []
+        for number, (job, record) in enumerate(piece.records):
+            if number % YIELD_ROWS == 0:
+                time.sleep(0)
+            one = _measurement(origin.name, *facts[job], piece.planned[job], record)
+            if one is not None:
+                measurements.append(one)
         self._cursor = None  # not known, if this fails
         try:
             store.write(origin, measurements, piece.tags, before, piece.after)

@@ -55,20 +55,20 @@ def upgrade() -> None:
     op.create_index("ix_environments_loose_key", "environments", ["loose_key"])
     op.create_table(
         "measurements",
-        sa.Column("id", sa.LargeBinary, nullable=False, unique=True),
+        sa.Column("job_id", ID, sa.ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+        sa.Column("trial", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.LargeBinary, primary_key=True),
         sa.Column("workload_id", ID, sa.ForeignKey("workloads.id"), nullable=False),
         sa.Column("environment_id", ID, sa.ForeignKey("environments.id"), nullable=False),
         sa.Column("digest", sa.LargeBinary, nullable=False),
-        sa.Column("job_id", ID, sa.ForeignKey("jobs.id"), nullable=False),
-        sa.Column("trial", sa.BigInteger, nullable=False),
         *(
             sa.Column(name, sa.Text, nullable=False)
             for name in ("purpose", "samples_s", "failure", "detail", "disturbed", "code", "unit")
         ),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("build_s", "profile_s", "measured_at")),
+        sqlite_with_rowid=False,
     )
-    op.create_index("ix_measurements_job_id_trial", "measurements", ["job_id", "trial"])
-    op.create_index("ix_measurements_schedule", "measurements", ["workload_id", "environment_id", "digest"])
+    op.create_index("ix_measurements_digest", "measurements", ["digest"])
     op.create_table(
         "schedules",
         sa.Column("workload_id", ID, sa.ForeignKey("workloads.id"), primary_key=True, autoincrement=False),
