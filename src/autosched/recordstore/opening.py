@@ -180,3 +180,45 @@ def interrupt(connection: Any) -> None:
         return
     with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+class Database:
+    """One connection to a store, for one thread at a time. It connects when it is first used, and again after each
+    error, and brings the tables up to date before it uses them."""
+
+    def __init__(self, url: str | URL) -> None:
+        """Raises ConfigError for a URL that names no store."""
+        self.url = read_url(url)
+        self.engine = engine(self.url)
+        self.known: tuple[dict[Any, Any], ...] = ()
+        """What its user remembers of the content, to be forgotten with the connection."""
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """Close the connection. The next use opens another one."""
+        connection, self._connection = self._connection, None
+        for one in self.known:
+            one.clear()
+        if connection is not None:
+            with contextlib.suppress(Exception):  # the server may be gone
+                connection.close()
+
+    def interrupt(self) -> None:
+        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        with contextlib.suppress(Exception):
+            if (connection := self._connection) is not None:
+                interrupt(connection.connection.driver_connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Raises StoreUnavailable; then nothing was written, and the connection is closed."""
+        try:
+            with explained(self.url):
+                if self._connection is None:
+                    migrate(self.engine)
+                    self._connection = self.engine.connect()
+                with self._connection.begin():
+                    yield self._connection
+        except BaseException:
+            self.close()
+            raise

@@ -3,8 +3,7 @@
 Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
 """
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -76,24 +75,18 @@ class Lookup:
 
     def __init__(self, url: str | URL) -> None:
         """Raises ConfigError for a URL that names no store."""
-        self.url = opening.read_url(url)
-        self._engine = opening.engine(self.url)
-        self._connection: Connection | None = None
+        self._database = opening.Database(url)
         self._workloads: dict[str, int] = {}
         self._environments: dict[int, Environment] = {}
         self._jobs: dict[int, tuple[SourceJob, Origin]] = {}
         self._measured: dict[str, bool] = {}
         """Workloads that have a valid schedule."""
         self._indices: dict[str, shapes.ShapeIndex[Workload]] = {}
+        self._database.known = (self._workloads, self._environments, self._jobs, self._measured, self._indices)
 
     def close(self) -> None:
         """Close the connection. The next use opens another one."""
-        connection, self._connection = self._connection, None
-        for known in (self._workloads, self._environments, self._jobs, self._indices, self._measured):
-            known.clear()
-        if connection is not None:
-            with contextlib.suppress(Exception):  # the server may be gone
-                connection.close()
+        self._database.close()
 
     def best(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
         """The k fastest schedules of a workload whose latency may stand for a new measurement: same strict key."""
@@ -106,7 +99,7 @@ class Lookup:
     def all(self, workload: str, after: Schedule | None = None, limit: int = PAGE) -> list[Schedule]:
         """A page of all that is known of a workload, failures included, in a fixed order; the first one without
         `after`, the next with the last schedule of the page before."""
-        with self._reading() as connection:
+        with self._database.transaction() as connection:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
             begin, digest = (-1, b"") if after is None else self._place(connection, after)
@@ -115,7 +108,7 @@ class Lookup:
 
     def other_devices(self, workload: str) -> list[Schedule]:
         """The fastest schedule of a workload on each model of a device and each target, the fastest first."""
-        with self._reading() as connection:
+        with self._database.transaction() as connection:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
             least: dict[tuple[str, str, int], tuple[float, int]] = {}
@@ -132,7 +125,7 @@ class Lookup:
     def nearest(self, workload: Workload, k: int = 5) -> list[Neighbour]:
         """The k other measured workloads of the same operator whose sizes are nearest, the nearest first."""
         wanted = shapes.parse(workload.shape)
-        with self._reading() as connection:
+        with self._database.transaction() as connection:
             index = self._index(connection, wanted.operator)
 
             def counts(known: Workload) -> bool:
@@ -144,21 +137,8 @@ class Lookup:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with opening.explained(self.url):
-                if self._connection is None:
-                    opening.migrate(self._engine)
-                    self._connection = self._engine.connect()
-                with self._connection.begin():
-                    yield self._connection
-        except BaseException:
-            self.close()
-            raise
-
     def _best(self, workload: str, key: str, value: bytes, k: int) -> list[Schedule]:
-        with self._reading() as connection:
+        with self._database.transaction() as connection:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
             found = [

@@ -5,9 +5,8 @@ the store never has half a batch, and the next one begins where the last one end
 that by its cursor: the daemon begins anew.
 """
 
-import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -92,41 +91,33 @@ class _Bulk:
 
 
 class RecordStore:
-    """An open store, for one thread at a time. It connects when it is first used, and again after each error."""
+    """An open store, for one thread at a time: see `opening.Database`."""
 
     def __init__(self, url: str | URL) -> None:
         """Raises ConfigError for a URL that names no store."""
-        self.url = opening.read_url(url)
-        self._engine = opening.engine(self.url)
-        self._insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[self._engine.dialect.name]
+        self._database = opening.Database(url)
+        engine = self._database.engine
+        self._insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[engine.dialect.name]
         add: Any = self._insert(MEASUREMENTS)
-        self._add_measurements = _Bulk(add.on_conflict_do_nothing(), MEASUREMENTS, self._engine)
-        self._put_schedules = _Bulk(self._upsert_schedules(), SCHEDULES, self._engine)
-        self._connection: Connection | None = None
-        self._migrated = False
+        self._add_measurements = _Bulk(add.on_conflict_do_nothing(), MEASUREMENTS, engine)
+        self._put_schedules = _Bulk(self._upsert_schedules(), SCHEDULES, engine)
         self._origins: dict[str, int] = {}
         self._jobs: dict[tuple[str, int], int] = {}
         self._workloads: dict[str, int] = {}
         self._environments: dict[Environment, int] = {}
+        self._database.known = (self._origins, self._jobs, self._workloads, self._environments)
 
     def close(self) -> None:
         """Close the connection. The next use opens another one."""
-        connection, self._connection, self._migrated = self._connection, None, False
-        for known in (self._origins, self._jobs, self._workloads, self._environments):
-            known.clear()
-        if connection is not None:
-            with contextlib.suppress(Exception):  # the server may be gone
-                connection.close()
+        self._database.close()
 
     def interrupt(self) -> None:
         """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
-        with contextlib.suppress(Exception):
-            if (connection := self._connection) is not None:
-                opening.interrupt(connection.connection.driver_connection)
+        self._database.interrupt()
 
     def cursor(self, origin: Origin) -> Cursor:
         """How far this database is repeated. Raises StoreUnavailable."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             self._origin_id(connection, origin)
             columns = ORIGINS.c.records, ORIGINS.c.records_crc, ORIGINS.c.tags
             return Cursor(*connection.execute(select(*columns).where(ORIGINS.c.name == origin.name)).one())
@@ -138,7 +129,7 @@ class RecordStore:
 
         What is there already stays as it is. Raises CursorMoved, and StoreUnavailable; then nothing was written.
         """
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             moved = connection.execute(
                 _MOVE,
                 {
@@ -155,28 +146,13 @@ class RecordStore:
 
     def add(self, origin: Origin, measurements: Sequence[Measurement]) -> None:
         """Add measurements that are no piece of a daemon's database. Raises StoreUnavailable; then none was added."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             self._add(connection, origin, measurements)
 
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             return connection.execute(select(func.count()).select_from(MEASUREMENTS)).scalar_one()
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        try:
-            with opening.explained(self.url):
-                if not self._migrated:
-                    opening.migrate(self._engine)
-                    self._migrated = True
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                with self._connection.begin():
-                    yield self._connection
-        except BaseException:
-            self.close()
-            raise
 
     def _upsert_schedules(self) -> Any:
         """Put a schedule; where it is there, keep the measurement that says more."""

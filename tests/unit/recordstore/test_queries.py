@@ -1,9 +1,7 @@
 """What a store answers."""
 
-import contextlib
 import math
 import random
-from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -13,18 +11,6 @@ from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, LAB, measured
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[RecordStore]:
-    with contextlib.closing(RecordStore(url)) as made:
-        yield made
-
-
-@pytest.fixture
-def lookup(url: str) -> Iterator[Lookup]:
-    with contextlib.closing(Lookup(url)) as made:
-        yield made
 
 
 def test_best_are_the_fastest_that_work(store: RecordStore, lookup: Lookup) -> None:

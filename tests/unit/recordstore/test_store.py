@@ -1,9 +1,7 @@
 """What is written to a store is there once, whatever happens on the way."""
 
-import contextlib
 import itertools
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,18 +13,6 @@ from autosched.recordstore.store import Cursor, CursorMoved, RecordStore, Tag
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
 Schedules = list[tuple[bytes, float | None, Standing]]
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[RecordStore]:
-    with contextlib.closing(RecordStore(url)) as made:
-        yield made
-
-
-@pytest.fixture
-def lookup(url: str) -> Iterator[Lookup]:
-    with contextlib.closing(Lookup(url)) as made:
-        yield made
 
 
 def known(lookup: Lookup) -> Schedules:
