@@ -18,10 +18,10 @@ TIMEOUT_S = 600.0
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--rate", type=float, default=200.0, help="transitions a second")
+    parser.add_argument("--clients", type=int, default=300)
+    parser.add_argument("--rate", type=float, default=600.0, help="transitions a second")
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--records", type=int, default=8)
+    parser.add_argument("--records", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=3)
     args = parser.parse_args()
     told: dict[str, Any] = {

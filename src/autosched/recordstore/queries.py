@@ -75,7 +75,7 @@ class Lookup:
 
     def __init__(self, url: str | URL) -> None:
         """Raises ConfigError for a URL that names no store."""
-        self._database = opening.Database(url)
+        self._database = opening.Database(url, reads_only=True)
         self._workloads: dict[str, int] = {}
         self._environments: dict[int, Environment] = {}
         self._jobs: dict[int, tuple[SourceJob, Origin]] = {}
