@@ -172,7 +172,7 @@ class Daemon:
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
-            projection = self._projection(journal.path)
+            projection = [spawn(one.run(), "the record store") for one in self._projections]
             tidy = spawn(
                 environment.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
@@ -187,15 +187,15 @@ class Daemon:
             await self._end()
         return self._exit_code
 
-    def _projection(self, database_path: Path) -> list[asyncio.Task[None]]:
-        """Begin to repeat records in the record store, unless the settings say that there is none."""
+    def _make_projections(self, database_path: Path) -> list[RecordProjection]:
+        """The record store's, unless the settings say that there is none. Raises ConfigError."""
         if (chosen := self._settings.records.url) == "off":
             return []
         jobs = self._runtime.state.jobs
         url = chosen or self._folder / RECORDS
         projection = RecordProjection(database_path, url, lambda job: source_job(jobs, job), self._runtime.records)
         self._runtime.stream.attach(projection.take, *projection.KINDS)
-        return [spawn(projection.run(), "the record store")]
+        return [projection]
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler
@@ -214,6 +214,7 @@ class Daemon:
         budget = PolicyTimeLimit(self._settings.scheduler.policy_budget_s)
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
+        self._projections = self._make_projections(journal.path)
         log.info("replayed %d events", recovered.replayed)
         if self._logs is not None:
             self._logs.follow(runtime.stream)

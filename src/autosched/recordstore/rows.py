@@ -56,6 +56,25 @@ class Measurement(Struct, frozen=True):
     record: Record
 
 
+class Cursor(Struct, frozen=True):
+    """How far a daemon's database is repeated in the store."""
+
+    record: int = 0
+    """Number of the last record."""
+    record_crc: int = 0
+    """Checksum of that record: tells whether the database is still the same."""
+    tag: int = 0
+    """Number of the last tag."""
+
+
+class Tag(Struct, frozen=True):
+    """Found out later: other load disturbed this measurement."""
+
+    job: int
+    trial: int
+    reason: str
+
+
 class Standing(IntEnum):
     """How much a measurement says about its schedule; the one that says most represents it."""
 

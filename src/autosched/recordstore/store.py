@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from sqlalchemy import Connection, Engine, Row, Table, and_, bindparam, func, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
@@ -20,7 +19,7 @@ from sqlalchemy.engine import URL
 from autosched.model import Failure, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload, judge
+from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
 from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
 
 KNOWN_MAX = 100_000
@@ -38,25 +37,6 @@ _ORDER = ("standing", "measured_at", "measurement_id")
 
 
 _KEY_OF, _KEY_AND_ORDER = itemgetter(*_KEY), itemgetter(*_KEY, *_ORDER)
-
-
-class Cursor(Struct, frozen=True):
-    """How far a daemon's database is repeated in the store."""
-
-    record: int = 0
-    """Number of the last record."""
-    record_crc: int = 0
-    """Checksum of that record: tells whether the database is still the same."""
-    tag: int = 0
-    """Number of the last tag."""
-
-
-class Tag(Struct, frozen=True):
-    """Found out later: other load disturbed this measurement."""
-
-    job: int
-    trial: int
-    reason: str
 
 
 class CursorMoved(Exception):

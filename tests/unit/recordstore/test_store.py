@@ -8,8 +8,8 @@ import pytest
 from autosched.errors import ConfigError, StoreUnavailable
 from autosched.model import Purpose
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Origin, SourceJob, Standing
-from autosched.recordstore.store import Cursor, CursorMoved, RecordStore, Tag
+from autosched.recordstore.rows import Cursor, Origin, SourceJob, Standing, Tag
+from autosched.recordstore.store import CursorMoved, RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
 Schedules = list[tuple[bytes, float | None, Standing]]

@@ -28,10 +28,10 @@ from autosched.errors import AutoschedError, StoreUnavailable
 from autosched.model import Identity, IdentityFrom, JobId, Record, TaskInfo
 from autosched.records import identity
 from autosched.recordstore.keys import environment, measurement_id
-from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload
+from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload
 
 if TYPE_CHECKING:  # SQLAlchemy is imported in the thread: the daemon's start does not wait for it
-    from autosched.recordstore.store import Cursor, RecordStore, Tag
+    from autosched.recordstore.store import RecordStore
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,13 +64,6 @@ TAGS_AFTER = "SELECT id, job, trial, reason FROM tags WHERE id > ? ORDER BY id L
 LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(max(id), 0) FROM tags)"
 
 
-class _Start(Struct, frozen=True):
-    """The cursor of an empty store."""
-
-    record: int = 0
-    tag: int = 0
-
-
 class _Planned(Struct, frozen=True):
     """A job's network as it is stored."""
 
@@ -84,8 +77,8 @@ class _Piece(Struct, frozen=True):
 
     records: tuple[tuple[JobId, Record], ...]
     planned: dict[JobId, _Planned]
-    tags: "tuple[Tag, ...]"
-    after: "Cursor"
+    tags: tuple[Tag, ...]
+    after: Cursor
     left: int
     """Rows beyond this piece."""
 
@@ -107,7 +100,7 @@ class RecordProjection:
         self._planned: dict[JobId, _Planned] = {}
         self._cursor: Cursor | None = None
         """Of the store, where it is known."""
-        self._reached: Cursor | _Start = _Start()
+        self._reached = Cursor()
         """The last one that was known."""
         self._origin: Origin | None = None
         self._batch = BATCH
@@ -181,15 +174,15 @@ class RecordProjection:
     # In the thread ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> _Piece:
-        from autosched.recordstore.store import Cursor, Tag
-
         try:
             db = self._open()
+            last_record, last_tag = db.execute(LAST).fetchone()
+            known = self._reached  # how far the store is, if it does not say so now
+            self._status.behind = max(0, last_record - known.record) + max(0, last_tag - known.tag)
+            self._connect(db)  # before a transaction begins: the store may not answer for long
             db.execute("BEGIN")  # all tables as of one moment
             try:
                 last_record, last_tag = db.execute(LAST).fetchone()
-                known = self._reached  # how far the store is, if it does not say so now
-                self._status.behind = max(0, last_record - known.record) + max(0, last_tag - known.tag)
                 cursor = self._begin(db, last_record, last_tag)
                 rows = db.execute(RECORDS_AFTER, (cursor.record, self._batch)).fetchall()
                 tags = db.execute(TAGS_AFTER, (cursor.tag, self._batch)).fetchall()
@@ -213,9 +206,9 @@ class RecordProjection:
             (last_record - after.record) + (last_tag - after.tag),
         )
 
-    def _begin(self, db: sqlite3.Connection, last_record: int, last_tag: int) -> "Cursor":
-        """Where to go on: after the last row that the store has, or at the start where that row is another one."""
-        from autosched.recordstore.store import Cursor, RecordStore
+    def _connect(self, db: sqlite3.Connection) -> None:
+        """Know the store's cursor. Raises StoreUnavailable."""
+        from autosched.recordstore.store import RecordStore
 
         if self._store is None:
             from autosched.recordstore import opening
@@ -227,7 +220,11 @@ class RecordProjection:
             self._origin = Origin(f"{number:016x}", detail=socket.gethostname())
         if self._cursor is None:
             self._cursor = self._store.cursor(self._origin)
-        self._reached = cursor = self._cursor
+        self._reached = self._cursor
+
+    def _begin(self, db: sqlite3.Connection, last_record: int, last_tag: int) -> Cursor:
+        """Where to go on: after the last row that the store has, or at the start where that row is another one."""
+        cursor = self._reached
         row = db.execute("SELECT crc FROM records WHERE rowid = ?", (cursor.record,)).fetchone()
         gone = cursor.record > last_record or cursor.tag > last_tag
         if gone or (row is not None and row[0] != cursor.record_crc):  # a missing row was pruned
@@ -259,7 +256,9 @@ class RecordProjection:
             if self._batch > 1:
                 self._batch = max(1, self._batch // 4)  # find the row
                 return False
-            log.error("one record is left out of the record store: %s; %s", error, measurements)
+            left_out = [f"record {one.record.trial} of job {one.job.number}" for one in measurements]
+            left_out += [f"the tag of record {tag.trial} of job {tag.job}" for tag in piece.tags]
+            log.error("left out of the record store: %s (%s)", " and ".join(left_out), error)
             store.write(origin, (), (), before, piece.after)
         self._cursor = self._reached = piece.after
         self._batch = BATCH
