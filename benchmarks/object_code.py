@@ -1,12 +1,11 @@
 """Object code of the kernels of a job's records, for checks that a change of the code leaves it as it was.
 
 ``python benchmarks/object_code.py MODEL.onnx RESULT/records.jsonl > before.txt`` builds each candidate of the records
-and the kernel that the rules make for each task. It prints the SHA-256 of the object code of each. Compare the output
+and the kernel that the rules make for each task. It prints the digest of the object code of each. Compare the output
 of two versions with ``diff``. Give the layout and the target with which the job was tuned.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import tvm
 
 from autosched.api.result_folder import SavedRecord
 from autosched.model import Record
-from autosched_tvm.compile import candidate_build, lowering, network_import, rules
+from autosched_tvm.compile import candidate_build, lowering, network_import, object_digest, rules
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 """Any machine can compile for it, and nothing is run."""
@@ -58,10 +57,10 @@ def read(path: Path) -> list[Record]:
 
 
 def digest(module: Any, target: Any, folder: Path) -> str:
-    """SHA-256 of a module's object code."""
+    """Digest of a module's object code."""
     output = folder / "kernel.o"
     tvm.tirx.build(module, target=target, pipeline=lowering.install()).write_to_file(str(output))
-    return hashlib.sha256(output.read_bytes()).hexdigest()
+    return object_digest.digest_of(output)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ gcc gets each as -DTILE=value. The program is called with a number of repetition
 each, and then a line of results that starts with "output", which must not depend on the knobs.
 """
 
+import hashlib
 import json
 import re
 import shlex
@@ -78,6 +79,10 @@ class GccBackend(SimpleBackend):
         done = subprocess.run(command(choice, job.model, folder / "program"), capture_output=True, text=True)
         if done.returncode:
             raise CandidateFailed("\n".join(done.stderr.splitlines()[:MESSAGE_LINES]))
+
+    def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
+        """The program as gcc left it: flags that change nothing give the same bytes."""
+        return hashlib.sha256((folder / "program").read_bytes()).hexdigest()
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
         """Run the program once; it repeats by itself."""

@@ -1,5 +1,6 @@
 """One made-up network: stages that take their time, candidates with a known latency each."""
 
+import hashlib
 import json
 import os
 import random
@@ -186,7 +187,7 @@ class MockTuner:
         return [
             Built(c, failure=Failure.BUILD_ERROR, detail="made up")
             if c != self.default() and _draw(c, "fail") < ratio
-            else Built(c)
+            else Built(c, code=hashlib.sha256(c).hexdigest())
             for c in candidates
         ]
 

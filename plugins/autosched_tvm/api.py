@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autosched_tvm.compile.winograd import kernel as winograd_kernel
     from autosched_tvm.compile.winograd import workload as winograd_workload
     from autosched_tvm.device.loaded_module import LoadedModule
+    from autosched_tvm.source_fingerprint import fingerprint_of
     from autosched_tvm.tuning import options, schedule_traces
     from autosched_tvm.tuning.early_stopping import EarlyStopping
     from autosched_tvm.tuning.search_method import Search, SearchContext, SearchMethod, Unsupported
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "Search", "SearchContext", "SearchMethod", "SketchSpace",
-    "TvmBackend", "Unsupported", "candidate_build", "hash_of", "intrinsics", "method_of", "network_import", "options",
-    "quiet", "read_shapes", "schedule_traces", "targets", "toolchain", "winograd_algebra", "winograd_kernel",
-    "winograd_workload", "zoo_models",
+    "TvmBackend", "Unsupported", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "method_of",
+    "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain", "winograd_algebra",
+    "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -36,6 +37,7 @@ _HOMES = {
     "compile.layouts.layout_option": ("LayoutOption",),
     "compile.task_extraction": ("hash_of",),
     "device.loaded_module": ("LoadedModule",),
+    "source_fingerprint": ("fingerprint_of",),
     "tuning.early_stopping": ("EarlyStopping",),
     "tuning.search_method": ("Search", "SearchContext", "SearchMethod", "Unsupported"),
     "tuning.sketch_space": ("Grown", "SketchSpace"),

@@ -8,6 +8,14 @@ from autosched.model import TaskInfo
 UNTUNED = b""
 """The candidate that no search has found: the workload under the schedule of the rules."""
 
+TEMPLATE = "trace 1"
+"""Format of candidates (`TaskInfo.template`): a trace that replays on the task's workload, whichever method found it.
+
+The number grows when traces of the time before no longer replay.
+"""
+MEASUREMENT = "tvm 1"
+"""Method by which kernels are timed (`Identity.measurement`). The number grows with a change that alters latencies."""
+
 
 class Extracted(Struct, frozen=True):
     """The tasks of a network."""

@@ -33,7 +33,7 @@ from autosched.plugin_registry import installed_plugins
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 6)
+BACKEND_API = (1, 7)
 """(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
 
 docs/plugins.md tells what each minor brought.
@@ -79,6 +79,9 @@ class Built(Struct, frozen=True):
     failure: Failure | None = None
     detail: str = ""
     build_s: float = 0.0
+    code: str = ""
+    """Digest of what will be run, at most 64 hexadecimal digits: candidates with equal digests need to be measured
+    only once. Empty: not told. Since 1.7."""
 
 
 class Measured(Struct, frozen=True):

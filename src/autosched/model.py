@@ -19,6 +19,8 @@ UnitName = str  # what it gets: "host/0", "cpu0"
 # Sizes that hold on the wire and in the journal: a hostile peer cannot make us allocate more.
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=4_000)]
+CODE_DIGEST_PATTERN = "[0-9a-f]{0,64}"
+"""Digest of object code; empty: not told."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -145,8 +147,8 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     shape: Text = ""
     """The operator and its shapes, for people: "conv2d 64x56x56 -> 64, 3x3"."""
     template: Annotated[str, Meta(max_length=200)] = ""
-    """Name and version of the schedule template that candidates fill in: a candidate of another version cannot be
-    applied. Empty: candidates need none. Since protocol 1.8."""
+    """Name and version of the schedule template or trace format that candidates are made for: a candidate of another
+    version cannot be applied. Empty: the workload tells it. Since protocol 1.8."""
     groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
     """Where it competes: for each group of tasks of which the network will use the fastest, how many of its calls that
     is. Calls in no group are its own."""

@@ -190,6 +190,7 @@ def test_the_best_and_the_default_are_measured_side_by_side(session: TvmSession,
     entrants = [valid[0].candidate, valid[1].candidate, default]
     built = tuner.build(entrants, lane("build"))
     assert [b.build_s for b in built[:2]] == [0.0, 0.0], "kernels of the best are kept"
+    assert {len(b.code) for b in built} == {64}, "with the digests of their code"
     before = set(session.kernels.artifacts.iterdir())
     compared = list(tuner.compare(built, device("profile")))
     assert [m.candidate for m in compared] == entrants

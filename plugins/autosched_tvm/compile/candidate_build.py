@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched_tvm.compile import lowering, rules, toolchain
+from autosched_tvm.compile import lowering, object_digest, rules, toolchain
 from autosched_tvm.compile.winograd import kernel
 
 
@@ -38,22 +38,26 @@ def scheduled(workload: Any, candidate: bytes) -> Any:
     return kernel.expanded(module)
 
 
-def build(task: str, target: str, candidate: bytes, output: str) -> None:
-    """Leave a shared library at `output`."""
+def build(task: str, target: str, candidate: bytes, output: str) -> str:
+    """Leave a shared library at `output`; return the digest of its object code."""
     workload = load_task(task)
     module = scheduled(workload, candidate) if candidate else workload
-    _link(module, target, output)
+    return _link(module, target, output)
 
 
-def build_by_rule(task: str, target: str, output: str) -> None:
-    """Leave a shared library with the schedule of the rules at `output`: what the tuned build uses without a record."""
+def build_by_rule(task: str, target: str, output: str) -> str:
+    """Leave a shared library with the schedule of the rules, which the tuned build uses without a record, at `output`;
+    return the digest of its object code.
+    """
     workload = load_task(task)
-    _link(tvm.IRModule({"main": rules.by_rule(workload["main"], load_target(target))}), target, output)
+    return _link(tvm.IRModule({"main": rules.by_rule(workload["main"], load_target(target))}), target, output)
 
 
-def _link(module: Any, target: str, output: str) -> None:
+def _link(module: Any, target: str, output: str) -> str:
     library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
     object_file = f"{output}.o"
     library.write_to_file(object_file)
+    digest = object_digest.digest_of(Path(object_file))
     toolchain.link(output, [object_file])
     os.unlink(object_file)
+    return digest

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched.backend import Skipped
 from autosched.model import TaskInfo
-from autosched_tvm.worker_messages import Extracted
+from autosched_tvm.worker_messages import TEMPLATE, Extracted
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
@@ -54,7 +54,7 @@ def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
     infos = tuple(
         TaskInfo(
             task=index, name=one.name, workload=one.hash, weight=one.weight, flops=one.flops,
-            shape=describe(one.name, one.buffers),
+            shape=describe(one.name, one.buffers), template=TEMPLATE,
         )
         for index, one in enumerate(chosen, start=1)
     )  # fmt: skip

@@ -8,9 +8,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from autosched.errors import RequestError
+from autosched_tvm.source_fingerprint import fingerprint_of
 
 LINK_TIMEOUT_S = 300.0
 PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
+LOWERING = ("candidate_build", "intrinsics", "lowering", "rules", "vector_math", "winograd")
+"""Modules that decide which code a schedule becomes."""
 INSTALL = "pip install 'autosched[tvm]'"
 
 
@@ -35,10 +38,14 @@ def check_packages() -> str:
 
 
 def versions() -> str:
-    """The packages that make code, with their versions. Loads TVM. Raises RequestError as `check_packages` does."""
+    """All that makes code of a schedule: packages with their versions, and the fingerprint of our own part.
+
+    Loads TVM. Raises RequestError as `check_packages` does.
+    """
     from tvm.target import codegen
 
-    return f"{check_packages()}, llvm {codegen.llvm_version_major()}"
+    packages = f"{check_packages()}, llvm {codegen.llvm_version_major()}"
+    return f"{packages}, lowering {fingerprint_of(*(f'autosched_tvm.compile.{name}' for name in LOWERING))}"
 
 
 @cache

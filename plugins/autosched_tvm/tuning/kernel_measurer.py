@@ -53,25 +53,29 @@ class KernelMeasurer:
                 raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
             part.rename(path)
 
-    def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> None:
-        """Leave the kernel under the schedule of the rules at `artifact`. Raises a WorkerError."""
+    def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> str:
+        """Leave the kernel under the schedule of the rules at `artifact`; return the digest of its object code.
+
+        Raises a WorkerError.
+        """
         arguments = (self.task_file(task), self._target, str(artifact))
-        self._call_build(worker_messages.BUILD_BY_RULE, arguments, lease, self.options.build_timeout_s)
+        return self._call_build(worker_messages.BUILD_BY_RULE, arguments, lease, self.options.build_timeout_s)
 
-    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
-        """Leave a shared library at `artifact`. Raises a WorkerError."""
-        self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
+        """Leave a shared library at `artifact`; return the digest of its object code. Raises a WorkerError."""
+        return self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
 
-    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> None:
-        self._call_build(
+    def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> str:
+        return self._call_build(
             worker_messages.BUILD, (self.task_file(task), self._target, candidate, str(artifact)), lease, timeout_s
         )
 
-    def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> None:
+    def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> str:
         wall_s = LOADED_RATIO * timeout_s
-        self._workers.call(
+        digest: str = self._workers.call(
             "build", lease, function, *arguments, timeout_s=wall_s, processor_s=timeout_s, cores=lease.cores[:1]
         )
+        return digest
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""

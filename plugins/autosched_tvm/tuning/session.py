@@ -104,7 +104,9 @@ class TvmSession:
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
             default_trials=self.options.trials_per_task * len(wanted),
-            identity=Identity(target=self.target, compiler=toolchain.versions()),
+            identity=Identity(
+                target=self.target, compiler=toolchain.versions(), measurement=worker_messages.MEASUREMENT,
+            ),
         )  # fmt: skip
 
     def _write_forms(self, lease: Lease) -> None:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Queue
 
 import msgspec
@@ -45,7 +44,8 @@ class TvmTuner:
         self._search: Search | None = None
         self._lock = threading.Lock()
         self._best_s: float | None = None
-        self._kept: dict[bytes, tuple[float, Path]] = {}
+        self._kept: dict[bytes, tuple[float, Built]] = {}
+        """The builds of the best, with their medians in seconds."""
 
     # The four stages ----------------------------------------------------------------------------------------
 
@@ -172,37 +172,39 @@ class TvmTuner:
         """Keep the kernels of the best; what is not kept is for `_discard` to delete."""
         if built.artifact is None:
             return
-        self._kept[built.candidate] = median_s, built.artifact
+        self._kept[built.candidate] = median_s, built
         if len(self._kept) > KEPT:
             del self._kept[max(self._kept, key=lambda candidate: self._kept[candidate][0])]
 
     def _kept_builds(self) -> list[Built]:
-        return [Built(candidate, path) for candidate, (_, path) in self._kept.items()]
+        return [built for _, built in self._kept.values()]
 
     def _discard(self, built: Iterable[Built]) -> None:
         """Delete what nobody will measure any more."""
-        kept = {path for _, path in self._kept.values()}
+        kept = {built.artifact for built in self._kept_builds()}
         for one in built:
             if one.artifact is not None and one.artifact not in kept:
                 one.artifact.unlink(missing_ok=True)
 
     def _build_one(self, candidate: bytes, lease: Lease) -> Built:
-        if candidate in self._kept and self._kept[candidate][1].exists():
-            return Built(candidate, self._kept[candidate][1])
+        if candidate in self._kept:
+            kept = self._kept[candidate][1]
+            if kept.artifact is not None and kept.artifact.exists():
+                return Built(candidate, kept.artifact, code=kept.code)
         artifact = self._kernels.artifacts / f"{self._task.task}-{next(self._numbers)}.so"
         started = time.monotonic()
-        failure, detail = None, ""
+        failure, detail, code = None, "", ""
         try:
             if candidate == worker_messages.UNTUNED:
-                self._kernels.untuned(self._task, artifact, lease)
+                code = self._kernels.untuned(self._task, artifact, lease)
             else:
-                self._kernels.build(self._task, candidate, artifact, lease)
+                code = self._kernels.build(self._task, candidate, artifact, lease)
         except WorkerError as error:
             for left in (artifact, artifact.with_name(f"{artifact.name}.o")):
                 left.unlink(missing_ok=True)
             failure, detail = worker_failures.of_build(error, self._kernels.options.build_timeout_s)
         spent_s = time.monotonic() - started
-        return Built(candidate, None if failure else artifact, failure, detail, spent_s)
+        return Built(candidate, None if failure else artifact, failure, detail, spent_s, code)
 
     def _profile_one(self, built: Built, lease: Lease) -> Measured:
         if built.failure is not None or built.artifact is None:

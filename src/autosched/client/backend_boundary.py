@@ -5,6 +5,7 @@ was expected. So no backend can make a record that the daemon would refuse.
 """
 
 import os
+import re
 import traceback
 from collections.abc import Iterable, Sequence
 from math import isfinite
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from autosched.backend import Baseline, Built, Evaluation, Measured, Network
 from autosched.errors import RequestError, StepFailed
-from autosched.model import Failure
+from autosched.model import CODE_DIGEST_PATTERN, Failure
 
 CANDIDATE_BYTES_MAX = 200_000
 LATENCY_S_MAX = 1e6
@@ -68,6 +69,12 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
     answers = list(found) if isinstance(found, Sequence) else []
     if not all(isinstance(one, Built) for one in answers) or [one.candidate for one in answers] != list(wanted):
         raise StepFailed(f"build must answer with one Built for each of the {len(wanted)} candidates, in their order")
+    for one in answers:
+        if not isinstance(one.code, str) or not re.fullmatch(CODE_DIGEST_PATTERN, one.code):
+            raise StepFailed(
+                f"build gave {str(one.code)[:80]!r} as the digest of a candidate's code; at most 64 of the digits"
+                " 0123456789abcdef are needed, as hashlib.sha256(...).hexdigest() gives them"
+            )
     return answers
 
 

@@ -130,13 +130,15 @@ class StageRunner:
         """Measure what was built; each result becomes a record at once."""
         current, tuner = self._rounds[task], self._tuners[task]
         finals, left = current.purpose is Purpose.FINAL, list(current.candidates)
+        codes = {one.candidate: one.code for one in current.built}
 
         def keep(measured: Measured) -> None:
             purpose = current.purpose
             if finals and measured.candidate == current.candidates[-1]:
                 purpose = Purpose.DEFAULT
             current.measured.append(measured)
-            current.trials.append(self._record(task, measured, lease.units[0], purpose))
+            code = codes.get(measured.candidate, "")
+            current.trials.append(self._record(task, measured, lease.units[0], purpose, code))
 
         barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
         for candidate, reason in barred.items():
@@ -158,7 +160,7 @@ class StageRunner:
         """The numbers of the records that the task's round has made."""
         return self._rounds[task].trials if task in self._rounds else ()
 
-    def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose) -> int:
+    def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose, code: str = "") -> int:
         """Number a trial and hand it on, alone: the daemon refuses numbers that arrive out of order."""
         with self._numbering:
             self._keep(
@@ -173,6 +175,7 @@ class StageRunner:
                     build_s=measured.build_s,
                     profile_s=measured.profile_s,
                     purpose=purpose,
+                    code=code,
                 )
             )
             self.trials += 1

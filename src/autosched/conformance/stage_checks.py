@@ -17,7 +17,7 @@ from autosched.conformance.backend_harness import (
 from autosched.conformance.plugin_errors import written
 from autosched.conformance.search_checks import FOREIGN
 from autosched.errors import RequestError
-from autosched.model import Failure, Record
+from autosched.model import CODE_DIGEST_PATTERN, Failure, Record
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
@@ -121,6 +121,24 @@ def build_answers_each_candidate(bench: BackendHarness) -> None:
     if not all(isinstance(one, Built) for one in found.built):
         raise Broken(f"build gave a {type(found.built[0]).__name__}", at)
     answers_each("build", [one.candidate for one in found.built], found.candidates, at)
+
+
+def equal_candidates_have_equal_code(bench: BackendHarness) -> None:
+    """The digest of a candidate's code (`Built.code`) is the same when another session builds the candidate.
+
+    Code of a known digest need not be measured again. A digest has at most 64 hexadecimal digits. Take it of what runs
+    alone: no paths, no times of day.
+    """
+    found, at = bench.round, bench.tuner().build
+    if not any(one.code for one in found.built):
+        raise NotApplicable("this backend tells no digests of its code")
+    for one in found.built:
+        if not re.fullmatch(CODE_DIGEST_PATTERN, one.code):
+            raise Broken(f"the digest of the code is {one.code!r}", at)
+    _, tuner = bench.imported("again")
+    again = list(tuner.build(found.candidates, bench.lease("build")))
+    if [one.code for one in again] != [one.code for one in found.built]:
+        raise Broken(f"of the digests, {parting([one.code for one in found.built], [one.code for one in again])}", at)
 
 
 def artifacts_lie_in_the_work_folder(bench: BackendHarness) -> None:
@@ -267,6 +285,7 @@ CHECKS: tuple[Check, ...] = (
     the_network_is_valid,
     the_network_is_the_same_again,
     build_answers_each_candidate,
+    equal_candidates_have_equal_code,
     artifacts_lie_in_the_work_folder,
     a_candidate_that_makes_no_sense_fails_alone,
     a_failed_build_is_passed_on,

@@ -7,6 +7,7 @@ prints goes nowhere but into the client's log.
 
 import hashlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from autosched.errors import AutoschedError, misfit
+from autosched.model import CODE_DIGEST_PATTERN
 from autosched.process.parent_death_signal import end_with_parent
 from autosched.process.pipe_messages import line
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
@@ -58,6 +60,8 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
     spaces: tuple[Space, ...] = ()
     run: Run = Run(())
+    digest: str = ""
+    """What `SimpleBackend.code` said of a build."""
     error: str = ""
     failure: str = ""
     """The word of a Failure, when the author named one."""
@@ -108,7 +112,7 @@ def _one(backend: SimpleBackend, method: str, job: Job, item: Item) -> Answer:
         return Answer(run=_run(backend.measure(job, item.space, dict(item.choice), Path(item.folder))))
     Path(item.folder).mkdir(parents=True, exist_ok=True)
     backend.build(job, item.space, dict(item.choice), Path(item.folder))
-    return Answer()
+    return Answer(digest=_digest(backend.code(job, item.space, dict(item.choice), Path(item.folder))))
 
 
 def _spaces(found: object) -> tuple[Space, ...]:
@@ -145,6 +149,16 @@ def _run(found: object) -> Run:
     except (TypeError, ValueError):
         told = f"Run({called(found.latency_s)}, {called(found.output)})"
         raise CandidateFailed(f"{wanted}, it returned {told}") from None
+
+
+def _digest(found: object) -> str:
+    """Check the result of `code`. Raises CandidateFailed for other results."""
+    if not isinstance(found, str) or not re.fullmatch(CODE_DIGEST_PATTERN, found):
+        raise CandidateFailed(
+            "code() must return at most 64 hexadecimal digits, as hashlib.sha256(...).hexdigest() gives them, or"
+            f' nothing (""); it returned {repr(found)[:80] if isinstance(found, str) else called(found)}'
+        )
+    return found
 
 
 def called(found: object) -> str:

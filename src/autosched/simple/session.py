@@ -23,6 +23,8 @@ from autosched.simple.child_manager import TIMED_OUT, Children
 from autosched.simple.child_process import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.search import decode, encode
 
+MEASUREMENT = "simple 1"
+"""How choices are timed: the number grows with a change that alters latencies."""
 COMPARED = 3
 """Turns that the finals of a task take."""
 HEARD_MAX = 4
@@ -82,7 +84,7 @@ class SimpleSession:
         tasks = tuple(_info(task, space, circumstances) for task, space in self._spaces.items())
         return Network(
             tasks=tasks, default_trials=kind.trials_per_task * len(tasks), batch=kind.batch,
-            identity=Identity(compiler=kind.compiler(self._job)),
+            identity=Identity(compiler=kind.compiler(self._job), measurement=MEASUREMENT),
         )  # fmt: skip
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
@@ -245,7 +247,7 @@ class SimpleTuner:
             return Built(candidate, failure=Failure.BUILD_ERROR, detail="this is no choice of the task's space")
         if answer.error:
             return Built(candidate, failure=_failure("build", answer), detail=answer.error)
-        return Built(candidate, artifact=Path(item.folder))
+        return Built(candidate, artifact=Path(item.folder), code=answer.digest)
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """One after the other."""

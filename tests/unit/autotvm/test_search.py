@@ -20,7 +20,7 @@ from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.search import AutoTvmSearch, throughput  # noqa: E402
 from autosched_backend_autotvm.search_method import AutoTvmMethod  # noqa: E402
 from autosched_backend_autotvm.store_features import PER_STORE, StoreFeatures, shape_of  # noqa: E402
-from autosched_backend_autotvm.templates.template_version import fingerprint, version_of  # noqa: E402
+from autosched_backend_autotvm.templates.template_version import version_of  # noqa: E402
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler  # noqa: E402
 from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner  # noqa: E402
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of  # noqa: E402
@@ -253,20 +253,6 @@ def test_what_an_older_template_made_still_replays_but_is_no_configuration(workl
     assert same.select(4) == old.select(4) != first
     for candidate in first:
         assert hash_of(candidate_build.replay(workload, candidate).mod) == json.loads(candidate)[2]["hash"]
-
-
-def test_a_version_is_that_of_what_the_code_does() -> None:
-    """Comments, docstrings and line breaks say nothing; any other word may."""
-    one = fingerprint(["""
-SIZE = 3
-'''Of it.'''
-def tile(loops):
-    '''Splits.'''
-    return [loops,  # all
-            SIZE]
-"""])  # fmt: skip
-    assert one == fingerprint(["SIZE = 3\ndef tile(loops): return [loops, SIZE]"])
-    assert len({one, fingerprint(["SIZE = 4\ndef tile(loops): return [loops, SIZE]"]), fingerprint([])}) == 3
 
 
 def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target: Any) -> None:

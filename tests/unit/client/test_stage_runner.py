@@ -22,7 +22,7 @@ class FakeTuner:
         return [b"a", b"b"][:count]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        return [Built(candidate) for candidate in candidates]
+        return [Built(candidate, code=candidate.hex()) for candidate in candidates]
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         yield from (Measured(one.candidate, (1.0,)) for one in built)
@@ -62,6 +62,12 @@ def made(keep: Callable[[Record], None], count: int) -> StageRunner:
         worker.select(task, count, LEASE)
         worker.build(task, LEASE)
     return worker
+
+
+def test_a_record_has_the_digest_of_the_code_that_was_measured() -> None:
+    records: list[Record] = []
+    made(records.append, 2).profile(1, LEASE)
+    assert [record.code for record in records] == [b"a".hex(), b"b".hex()]
 
 
 def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() -> None:

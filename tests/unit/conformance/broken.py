@@ -47,7 +47,7 @@ class Tuner:
             return Built(candidate, failure=Failure.BUILD_ERROR, detail="no number")
         artifact = self.session.workdir / candidate.decode()
         artifact.write_bytes(candidate)
-        return Built(candidate, artifact)
+        return Built(candidate, artifact, code=candidate.hex())
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Any]:
         self.session.wait(lease)
@@ -192,6 +192,14 @@ class build_answers_each_candidate(Good):
     class T(Tuner):
         def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
             return list(super().build(candidates, lease))[1:]
+
+    session = of(T)
+
+
+class equal_candidates_have_equal_code(Good):
+    class T(Tuner):
+        def made(self, candidate: bytes) -> Built:
+            return replace(super().made(candidate), code=f"{id(self.session):x}")
 
     session = of(T)
 

@@ -78,6 +78,18 @@ def test_each_misfortune_is_a_failure_of_its_own_and_spares_the_next_choice(
     assert (found["well"].latency_s, found["fast"].latency_s) == ((0.5,), (0.1,))
 
 
+def test_a_build_has_the_digest_of_its_code(opened: Callable[..., tuple[Session, Tuner]]) -> None:
+    _, tuner = opened("well fast code-is-nothing code-is-no-digest")
+    built = {decode_how(one.candidate): one for one in tuner.build(tuner.select(99, lease("select")), lease("build"))}
+    assert {how: one.code for how, one in built.items() if one.failure is None} == {
+        "well": b"well".hex(), "fast": b"fast".hex(), "code-is-nothing": "",
+    }  # fmt: skip
+    refused = built["code-is-no-digest"]
+    assert refused.failure is Failure.BUILD_ERROR
+    assert "at most 64 hexadecimal digits" in refused.detail
+    assert "'xyz'" in refused.detail
+
+
 def test_a_choice_that_never_ends_is_given_up(opened: Callable[..., tuple[Session, Tuner]]) -> None:
     found = measured(opened("well build-hangs", Hasty)[1])
     assert found["build-hangs"].failure is Failure.BUILD_TIMEOUT

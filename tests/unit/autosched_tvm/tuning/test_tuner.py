@@ -36,11 +36,12 @@ class FakeKernels:
     def reference(self, task: TaskInfo, lease: Lease) -> None:
         pass
 
-    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+    def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
         artifact.with_name(f"{artifact.name}.o").touch()
         if error := self.errors.get(candidate):
             raise error
         artifact.with_name(f"{artifact.name}.o").rename(artifact)
+        return candidate.hex()
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         raise Killed("killed")
@@ -70,10 +71,11 @@ def test_lane_of_several_cores_builds_on_all_of_them_at_once(tmp_path: Path) -> 
     cores: list[tuple[int, ...]] = []
 
     class Meets(FakeKernels):
-        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
             together.wait()
             cores.append(lease.cores)
             artifact.touch()
+            return ""
 
     names = [b"a", b"b", b"c", b"d", b"e", b"f"]
     built = tuner_of(Meets(tmp_path)).build(names, Lease("any", ("cpu0",), (4, 5, 6), 60.0))
@@ -102,8 +104,9 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
     latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
 
     class Measures(FakeKernels):
-        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> None:
+        def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
             artifact.write_bytes(candidate)
+            return candidate.hex()
 
         def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
             return (latency_s[artifact.read_bytes()],)
@@ -111,7 +114,9 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
     tuner = tuner_of(Measures(tmp_path))
     for changing_s in (4.0, 0.5):
         latency_s[b"d"] = changing_s
-        measured = list(tuner.profile(tuner.build(list(latency_s), LEASE), LEASE))
+        built = tuner.build(list(latency_s), LEASE)
+        assert [one.code for one in built] == [candidate.hex() for candidate in latency_s]
+        measured = list(tuner.profile(built, LEASE))
         assert [one.latency_s for one in measured] == [(s,) for s in latency_s.values()]
         left = {path.read_bytes() for path in tmp_path.iterdir()}
         assert left == set(sorted(latency_s, key=lambda candidate: latency_s[candidate])[:3])

@@ -1,0 +1,61 @@
+"""Digest of the code in an object file: two candidates with the same digest run the same instructions on the same data.
+
+Debug information plays no part. Names do, since sections and symbols are told apart by them: where TVM names the
+parameters of two equal kernels differently, they have different digests, and both are measured.
+"""
+
+import hashlib
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import Section, SymbolTableSection
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256, in hexadecimal digits, of what a linker takes over from an ELF object file.
+
+    That is: sections that are loaded, their relocations, and symbols. Empty for a file of another format.
+    """
+    try:
+        with path.open("rb") as file:
+            return _digest(ELFFile(file))
+    except ELFError:
+        return ""
+
+
+def _digest(elf: ELFFile) -> str:
+    digest = hashlib.sha256(elf["e_machine"].encode())
+    sections = list(elf.iter_sections())
+    symbols = {at: _symbols(one, sections) for at, one in enumerate(sections) if isinstance(one, SymbolTableSection)}
+    for section in sections:
+        if isinstance(section, RelocationSection) and _is_loaded(sections[section["sh_info"]]):
+            table = symbols[section["sh_link"]]
+            numbers = [
+                (one["r_offset"], one["r_info_type"], one.entry.get("r_addend", 0), table[one["r_info_sym"]])
+                for one in section.iter_relocations()
+            ]
+            digest.update(repr((section.name, numbers)).encode())
+        elif _is_loaded(section):
+            content = section.data()
+            digest.update(repr((section.name, section["sh_size"], len(content))).encode() + content)
+    defined = [one for table in symbols.values() for one in table if one is not None]
+    digest.update(repr(defined).encode())
+    return digest.hexdigest()
+
+
+def _symbols(table: SymbolTableSection, sections: list[Section]) -> list[tuple[str, str, int, int] | None]:
+    """What a linker reads of each symbol: name, place, value, size. None for debug information and file names."""
+    found: list[tuple[str, str, int, int] | None] = []
+    for symbol in table.iter_symbols():
+        index = symbol["st_shndx"]  # the number of a section, or a word: SHN_UNDEF
+        known = _is_loaded(sections[index]) if isinstance(index, int) else symbol["st_info"]["type"] != "STT_FILE"
+        place = sections[index].name if isinstance(index, int) else index
+        found.append((symbol.name, place, symbol["st_value"], symbol["st_size"]) if known else None)
+    return found
+
+
+def _is_loaded(section: Section) -> bool:
+    return bool(section["sh_flags"] & SH_FLAGS.SHF_ALLOC)
