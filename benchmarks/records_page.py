@@ -54,3 +54,22 @@ def cost(told: dict[str, Any]) -> list[str]:
             f" {part['ack_p99_ms']['on']:.1f} / {part['ack_p99_ms']['off']:.1f} |"
         )
     return lines
+
+
+def kills(told: dict[str, Any]) -> list[str]:
+    """What the store has after its server and its daemon were killed."""
+    part = told["records"]
+    return [
+        "## The record store: daemon and PostgreSQL killed at random",
+        "",
+        "`make chaos ARGS='records --clients 20 --brief' > benchmarks/results/record_kills.json`: one of the two, or",
+        f"both, die (SIGKILL) under {told['clients']} clients; a server is away for 3 s at most. At the end the store is",
+        "compared with the daemon's own database, record by record.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| kills of daemon and PostgreSQL | 200 | {part['kills']} ({part['daemon_kills']} and {part['server_kills']}) |",
+        f"| records of the daemon; in the store | - | {part['records']:,}; {part['stored']:,} |",
+        f"| lost, doubled, or any other violation | 0 | {len(part['violations'])} |",
+        f"| the store has all, after the last kill and all jobs' ends | - | {part['caught_up_s']:.1f} s |",
+    ]

@@ -429,6 +429,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "page_load": capacity_page.watching,
     "records": records_page.queries,
     "store_cost": records_page.cost,
+    "record_kills": records_page.kills,
     "decision_cost": _decisions,
     "restart_cost": durability_page.restart,
     "bit_flips": durability_page.flips,

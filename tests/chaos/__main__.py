@@ -15,7 +15,9 @@ from typing import Any
 
 from chaos import run
 
-PARTS = {"kills": run.kills, "matrix": run.matrix, "makespan": run.makespan, "tvm": run.tvm}
+PARTS = {
+    "kills": run.kills, "matrix": run.matrix, "makespan": run.makespan, "tvm": run.tvm, "records": run.records,
+}  # fmt: skip
 
 
 def main() -> int:

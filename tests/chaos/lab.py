@@ -50,16 +50,18 @@ def _serve(config: str, log: str, path: list[str]) -> None:
 class Lab:
     """Starts, kills and asks one daemon."""
 
-    def __init__(self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = ""
+    ) -> None:
         """`boards`: so many devices without cores; without any, devices are what they are by default. `environment`:
-        of daemons that are started as programs, and of all clients."""
+        of daemons that are started as programs, and of all clients. `settings`: more of the daemon's, as TOML."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
             (folder / name).mkdir(exist_ok=True)
         self._config = folder / "autosched.toml"
         devices = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(boards))
         head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n'
-        self._config.write_text(head + devices)
+        self._config.write_text(head + devices + settings)
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
         self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}

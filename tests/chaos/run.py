@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import postgres
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.protocol import SILENCE_S
-from chaos import checker, evidence, faults
+from chaos import checker, evidence, faults, store_check
 from chaos.clock import WallClock
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
@@ -22,6 +23,12 @@ START_S = 300.0
 MAKESPAN_JOBS, MAKESPAN_FAULTS = 8, 5
 BACK_FACTOR = 2.5
 """A client looks for its daemon at growing intervals: so much longer than the daemon it is away at most."""
+RECORD_KILLS = 200
+"""Kills of the daemon and of its PostgreSQL server, together; each is killed at least in a third of them."""
+AWAY_S = 3.0
+"""The server is away for so long at most."""
+CATCH_UP_S = 300.0
+"""Seconds until the record store must have all records."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
 STEP_TIMEOUT_S = 20.0
 STILL_BEYOND_S = 10.0
@@ -190,6 +197,49 @@ async def makespan(folder: Path, plan: Plan, rng: random.Random) -> Told:
         told["faults_may_cost_s"] = away_s + checker.cost_of_deaths_s(found)
     told["disturbed_over_allowed"] = told["disturbed_s"] / (told["undisturbed_s"] + told["faults_may_cost_s"])
     return told
+
+
+async def records(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """Daemons and the PostgreSQL server of their record store die at random moments, one of the two or both."""
+    if postgres.programs() is None:
+        return {"violations": ["PostgreSQL is not installed; on Debian: apt-get install postgresql"]}
+    killed = {"daemon": 0, "server": 0}
+    with postgres.server() as server:
+        url = server.database()
+        lab = Lab(folder, settings=f'[records]\nurl = "{url}"\n')
+        user, number = User(lab, rng), 0
+        async with busy(lab, user, plan):
+            while (number := number + 1) <= min(plan.kills, RECORD_KILLS):
+                dies = [("daemon",), ("server",), ("server", "daemon")][number % 3]
+                if "server" in dies:
+                    await asyncio.sleep(rng.uniform(0.0, AWAY_S))
+                    await asyncio.to_thread(server.kill)
+                if "daemon" in dies:
+                    await faults.kill_daemon(lab, rng, plan.rows)
+                if "server" in dies:
+                    await asyncio.sleep(rng.uniform(0.0, AWAY_S))
+                    await asyncio.to_thread(server.start)
+                for one in dies:
+                    killed[one] += 1
+        told = {"kills": number - 1, **{f"{name}_kills": count for name, count in killed.items()}}
+        await lab.start()
+        try:
+            told["caught_up_s"] = await _caught_up(lab, url)
+        finally:
+            await lab.end()
+            lab.clean()
+        rows = store_check.stored(url)
+    told = _checked(folder, {**told, "serving_again_s": max(lab.serving_s), "stored": len(rows)})
+    told["violations"] += store_check.violations(evidence.read(folder).records, rows)[:50]
+    return told
+
+
+async def _caught_up(lab: Lab, url: str) -> float:
+    """Seconds until the store has as many records as the daemon; gives up, so that what is missing can be told."""
+    began_at, wanted = time.monotonic(), store_check.durable(lab.folder)
+    while len(store_check.stored(url)) < wanted and time.monotonic() < began_at + CATCH_UP_S:  # noqa: ASYNC110
+        await asyncio.sleep(0.5)
+    return time.monotonic() - began_at
 
 
 def _checked(folder: Path, told: Told) -> Told:
