@@ -122,7 +122,11 @@ async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int,
             try:
                 settings = [
                     api.Settings(
-                        trials=args.trials, seed=seed, options={"batch": args.batch}, output=output / model.name
+                        fresh=True,
+                        trials=args.trials,
+                        seed=seed,
+                        options={"batch": args.batch},
+                        output=output / model.name,
                     )
                     for model in models
                 ]

@@ -45,7 +45,7 @@ async def measure(network: str) -> dict[str, Any]:
         try:
             options = {"tasks": 4, "build_s": 0.002, "profile_s": 0.002}
             history = [
-                await api.submit(daemon, model, api.Settings(backend="mock", trials=32, options=options))
+                await api.submit(daemon, model, api.Settings(fresh=True, backend="mock", trials=32, options=options))
                 for _ in range(HISTORY)
             ]
             for job in history:
@@ -96,7 +96,7 @@ async def first_record_s(daemon: Any, model: api.Model) -> float:
     """From submit to the first trial that the daemon has."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    job = await api.submit(daemon, model, api.Settings(trials=16))
+    job = await api.submit(daemon, model, api.Settings(fresh=True, trials=16))
     async for view in daemon.follow(job, wait_s=1.0):
         if view.trials or JobState(view.state).ended:
             took_s = loop.time() - started

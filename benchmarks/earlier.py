@@ -64,13 +64,13 @@ async def tune(teacher: str, learner: str, seed: int, folder: Path) -> dict[str,
     trials = TRIALS[learner]
     async with on_demand.connected(None) as daemon:
         try:
-            taught_by = await api.submit(daemon, first, api.Settings(trials=TRIALS[teacher], seed=seed))
+            taught_by = await api.submit(daemon, first, api.Settings(fresh=True, trials=TRIALS[teacher], seed=seed))
             await finish(daemon, taught_by, folder / "teacher")
             found: dict[str, Path] = {}
             for name, count, learn_from in (
                 ("all", trials, ()), ("half", trials // 2, ()), ("half taught", trials // 2, (taught_by,)),
             ):  # fmt: skip
-                settings = api.Settings(trials=count, seed=seed, learn_from=learn_from)
+                settings = api.Settings(fresh=True, trials=count, seed=seed, learn_from=learn_from)
                 done = await finish(daemon, await api.submit(daemon, second, settings), folder / name)
                 found[name] = done.module
         finally:

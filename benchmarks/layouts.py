@@ -59,7 +59,7 @@ async def tune(network: str, seed: int, folder: Path) -> dict[str, tuple[Path, i
     async with on_demand.connected(None) as daemon:
         try:
             for layout in LAYOUTS:
-                settings = api.Settings(trials=TRIALS[network], seed=seed, options={"layout": layout})
+                settings = api.Settings(fresh=True, trials=TRIALS[network], seed=seed, options={"layout": layout})
                 done = await finish(daemon, await api.submit(daemon, model, settings), folder / layout)
                 found[layout] = done.module, len(done.view.tasks)
         finally:

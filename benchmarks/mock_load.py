@@ -141,7 +141,15 @@ async def submit_all(daemon: Daemon, args: argparse.Namespace, log: Path) -> Non
     options = {"tasks": args.tasks, "spread": 0.3, "log": str(log), **seconds}
     for number in range(args.clients):
         await daemon.submit(
-            JobSpec(name=f"net{number}", model=sha256, backend="mock", trials=1_000_000, seed=number, options=options)
+            JobSpec(
+                name=f"net{number}",
+                model=sha256,
+                backend="mock",
+                fresh=True,
+                trials=1_000_000,
+                seed=number,
+                options=options,
+            )
         )
 
 

@@ -74,3 +74,27 @@ def kills(told: dict[str, Any]) -> list[str]:
         f"| lost, doubled, or any other violation | 0 | {len(part['violations'])} |",
         f"| the store has all, after the last kill and all jobs' ends | - | {part['caught_up_s']:.1f} s |",
     ]
+
+
+def again(told: dict[str, Any]) -> list[str]:
+    """A network that is known already."""
+    first, second = told["first"], told["again"]
+    measured = second["trial"] + second["again"]
+    return [
+        f"## {told['network']} tuned, and once more with `--trials 0`",
+        "",
+        "`make bench-records`: both jobs in one daemon; the compiled networks are measured in turns, with nothing else",
+        "running.",
+        "",
+        "| | first | again | bar |",
+        "|---|---|---|---|",
+        f"| latency | {1e3 * first['latency_s']:.2f} ms | {1e3 * second['latency_s']:.2f} ms,"
+        f" {told['latency_ratio']:.3f} x | 1.02 x |",
+        f"| time of the job | {first['seconds']:.0f} s |"
+        f" {second['seconds']:.0f} s, {told['time_ratio']:.3f} x | 0.1 x |",
+        f"| candidates measured, but for finals | {first['trial'] + first['again']} | {measured} | 0 |",
+        f"| measured in finals, with defaults | {first['final'] + first['default']} |"
+        f" {second['final'] + second['default']} | - |",
+        f"| tasks with a schedule of the record store | {first['tasks_from_store']} of {first['tasks']} |"
+        f" {second['tasks_from_store']} of {second['tasks']} | - |",
+    ]

@@ -165,7 +165,7 @@ async def _run(daemon: Daemon, wanted: Sequence[Wanted], folder: Path, backend: 
     models = [load(one.network) for one in wanted]
     jobs = [
         await api.submit(
-            daemon, model, api.Settings(trials=one.trials, seed=one.seed, backend=backend, options=options)
+            daemon, model, api.Settings(fresh=True, trials=one.trials, seed=one.seed, backend=backend, options=options)
         )
         for one, model in zip(wanted, models, strict=True)
     ]

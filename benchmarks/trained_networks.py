@@ -101,7 +101,7 @@ async def _tune(
         daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
         try:
             loaded = api.load_model(model, network.shapes)
-            job = await api.submit(daemon, loaded, api.Settings(trials=trials))
+            job = await api.submit(daemon, loaded, api.Settings(fresh=True, trials=trials))
             done = await finish(daemon, job, folder / "out")
             artifact = next(a for a in await daemon.artifacts(job) if a.name == EVALUATION)
             evaluation = read_evaluation((await daemon.download(artifact, folder)).read_bytes())

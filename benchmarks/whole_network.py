@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=None)
     args = parser.parse_args()
     options = {"layout": args.layout} if args.layout else {}
-    settings = api.Settings(backend=args.backend, trials=args.trials, options=options)
+    settings = api.Settings(fresh=True, backend=args.backend, trials=args.trials, options=options)
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder, own_state(Path(folder)):
         print(json.dumps(asyncio.run(measure(args.network, settings, Path(folder))), indent=1))
 

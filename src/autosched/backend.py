@@ -188,6 +188,21 @@ def expected_s(
     return tasks_s if tasks_s is None or comparison is None else comparison.whole_s(tasks_s)
 
 
+class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a job took over from the record store when its network was imported. Since protocol 1.9."""
+
+    taken: Annotated[tuple[TaskIndex, ...], Meta(max_length=TASKS_MAX)] = ()
+    """Tasks that need no search: they have enough records of Purpose.KNOWN."""
+    trials: Annotated[int, Meta(ge=0)] = 0
+    """Trials of earlier jobs that stand for trials of this one."""
+    sources: Annotated[dict[TaskIndex, dict[Name, Text]], Meta(max_length=TASKS_MAX)] = {}
+    """Where the known schedules of each task come from, by `short_digest` in hexadecimal digits."""
+
+    def source(self, task: TaskIndex, digest: str) -> str:
+        """Where a schedule comes from; empty: from the job's own search."""
+        return self.sources.get(task, {}).get(digest, "")
+
+
 class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model after import: what there is to tune."""
 
@@ -205,6 +220,8 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Filled in by the client, never by a backend. Since 1.5."""
     measured: NetworkMeasurements = NetworkMeasurements()
     """Filled in by the client, never by a backend. Since protocol 1.7."""
+    recalled: Recalled = Recalled()
+    """Filled in by the client, never by a backend. Since protocol 1.9."""
 
 
 class Earlier(Struct, frozen=True):

@@ -1,12 +1,15 @@
 """How numbers are written for people: latencies, durations, sizes, ratios. One place, so that all outputs agree."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 SHARED_UNITS = "steps of this job shared units with others: its latencies are disturbed and no measure of the network"
 """Warning for a job whose steps shared units with others, which some policies allow."""
 SECONDS_MAX = 1_000_000_000
 """As of times in messages (`model.Seconds`)."""
+SOURCES_SHOWN = 1
+"""Number of sources of known schedules, after the first, that are all named."""
 WHOLE_MAX = 2**63 - 1
 """The largest number that programs in every language can read."""
 
@@ -88,6 +91,21 @@ def share(part: float, whole: float) -> str:
 def gflops(flops: float, seconds: float | None) -> str:
     """Arithmetic speed in 1e9 operations per second."""
     return "-" if not seconds or not flops else f"{flops / seconds / 1e9:.1f}"
+
+
+def came_from(sources: Sequence[str]) -> str:
+    """Which tasks have a schedule of the record store, by where they come from; empty: none has.
+
+    `sources`: of each task where its best schedule comes from; empty for what its own job found.
+    """
+    known = Counter(source for source in sources if source)
+    if not known:
+        return ""
+    first, *others = (f"{source} {number}" if len(known) > 1 else source for source, number in known.most_common())
+    more = (
+        f" and {count(len(others), 'other')}" if len(others) > SOURCES_SHOWN else "".join(f", {one}" for one in others)
+    )
+    return f"known: {known.total()} of {count(len(sources), 'task')}, from {first}{more}"
 
 
 def reasons(failures: Mapping[str, int]) -> str:

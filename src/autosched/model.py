@@ -109,7 +109,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     device: Name = "cpu"
     backend: Name = DEFAULT_BACKEND
     trials: Annotated[int, Meta(ge=0, le=TRIALS_MAX)] | None = None
-    """Trials for the whole network. None: the backend's default. 0: compile from `records_from` only."""
+    """Trials for the whole network. None: the backend's default. 0: compile what is known already, in the record store
+    or in `records_from`."""
     seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     options: Annotated[dict[Name, bool | int | float | str], Meta(max_length=64)] = {}
     """Backend options, checked by the backend."""
@@ -117,6 +118,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Also use the records of this earlier job."""
     learn_from: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
     """Earlier jobs, of any models, whose records teach the search; what they measured is not counted as measured."""
+    fresh: bool = False
+    """Take nothing from the record store: measure all anew. Since protocol 1.9."""
     until_faster: bool = False
     """The search ends when a module is right and faster than what the user would run otherwise."""
     output: Annotated[str, Meta(max_length=4_096)] = ""
@@ -174,6 +177,7 @@ class Purpose(StrEnum):
     AGAIN = "again"  # something disturbed an earlier measurement of the candidate
     FINAL = "final"  # side by side with the other good candidates of its task
     DEFAULT = "default"  # the task without any tuning, the last of the finals
+    KNOWN = "known"  # not measured in this job: taken over from the record store; `detail` says where it comes from
     NETWORK = "network"  # in the whole network, where its result turned out to be wrong
 
 

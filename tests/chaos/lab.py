@@ -172,7 +172,7 @@ class Lab:
         """A job whose client writes its log; options of the backend are keywords, but for the fields of a JobSpec."""
         fields = {key: words.pop(key) for key in list(words) if key in JobSpec.__struct_fields__}
         options = {"log": f"{self.folder / LOGS / name}.log", "locks": f"{self.folder}/locks", "lets": lets, **words}
-        return JobSpec(name=name, model=model, backend=witness.NAME, options=options, **fields)
+        return JobSpec(name=name, model=model, backend=witness.NAME, options=options, **{"fresh": True, **fields})
 
 
 class User:

@@ -85,7 +85,10 @@ class Lab:
         return self._process.wait(DEADLINE_S)
 
     def submit(self, **words: object) -> JobId:
-        """Submit a job of the mock backend; options are keywords, but for the fields of a JobSpec."""
+        """Submit a job of the mock backend; options are keywords, but for the fields of a JobSpec.
+
+        All networks of the mock backend are one: unless it is told otherwise, a job takes nothing from earlier ones.
+        """
         fields = {name: words.pop(name) for name in list(words) if name in JobSpec.__struct_fields__}
 
         async def ask() -> JobId:
@@ -94,7 +97,9 @@ class Lab:
             daemon = await Daemon.connect(self.address)
             try:
                 sha256 = await daemon.upload(path)
-                spec = JobSpec(**{"name": "net", "backend": "mock", **fields, "model": sha256, "options": words})  # type: ignore[arg-type]
+                spec = JobSpec(
+                    **{"name": "net", "backend": "mock", "fresh": True, **fields, "model": sha256, "options": words}
+                )  # type: ignore[arg-type]
                 return (await daemon.submit(spec)).job
             finally:
                 daemon.close()

@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> autosched.Model:
 
 
 def words(there: Lab, **more: Any) -> dict[str, Any]:
-    return {"daemon": there.address, "backend": "mock", "trials": 16, **more}
+    return {"daemon": there.address, "backend": "mock", "trials": 16, "fresh": True, **more}
 
 
 def test_tuning_blocks_until_it_is_done(there: Lab, model: autosched.Model) -> None:

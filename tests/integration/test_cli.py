@@ -34,7 +34,7 @@ def cli(
 
 
 def tune(cli: Callable[..., Said], *words: object) -> Said:
-    return cli("tune", "net.onnx", "--backend", "mock", "--trials", 16, *words)
+    return cli("tune", "net.onnx", "--backend", "mock", "--trials", 16, "--fresh", *words)
 
 
 def test_tune_leaves_a_folder_and_says_what_came_of_it(cli: Callable[..., Said], tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ BAD = [
     (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),
     (["tune", "empty.onnx"], 2, "is empty, so it is no model"),
     (["tune", "."], 2, "is a folder, not the file of a model"),
-    (["tune", "net.onnx", "--trials", "0"], 2, "0 trials tune nothing"),
-    (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials tune nothing"),
+    (["tune", "net.onnx", "--trials", "0", "--fresh"], 2, "trials is 0 and fresh asks for nothing known"),
+    (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials make no sense"),
     (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),
     (["tune", "net.onnx", "--trials", "9" * 23], 2, "Give 10000000 or fewer"),
     (["tune", "net.onnx", "--shape", f"x=1,{'9' * 23}"], 2, "Write NAME=D1,D2,..."),

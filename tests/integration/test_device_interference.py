@@ -173,7 +173,7 @@ def test_what_was_measured_under_other_load_is_tagged_and_measured_again(tmp_pat
     assert (view.state, view.trials, view.trials_total) == ("done", 4, 4)
     assert [(r.trial, r.purpose) for r in records if "other programs used" not in r.disturbed] == []
     assert view.disturbed_records == len(records)
-    assert {record.purpose for record in records} == set(Purpose) - {Purpose.NETWORK}
+    assert {record.purpose for record in records} == set(Purpose) - {Purpose.NETWORK, Purpose.KNOWN}
     trials = {record.candidate for record in records if record.purpose is Purpose.TRIAL}
     assert {record.candidate for record in records if record.purpose is Purpose.AGAIN} <= trials
     assert "other programs used" in said["cpu0"]

@@ -12,6 +12,7 @@ import pytest
 
 from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.daemon.storage.record_projection import RECORDS
+from autosched.model import Purpose
 from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Schedule
@@ -43,6 +44,45 @@ def test_jobs_of_a_daemon_share_a_store_in_its_folder(there: Lab, tmp_path: Path
     assert {one.job.number for one in found} <= set(jobs)
     assert all(one.environment.backend.startswith("mock ") and one.environment.device for one in found)
     assert all(one.measured_at > 1.7e9 for one in found)
+
+
+def test_the_same_network_again_needs_no_search(there: Lab) -> None:
+    first = there.submit(tasks=2, trials=16, build_s=0.01)
+    assert there.wait(first).state == "done"
+    again = there.wait(there.submit(tasks=2, trials=16, build_s=0.01, fresh=False))
+    assert (again.state, again.trials, again.trials_total) == ("done", 0, 0)
+    assert {one.purpose for one in there.records(again.job)} == {Purpose.KNOWN}
+    assert all(one.detail == f"job {first} (net.onnx)" for one in there.records(again.job))
+    assert again.whole_s == there.wait(first).whole_s
+    more = there.wait(there.submit(tasks=2, trials=24, build_s=0.01, fresh=False))
+    assert (more.state, more.trials, more.trials_total) == ("done", 8, 8)
+    measured = {one.candidate for one in there.records(more.job) if one.purpose is Purpose.TRIAL}
+    assert not measured & {one.candidate for one in there.records(first)}
+    fresh = there.wait(there.submit(tasks=2, trials=16, build_s=0.01))
+    assert (fresh.state, fresh.trials) == ("done", 16)
+
+
+def test_without_trials_only_what_is_known_is_delivered(there: Lab) -> None:
+    nothing = there.wait(there.submit(tasks=2, trials=0, fresh=False))
+    assert (nothing.state, nothing.trials, there.records(nothing.job)) == ("done", 0, [])
+    first = there.submit(tasks=1, trials=8)
+    there.wait(first)
+    half = there.wait(there.submit(tasks=2, trials=0, fresh=False))
+    assert (half.state, half.trials) == ("done", 0)
+    assert {one.task for one in there.records(half.job)} == {1}
+
+
+def test_client_that_is_killed_is_replaced_by_one_that_keeps_what_was_taken_over(there: Lab) -> None:
+    there.wait(there.submit(tasks=2, trials=16))
+    job = there.submit(tasks=2, trials=64, build_s=0.1, fresh=False)
+    there.wait(job, until="trials", trials=1)
+    there.kill_client(job)
+    assert there.wait(job).state == "done"
+    records = there.records(job)
+    assert len([one for one in records if one.purpose is Purpose.KNOWN]) == len(
+        {one.candidate for one in records if one.purpose is Purpose.KNOWN}
+    )
+    assert sum(one.purpose is Purpose.TRIAL for one in records) == 48
 
 
 def test_store_that_is_away_disturbs_no_job_and_is_told(

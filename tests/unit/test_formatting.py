@@ -54,3 +54,17 @@ def test_sizes_ratios_and_shares() -> None:
     assert [formatting.tiny(0.0), formatting.tiny(4.1e-7)] == ["0", "4.1e-07"]
     assert [formatting.gflops(2e9, 0.5), formatting.gflops(0, 1), formatting.gflops(1e9, None)] == ["4.0", "-", "-"]
     assert [formatting.count(1, "task"), formatting.count(2, "task")] == ["1 task", "2 tasks"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ([], ""),
+        (["", ""], ""),
+        (["job 1 (a.onnx)", ""], "known: 1 of 2 tasks, from job 1 (a.onnx)"),
+        (["b", "a", "b"], "known: 3 of 3 tasks, from b 2, a 1"),
+        (["a", "b", "c", "d", "a"], "known: 5 of 5 tasks, from a 2 and 3 others"),
+    ],
+)
+def test_sources_of_known_schedules(sources: list[str], said: str) -> None:
+    assert formatting.came_from(sources) == said

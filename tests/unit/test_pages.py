@@ -70,10 +70,11 @@ def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
         "--policy",
         "--goal",
         "--until-faster",
+        "--fresh",
     }
     assert options - table.keys() == elsewhere
     assert table["--backend"] == f"`{DEFAULT_BACKEND}`"
-    assert all(f"{name} " in text for name in ("--priority", "--deadline", "--shape", "--until-faster"))
+    assert all(f"{name} " in text for name in ("--priority", "--deadline", "--shape", "--until-faster", "--fresh"))
 
 
 def test_settings_of_the_operators_page_are_settings() -> None:

@@ -17,7 +17,7 @@ class Settings:
     """With their defaults."""
 
     trials: int | None = None
-    """Candidates to measure; None: as many as the backend thinks right."""
+    """Candidates to measure; None: as many as the backend thinks right; 0: none, only what is known is used."""
     target: str = "auto"
     device: str = "cpu"
     cores: int | None = None
@@ -36,6 +36,8 @@ class Settings:
     """No step is killed before it has taken so long."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By which jobs are found again."""
+    fresh: bool = False
+    """Take nothing from the record store: measure all anew."""
     until_faster: bool = False
     """End the search as soon as a module is right and faster than ONNX Runtime."""
     learn_from: Sequence[int] = ()
@@ -61,6 +63,7 @@ class Words(TypedDict, total=False):
     deadline_s: float | None
     step_timeout_s: float | None
     labels: Mapping[str, str]
+    fresh: bool
     until_faster: bool
     learn_from: Sequence[int]
     inputs: str | Path | None
@@ -72,8 +75,12 @@ def chosen(words: Mapping[str, Any]) -> Settings:
     if unknown := ", ".join(sorted(words.keys() - Words.__annotations__.keys())):
         raise RequestError(f"there is no setting {unknown}; there are: {', '.join(Words.__annotations__)}")
     settings = Settings(**words)
-    if settings.trials is not None and settings.trials < 1:
-        raise RequestError(f"trials is {settings.trials}: at least 1 is needed, or None for the backend's default")
+    if settings.trials is not None and settings.trials < 0:
+        raise RequestError(
+            f"trials is {settings.trials}: 0 delivers what is known, more search; None is the backend's default"
+        )
+    if settings.trials == 0 and settings.fresh:
+        raise RequestError("trials is 0 and fresh asks for nothing known: nothing would be tuned")
     if settings.cores is not None and settings.cores < 1:
         raise RequestError(f"cores is {settings.cores}: at least 1 is needed, or None for those of the device")
     if not -100 <= settings.priority <= 100:

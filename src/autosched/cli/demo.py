@@ -81,7 +81,7 @@ async def _tune_both(serve: list[str]) -> bool:
             jobs = []
             for model, trials in models:
                 output = (Path(OUTPUT) / model.name).absolute()
-                jobs.append(await api.submit(daemon, model, api.Settings(trials=trials, output=output)))
+                jobs.append(await api.submit(daemon, model, api.Settings(trials=trials, output=output, fresh=True)))
             async with off_devices(daemon):
                 views = await _watch(daemon, jobs)
             return await _tell(daemon, views)

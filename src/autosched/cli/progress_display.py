@@ -147,6 +147,8 @@ def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:
         parts.append(Text(f" to beat: {against}"))
     if (module := ready(view)) != "":
         parts.append(Text.assemble((" ready ", "green"), module, (f"  autosched fetch {view.job}", "dim")))
+    if (known := formatting.came_from([task.came_from for task in view.tasks])) != "":
+        parts.append(Text(f" {known}", style="dim", no_wrap=True, overflow="ellipsis"))
     if view.failed:
         rate = formatting.share(view.failed, view.trials)
         parts.append(Text(f" failed {rate}: {formatting.reasons(view.failures)}", style="yellow"))

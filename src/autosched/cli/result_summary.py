@@ -20,6 +20,8 @@ def outcome(result: Result) -> Iterator[str]:
     if job.trials == 0 and job.spec is not None and job.spec.records_from is not None:
         tuned = f"compiled with the trials of job {job.spec.records_from}"
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
+    if (known := formatting.came_from([task.came_from for task in job.tasks])) != "":
+        yield f" {known}"
     if result.report.evaluation is not None:
         found = verdict(result.report.evaluation)
         told = advice(found, result.report.expected_gain, trials=job.trials, job=job.job)

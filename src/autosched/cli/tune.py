@@ -97,9 +97,9 @@ def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Opt
 
 
 def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) -> int | None:
-    """At least one, and no more than a job may have."""
-    if value is not None and value < 1:
-        raise click.BadParameter(f"{value} trials tune nothing. Give 1 or more, or leave it out for the default")
+    """No more than a job may have."""
+    if value is not None and value < 0:
+        raise click.BadParameter(f"{value} trials make no sense. Give 1 or more, 0 for what is known, or leave it out")
     if value is not None and value > TRIALS_MAX:
         raise click.BadParameter(f"{value} trials would never end. Give {TRIALS_MAX} or fewer")
     return value
@@ -149,7 +149,8 @@ _SETTINGS = (
         help="Number of cores to tune for. Default: those of the device, half of the machine's.",
     ),
     click.option(
-        "--trials", type=int, callback=trials_of, metavar="N", help="For the whole network. Default: the backend's."
+        "--trials", type=int, callback=trials_of, metavar="N",
+        help="For the whole network; 0 delivers what is known. Default: the backend's.",
     ),
     click.option(
         "--backend", default=DEFAULT_BACKEND, envvar="AUTOSCHED_BACKEND", show_default=True,
@@ -167,6 +168,9 @@ _SETTINGS = (
     click.option(
         "--learn-from", multiple=True, metavar="JOB",
         help="A job that has ended, of any model, whose measurements teach this search: 12, last, @NAME; repeatable.",
+    ),
+    click.option(
+        "--fresh", is_flag=True, help="Measure all anew: take nothing from the record store of earlier jobs."
     ),
     click.option(
         "--until-faster", is_flag=True,

@@ -19,6 +19,7 @@ from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
+from autosched.client.plan import known_schedules
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, JobPlan
 from autosched.client.stage_runner import StageRunner, pin
@@ -41,6 +42,7 @@ from autosched.model import (
 from autosched.protocol import (
     ARTIFACTS_SINCE,
     CODE_SINCE,
+    KNOWN_SINCE,
     MEASUREMENTS_SINCE,
     AddArtifact,
     AddArtifacts,
@@ -49,9 +51,11 @@ from autosched.protocol import (
     Done,
     EarlierJob,
     EndStep,
+    GetKnown,
     GetOrder,
     Goodbye,
     JobOrder,
+    KnownSchedules,
     Method,
     PlanNetwork,
     Poisoned,
@@ -101,6 +105,8 @@ class JobRunner:
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
+        self._recalled: backend.Recalled | None = None
+        """What an earlier client of the job took over from the record store."""
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._leases: dict[StepId, Lease] = {}
@@ -146,6 +152,7 @@ class JobRunner:
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
         course.early.resume(order.network)
+        self._recalled = None if order.network is None else order.network.recalled
         self._course.set_result(course)
 
     async def _begun(self) -> JobPlan:
@@ -294,13 +301,19 @@ class JobRunner:
         assert worker is not None, "a job without a session reports no stage to run"
         match stage:
             case "import":
-                network = await self._in_thread(
-                    lease, lambda: worker.import_network(lease, self._records, self._borrowed, self._earlier)
+                taken_in = await self._in_thread(lease, lambda: worker.take_in(lease))
+                network, known, hints = await self._recall(course, taken_in)
+                records, borrowed = [*self._records, *known], self._borrowed
+                await self._in_thread(
+                    lease, lambda: worker.make_tuners(network, lease, records, borrowed, self._earlier, hints)
                 )
                 load = course.imported(
-                    network, self._records, self._borrowed, worker.comparable(), compares=worker.compares
+                    network, records, borrowed, worker.comparable(), compares=worker.compares, hints=hints
                 )
                 await self._plan(course)
+                for record in known:
+                    self._tell_record(record)
+                worker.trials += len(known)
                 return load
             case "baseline":
                 load = course.baseline(await self._in_thread(lease, lambda: worker.baseline(lease)))
@@ -344,6 +357,34 @@ class JobRunner:
                 return load
         raise RequestError(f"no stage is named {stage!r}")
 
+    async def _recall(
+        self, course: JobPlan, network: backend.Network
+    ) -> tuple[backend.Network, Sequence[Record], dict[TaskIndex, tuple[bytes, ...]]]:
+        """Ask the record store what is known of the network's tasks. Returns the network with what is taken over, new
+        records of it, and the first candidates of each task.
+
+        A client that takes over keeps to what an earlier one took over.
+        """
+        spec, worker = course.spec, self._worker
+        assert worker is not None and network.identity is not None
+        if spec.fresh or spec.records_from is not None or not self._line.speaks(KNOWN_SINCE):
+            return network, (), {}
+        known: dict[TaskIndex, KnownSchedules] = {}
+        for info in network.tasks:
+            asked = GetKnown(
+                workload=info.workload, identity=network.identity, template=info.template, count=known_schedules.ASKED
+            )
+            found = known[info.task] = await self._line.ask(asked, KnownSchedules)
+            if found.trouble:
+                log.warning("nothing is taken over: %s", found.trouble)
+                break
+        recall = known_schedules.recall(network, spec.trials, known)
+        there = {record.task for record in self._records[self._borrowed :] if record.purpose is Purpose.KNOWN}
+        if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
+            return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
+        records = known_schedules.numbered(recall.records, worker.trials)
+        return msgspec.structs.replace(network, recalled=recall.recalled), records, recall.hints
+
     async def _plan(self, course: JobPlan) -> None:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
         network = course.network
@@ -356,6 +397,8 @@ class JobRunner:
             network = msgspec.structs.replace(network, identity=None)
         if not self._line.speaks(CODE_SINCE):
             network = _without_code(network)
+        if not self._line.speaks(KNOWN_SINCE):
+            network = msgspec.structs.replace(network, recalled=backend.Recalled())
         await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
 
     async def _keep_early(
@@ -432,6 +475,9 @@ class JobRunner:
 
     def _note(self, record: Record) -> None:
         self._course.result().recorded(record)
+        self._tell_record(record)
+
+    def _tell_record(self, record: Record) -> None:
         if not self._line.speaks(CODE_SINCE):
             record = msgspec.structs.replace(record, code="")
         self._tell(AddRecord(record=record))

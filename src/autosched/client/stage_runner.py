@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import cast
@@ -24,6 +24,7 @@ from autosched.backend import (
 )
 from autosched.client import backend_boundary
 from autosched.client.plan.blocked_candidates import BlockedCandidates
+from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
@@ -61,6 +62,8 @@ class StageRunner:
         self._rounds: dict[TaskIndex, Round] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
         """Results of unfinished rounds, which their tuners do not know yet."""
+        self._hints: dict[TaskIndex, list[bytes]] = {}
+        """Known schedules that the search of a task has yet to measure."""
         self.trials = 0  # numbers the records of the job
         self._numbering = threading.Lock()
 
@@ -69,17 +72,36 @@ class StageRunner:
     ) -> Network:
         """Import the model, learn from earlier jobs, and make a tuner for each task, as far as records brought it: up
         to the last whole round."""
+        network = self.take_in(lease)
+        self.make_tuners(network, lease, records, borrowed, earlier)
+        return network
+
+    def take_in(self, lease: Lease) -> Network:
+        """Import the model."""
         network = backend_boundary.network(self._session.import_network(lease))
         known = complete(network.identity, self._spec, device=cpu_model(), version=backend.version(self._spec.backend))
-        network = structs.replace(network, identity=known)
+        return structs.replace(network, identity=known)
+
+    def make_tuners(
+        self,
+        network: Network,
+        lease: Lease,
+        records: Sequence[Record],
+        borrowed: int = 0,
+        earlier: Sequence[Earlier] = (),
+        hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
+    ) -> None:
+        """Learn from earlier jobs, and make a tuner for each task, as far as records brought it: up to the last whole
+        round. `hints`: what the search of a task measures first."""
         if earlier:
             self._session.learn(earlier, lease)
         found = pasts(network, self._spec.trials, records, borrowed)
         for info in network.tasks:
             past = found[info.task]
+            done = [record for whole in past.whole for record in whole]
             self._halves[info.task] = [_measured(record) for record in past.half]
-            self._tuners[info.task] = self._tuner(info, [record for whole in past.whole for record in whole])
-        return network
+            self._tuners[info.task] = self._tuner(info, done)
+            self._hints[info.task] = first_hints((hints or {}).get(info.task, ()), done)
 
     def tuner(self, task: TaskIndex) -> Tuner:
         """The search of a task."""
@@ -111,13 +133,23 @@ class StageRunner:
         """Choose candidates; returns how many there are to measure. What was begun by an earlier client is finished."""
         half, tuner = self._halves.pop(task, []), self._tuners[task]
         known, wanted = {one.candidate for one in half}, count + len(half)
-        chosen = backend_boundary.candidates(tuner.select(wanted, lease), wanted)
+        chosen = self._choose(task, wanted, lease)
         if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
             tuner.update(half, lease)
-            half, chosen = [], backend_boundary.candidates(tuner.select(count, lease), count)
+            self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in known]
+            half, chosen = [], self._choose(task, count, lease)
+        self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in chosen]
         left = [candidate for candidate in chosen if candidate not in known]
         self._rounds[task] = Round(left, measured=half, earlier=len(half))
         return len(left)
+
+    def _choose(self, task: TaskIndex, count: int, lease: Lease) -> list[bytes]:
+        """The candidates of a round: known schedules that were not measured yet, then what the search selects."""
+        first = self._hints.get(task, [])[:count]
+        if len(first) == count:
+            return first
+        chosen = backend_boundary.candidates(self._tuners[task].select(count - len(first), lease), count - len(first))
+        return [*first, *(candidate for candidate in chosen if candidate not in first)]
 
     def build(self, task: TaskIndex, lease: Lease) -> None:
         """Build the round's candidates, but for the poisoned ones."""

@@ -52,10 +52,11 @@ from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, spawn
 from autosched.daemon.settings_reload import LiveSettings
-from autosched.daemon.storage import database
+from autosched.daemon.storage import database, schema
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
+from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
@@ -183,19 +184,24 @@ class Daemon:
             await asyncio.wait({loop}, timeout=HALT_S)
             for work in (loop, keeper, retention, tidy, *projection):
                 work.cancel()
+            if self._lookup is not None:
+                self._lookup.close()
             await console.close()
             await self._end()
         return self._exit_code
 
-    def _make_projections(self, database_path: Path) -> list[RecordProjection]:
-        """The record store's, unless the settings say that there is none. Raises ConfigError."""
+    def _open_store(self, journal: Journal) -> None:
+        """Repeat records in the record store, unless the settings say that there is none. Raises ConfigError."""
+        self._projections: list[RecordProjection] = []
+        self._lookup: RecordLookup | None = None
         if (chosen := self._settings.records.url) == "off":
-            return []
+            return
         jobs = self._runtime.state.jobs
         url = chosen or self._folder / RECORDS
-        projection = RecordProjection(database_path, url, lambda job: source_job(jobs, job), self._runtime.records)
+        projection = RecordProjection(journal.path, url, lambda job: source_job(jobs, job), self._runtime.records)
         self._runtime.stream.attach(projection.take, *projection.KINDS)
-        return [projection]
+        self._projections = [projection]
+        self._lookup = RecordLookup(url, schema.origin_name(journal.rows), projection.caught_up)
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler
@@ -214,7 +220,7 @@ class Daemon:
         budget = PolicyTimeLimit(self._settings.scheduler.policy_budget_s)
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
-        self._projections = self._make_projections(journal.path)
+        self._open_store(journal)
         log.info("replayed %d events", recovered.replayed)
         if self._logs is not None:
             self._logs.follow(runtime.stream)
@@ -235,7 +241,7 @@ class Daemon:
         verdicts = AttributionHandler(
             runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
         )
-        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts)
+        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, self._lookup)
 
         def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
             return ClientSession(client.job, lost, parts)

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from autosched.backend import Network
 from autosched.model import (
     DeviceNote,
+    Identity,
     JobId,
     JobLoad,
     JobSpec,
@@ -83,6 +84,57 @@ class PlanNetwork(Method, frozen=True):
     bytes_max = FRAME_BYTES
     network: Network
     trials: int
+
+
+class KnownSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule that the record store has."""
+
+    candidate: Annotated[bytes, Meta(max_length=200_000)]
+    """In the backend's own encoding."""
+    latency_s: tuple[float, ...]
+    """Samples of one call, in seconds, as they were measured there."""
+    compared: bool = False
+    """Measured undisturbed, side by side with the other good ones of its task."""
+    code: str = ""
+    """Digest of its object code; empty: not known."""
+    measured_at: float = 0.0
+    """Unix time in seconds; 0: not known."""
+    source: Text = ""
+    """Where it comes from, in words."""
+
+
+class KnownSchedules(Struct, frozen=True):
+    """What the record store knows of a workload."""
+
+    own: tuple[KnownSchedule, ...] = ()
+    """Measured by a daemon under the very circumstances of the job, undisturbed: their latencies hold for it. The
+    fastest first."""
+    tried: int = 0
+    """Number of schedules that were measured under these circumstances."""
+    hints: tuple[KnownSchedule, ...] = ()
+    """Others that can be applied, most promising first. Nothing is said about their latency here."""
+    trouble: Text = ""
+    """The reason why the store did not answer; empty: it did."""
+
+
+KNOWN_MAX = 32
+KNOWN_SINCE = (1, 9)
+"""Below this protocol a daemon knows none of GetKnown, Network.recalled and Purpose.KNOWN."""
+
+
+class GetKnown(Method, frozen=True):
+    """A client asks what is known of a task of its network. The answer has as much as fits."""
+
+    result = KnownSchedules
+    askers = (Asker.CLIENT,)
+    workload: Name
+    """`TaskInfo.workload`"""
+    identity: Identity
+    """Circumstances in which the job will measure."""
+    count: Annotated[int, Meta(ge=1, le=KNOWN_MAX)]
+    """Maximum number of schedules of each kind."""
+    template: Annotated[str, Meta(max_length=200)] = ""
+    """`TaskInfo.template`"""
 
 
 class AddRecord(Method, frozen=True):

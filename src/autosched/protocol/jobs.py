@@ -47,6 +47,8 @@ class TaskView(Struct, frozen=True):
     """Its calls for which it competes with other tasks, by group; the fastest of a group does them."""
     untuned_s: float | None = None
     """Latency of one call without a search, in a build of the network; None where that was not measured."""
+    came_from: str = ""
+    """Where the record store has the best schedule from; empty: this job found it. Since protocol 1.9."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-PROTOCOL = (1, 8)
+PROTOCOL = (1, 9)
 """(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024
 FRAME_BYTES = 512 * 1024

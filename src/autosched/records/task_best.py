@@ -16,6 +16,11 @@ from autosched.records import record_selection
 DIGEST_BYTES = 8
 
 
+def short_digest(candidate: bytes) -> bytes:
+    """A short name of a schedule, of DIGEST_BYTES."""
+    return blake2b(candidate, digest_size=DIGEST_BYTES).digest()
+
+
 class Measurement(Struct, frozen=True, array_like=True):
     """The part of a record that decides which candidate of a task is the best one."""
 
@@ -32,9 +37,15 @@ class Measurement(Struct, frozen=True, array_like=True):
     def of(cls, record: Record) -> "Measurement":
         """The measurement in a record."""
         undisturbed = structs.replace(record, disturbed="")
-        digest = blake2b(record.candidate, digest_size=DIGEST_BYTES).digest()
         fastest_s = min(record.latency_s, default=None)
-        return cls(record.trial, digest, record.purpose, undisturbed.best_s, fastest_s, bool(record.disturbed))
+        return cls(
+            record.trial,
+            short_digest(record.candidate),
+            record.purpose,
+            undisturbed.best_s,
+            fastest_s,
+            bool(record.disturbed),
+        )
 
     @property
     def best_s(self) -> float | None:
@@ -72,7 +83,7 @@ class TaskBest:
         before = self.lasting.get(measurement.candidate)
         if before is None or record_selection.replaces(measurement, before):
             self.lasting[measurement.candidate] = measurement
-        self.searched_only &= measurement.purpose in (Purpose.TRIAL, Purpose.AGAIN)
+        self.searched_only &= measurement.purpose in (Purpose.TRIAL, Purpose.AGAIN, Purpose.KNOWN)
         was_best = before is not None and self.best is not None and self.best.trial == before.trial
         if was_best or not self.searched_only:
             self._decide()

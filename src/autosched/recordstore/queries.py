@@ -57,6 +57,17 @@ _WORKLOAD = select(WORKLOADS.c.id).where(WORKLOADS.c.hash == bindparam("hash"))
 _MEASURED = (
     select(1).join(WORKLOADS).where(WORKLOADS.c.hash == bindparam("hash"), SCHEDULES.c.best_s.is_not(None)).limit(1)
 )
+_TRIED = (
+    select(func.count())
+    .select_from(SCHEDULES)
+    .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
+    .where(
+        WORKLOADS.c.hash == bindparam("hash"),
+        ENVIRONMENTS.c.strict_key == bindparam("key"),
+        ENVIRONMENTS.c.device == bindparam("device"),
+    )
+)
 _JOBS = (
     select(
         JOBS.c.id, *(JOBS.c[name] for name in SourceJob.__struct_fields__),
@@ -95,6 +106,18 @@ class Lookup:
     def hints(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
         """The k fastest schedules that can be applied, measured under whatever circumstances: same loose key."""
         return self._best(workload, "loose_key", environment.loose, k)
+
+    def tried(self, workload: str, environment: Environment) -> int:
+        """Number of schedules of a workload, failures included, whose measurements may stand for new ones on the same
+        model of device."""
+        told = {"key": environment.strict, "device": environment.device, "hash": workload}
+        with self._database.transaction() as connection:
+            found: int = connection.execute(_TRIED, told).scalar_one()
+        return found
+
+    def interrupt(self) -> None:
+        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        self._database.interrupt()
 
     def all(self, workload: str, after: Schedule | None = None, limit: int = PAGE) -> list[Schedule]:
         """A page of all that is known of a workload, failures included, in a fixed order; the first one without

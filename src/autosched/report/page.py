@@ -212,12 +212,12 @@ def _tasks(report: Report) -> str:
             f'<td class="n optional">{task.failed or "-"}</td><td class="n optional">{latency(task.first_s)}</td>'
             f'<td class="n">{latency(task.best_s)}</td><td class="n">{gain}</td>'
             f'<td class="n optional">{gflops(task.flops, task.best_s)}</td>'
-            f'<td class="optional">{svg.sparkline(points, took_s)}</td></tr>'
+            f'<td class="optional">{escape(task.came_from) or svg.sparkline(points, took_s)}</td></tr>'
         )
     heads = (
         ("Task", ""), ("Calls", "n"), ("Share", "n"), ("Trials", "n"), ("Failed", "n optional"),
         ("First", "n optional"), ("Best", "n"), ("Gain", "n"), ("GFLOP/s", "n optional"),
-        ("Best over time", "optional"),
+        ("Best over time, or where it comes from", "optional"),
     )  # fmt: skip
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
     return _scrollable(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>", "Tasks")

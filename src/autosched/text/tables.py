@@ -165,6 +165,8 @@ def facts(view: JobView) -> list[str]:
     ]
     if (wishes := wanted(view)) != "":
         lines.append(f" {wishes}")
+    if (known := formatting.came_from([task.came_from for task in view.tasks])) != "":
+        lines.append(f" {known}")
     if view.held:
         lines.append(f" held: {view.held}. Let it go on:  autosched release {view.job}")
     if view.shared_units:
@@ -201,6 +203,7 @@ def task_table(view: JobView, shown: int = TASKS_SHOWN, room: int = WIDTH) -> li
         Column("BEST", lambda row: formatting.latency(row[0].best_s), right=True),
         Column("GFLOP/S", lambda row: formatting.gflops(row[0].flops, row[0].best_s), right=True),
         Column("STAGE", lambda row: _stage(row[0])),
+        *([Column("CAME FROM", lambda row: row[0].came_from)] if any(task.came_from for task in view.tasks) else []),
     )
     ordered = tasks_by_share(view)
     lines = table(columns, ordered[:shown], room=room)

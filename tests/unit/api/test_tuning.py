@@ -48,9 +48,10 @@ def test_the_order_of_steps_is_explained(model: autosched.Model, module: autosch
 
 
 def test_settings_are_checked_before_anything_is_started(model: autosched.Model, tmp_path: Path) -> None:
-    for trials in (0, -1):
-        with pytest.raises(RequestError, match="at least 1 is needed"):
-            model.tune(trials=trials, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="trials is -1: 0 delivers what is known"):
+        model.tune(trials=-1, daemon="tcp://127.0.0.1:1")
+    with pytest.raises(RequestError, match="trials is 0 and fresh asks for nothing known"):
+        model.tune(trials=0, fresh=True, daemon="tcp://127.0.0.1:1")
     with pytest.raises(RequestError, match="there is no setting colour; there are: trials, target"):
         model.tune(colour="red", daemon="tcp://127.0.0.1:1")  # type: ignore[call-arg]
     with pytest.raises(RequestError, match="goes from -100 to 100"):

@@ -1,6 +1,6 @@
 """What each task of a job needs next. Pure: no I/O, no clock.
 
 Files: job_plan.py (state machine of a job: the next stage of each task), allocation.py (which task deserves the next
-round), rounds.py (rounds rebuilt from records), early_builds.py (when the network is built before the search ends),
-blocked_candidates.py (candidates that must not be run).
+round), rounds.py (rounds rebuilt from records), known_schedules.py (which tasks need no search), early_builds.py (when
+the network is built before the search ends), blocked_candidates.py (candidates that must not be run).
 """

@@ -12,7 +12,7 @@ Two kinds of rounds select nothing and cost no trials: what was disturbed, and w
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -24,7 +24,7 @@ from autosched.backend import Baseline, Network, OperatorTimes
 from autosched.client.plan.allocation import LIGHT_TRIALS, TaskRounds, leading, light, next_share, outdone
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds, in_tasks_s, untuned
-from autosched.client.plan.rounds import PastRounds, budget, first_count, pasts, spent
+from autosched.client.plan.rounds import PastRounds, budget, first_count, pasts, searched, spent
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad, UnitName
 from autosched.records import record_selection
 from autosched.records.failure_attribution import DOUBTFUL
@@ -99,6 +99,8 @@ class JobPlan:
     """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
     complete: bool = False
+    hints: dict[TaskIndex, Sequence[bytes]] = field(default_factory=dict)
+    """Schedules that were measured elsewhere; a job without trials holds finals among them."""
     early: EarlyBuilds = field(default_factory=EarlyBuilds)
     """Builds of the network in the middle of the search."""
     finishing: bool = False
@@ -124,11 +126,12 @@ class JobPlan:
         finals: Collection[TaskIndex] = (),
         *,
         compares: bool = False,
+        hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
     ) -> JobLoad:
         """The network is known, and what was measured; the first `borrowed` records cost this job no trials.
 
         `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: the backend
-        can measure what the user would run otherwise.
+        can measure what the user would run otherwise. `hints`: first candidates of tasks.
         """
         self.running.discard(NETWORK_TASK)
         self.network = network
@@ -137,12 +140,15 @@ class JobPlan:
         for info in network.tasks:
             self.shares[info.task] = TaskRounds(info.task, info.weight, info.flops, groups=info.groups)
             self.records.setdefault(info.task, [])
-        self.finals = dict.fromkeys(finals, 0)
+        self.hints = dict(hints or {})
+        self.finals = dict.fromkeys((task for task in finals if task not in network.recalled.taken), 0)
         for record in records[:borrowed]:
             self.records.setdefault(record.task, []).append(record)
         for record in records[borrowed:]:
             self.recorded(record)
         self._replay(borrowed, records)
+        for task in network.recalled.taken:
+            self.shares[task].exhausted = True
         del self.stage[NETWORK_TASK]
         known = self.early.comparison  # by an earlier client
         self.early.builds = int(known is not None)
@@ -392,7 +398,7 @@ class JobPlan:
             return None
         count = min(self.network.batch, self.trials - self.spent)
         if not share.best_s:  # half of the budget is kept for what the first rounds say is worth it
-            count = min(count, first_count(self.trials, len(self.shares)))
+            count = min(count, first_count(self.trials, searched(self.network)))
             if share.task in light(self.shares.values()):
                 count = min(count, LIGHT_TRIALS)
         return self._allot(share.task, count)
@@ -465,13 +471,22 @@ class JobPlan:
         ]
         if not waiting:
             return None
-        share = max(waiting, key=lambda s: (s.weight * (s.best_s[-1] or 0.0), -s.task))
+        share = max(waiting, key=lambda s: (s.weight * (s.latency_s or 0.0), -s.task))
         self.finals[share.task] += 1
-        return self._begin(share.task, Purpose.FINAL, record_selection.finalists(self.records[share.task]))
+        return self._begin(share.task, Purpose.FINAL, self._finalists(share.task))
 
     def _wants_finals(self, share: TaskRounds) -> bool:
         held = self.finals.get(share.task, FINALS_MAX)
-        return share.tuned and held < FINALS_MAX and not self._settled(share.task)
+        return self._may_be_best(share) and held < FINALS_MAX and not self._settled(share.task)
+
+    def _may_be_best(self, share: TaskRounds) -> bool:
+        """Whether there are schedules to compare: measured ones or, where nothing may be tried, those of elsewhere."""
+        return share.tuned or (not self.trials and share.task in self.hints)
+
+    def _finalists(self, task: TaskIndex) -> Sequence[bytes]:
+        known = record_selection.finalists(self.records[task])
+        hints = [] if self.trials else [hint for hint in self.hints.get(task, ()) if hint not in known]
+        return [*known, *hints][: record_selection.FINALISTS_MAX]
 
     def _settled(self, task: TaskIndex) -> bool:
         return record_selection.is_final(self.records[task])
@@ -492,7 +507,9 @@ class JobPlan:
         again = sum(ceil(len(self._suspects(task)) / batch) for task in self.shaky - self.stage.keys())
         again += sum(bool(self._doubtful(task)[0]) for task in self.doubts.keys() - self.stage.keys())
         finals = sum(
-            not held and not self._settled(task) and (self.shares[task].tuned or task in self.stage or trials > 0)
+            not held
+            and not self._settled(task)
+            and (self._may_be_best(self.shares[task]) or task in self.stage or trials > 0)
             for task, held in self.finals.items()
         )
         return trials + min(again, max(0, ceil(self._again_left() / batch))) + finals

@@ -28,9 +28,16 @@ def first_count(trials: int, tasks: int) -> int:
     return max(1, trials // (2 * tasks))
 
 
+def searched(network: Network) -> int:
+    """Number of tasks that need a search, at least 1."""
+    return max(1, len(network.tasks) - len(network.recalled.taken))
+
+
 def budget(network: Network, trials: int | None) -> int:
-    """Trials of the whole job: as many as its user wants, else what the backend thinks right."""
-    return network.default_trials if trials is None else trials
+    """Trials of the whole job: as many as its user wants, else what the backend thinks right, but for those that
+    earlier jobs have made."""
+    whole = network.default_trials if trials is None else trials
+    return max(0, whole - network.recalled.trials)
 
 
 def spent(own: Sequence[Record], trials: int) -> int:
@@ -41,12 +48,14 @@ def spent(own: Sequence[Record], trials: int) -> int:
 def pasts(
     network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0
 ) -> dict[TaskIndex, PastRounds]:
-    """Past work on each task; the first `borrowed` records are those of another job."""
+    """Past work on each task; the first `borrowed` records are those of another job, as are those that are known."""
     whole = budget(network, trials)
-    left, first = whole - spent(records[borrowed:], whole), first_count(whole, max(1, len(network.tasks)))
+    left, first = whole - spent(records[borrowed:], whole), first_count(whole, searched(network))
+    known = [record for record in records[borrowed:] if record.purpose is Purpose.KNOWN]
+    made = [record for record in records[borrowed:] if record.purpose is not Purpose.KNOWN]
     found = {}
     for info in network.tasks:
-        theirs, own = ([r for r in some if r.task == info.task] for some in (records[:borrowed], records[borrowed:]))
+        theirs, own = ([r for r in some if r.task == info.task] for some in ([*records[:borrowed], *known], made))
         found[info.task] = past(theirs, own, network.batch, first, left)
     return found
 

@@ -15,6 +15,7 @@ from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
+from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
@@ -25,9 +26,11 @@ from autosched.protocol import (
     EarlierJob,
     EndStep,
     GetBlob,
+    GetKnown,
     GetOrder,
     GetRecords,
     JobOrder,
+    KnownSchedules,
     Method,
     PlanNetwork,
     PutBlob,
@@ -46,6 +49,8 @@ class Parts(Struct, frozen=True):
     ledger: ProgressRegistry
     guard: DeviceMonitor
     verdicts: AttributionHandler
+    lookup: RecordLookup | None
+    """None: there is no record store."""
 
 
 class ClientSession:
@@ -60,7 +65,7 @@ class ClientSession:
         self._lost = lost
         self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
-        self._verdicts = parts.verdicts
+        self._verdicts, self._lookup = parts.verdicts, parts.lookup
         self._told = False
         """Whether this client has told its network before: what is new then is how it compares with its baseline."""
 
@@ -78,6 +83,8 @@ class ClientSession:
                 return self._order()
             case PlanNetwork():
                 return self._plan(method)
+            case GetKnown():
+                return self._known(method)
             case AddArtifact(name=name, sha256=sha256):
                 return self._add_artifacts((ResultFile(name, sha256),))
             case AddArtifacts(files=files):
@@ -114,6 +121,12 @@ class ClientSession:
         workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
         return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
 
+    async def _known(self, method: GetKnown) -> KnownSchedules:
+        spec = self._runtime.state.jobs[self._job].spec
+        if self._lookup is None or spec.fresh:
+            return KnownSchedules()
+        return await self._lookup.known(method, self._job, spec.backend)
+
     def _plan(self, method: PlanNetwork) -> Awaitable[None]:
         if not 0 <= method.trials <= TRIALS_MAX:
             raise RequestError(f"a budget of {method.trials} trials is out of range: 0 to {TRIALS_MAX}")
@@ -137,7 +150,8 @@ class ClientSession:
         if self._lost():
             raise Refused(f"this client of job {self._job} was given up; its record was not kept")
         progress = self._ledger.of(self._job)
-        record = received_now(method.record)
+        known = method.record.purpose is Purpose.KNOWN  # it was measured long ago
+        record = method.record if known else received_now(method.record)
         if record.trial >= TRIALS_MAX:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:

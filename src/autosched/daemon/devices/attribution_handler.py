@@ -76,7 +76,7 @@ class AttributionHandler:
         """A measurement was made. Returns what to write together with its record."""
         step = self._step(job, record)
         known = self._ledger.of(job).tasks.get(record.task)
-        if step is None or known is None or record.purpose in (Purpose.DEFAULT, Purpose.NETWORK):
+        if step is None or known is None or record.purpose in (Purpose.DEFAULT, Purpose.NETWORK, Purpose.KNOWN):
             return ()
         failed = record.failure in DOUBTFUL
         if not failed and not record.latency_s:

@@ -86,7 +86,7 @@ class Counters:
             case Recorded(purpose=purpose, failure=failure):
                 if purpose == Purpose.TRIAL:
                     self.trials[failure or "ok"] += 1
-                else:
+                elif purpose != Purpose.KNOWN:
                     self.retakes += 1
             case EndJob(state=ended):
                 self.jobs_ended[ended.value] += 1

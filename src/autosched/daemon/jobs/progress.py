@@ -125,6 +125,11 @@ class JobProgress:
         known = self.tasks.get(task)
         return known.best_s if known is not None else None
 
+    def came_from(self, task: TaskIndex) -> str:
+        """Where the record store has the best schedule of a task from; empty: the job found it."""
+        best = self.tasks[task].best.best
+        return self.network.recalled.source(task, best.candidate.hex()) if best is not None and self.network else ""
+
     @property
     def estimate_s(self) -> float | None:
         """Sum over the tasks with the best schedule of each; None until each has one or was measured without any."""

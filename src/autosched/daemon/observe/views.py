@@ -152,6 +152,7 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
                 default_s=task.default_s,
                 groups=task.info.groups,
                 untuned_s=progress.untuned_s.get(index),
+                came_from=progress.came_from(index),
                 stage="" if step is None else step.stage,
                 left_s=None if step is None else max(0.0, step.deadline_at - now),
             )

@@ -25,7 +25,7 @@ from autosched.daemon.event_stream.daemon_events import Recorded, RecordsTagged
 from autosched.daemon.storage import schema
 from autosched.daemon.storage.projection_status import ProjectionStatus
 from autosched.errors import AutoschedError, StoreUnavailable
-from autosched.model import Identity, IdentityFrom, JobId, Record, TaskInfo
+from autosched.model import Identity, IdentityFrom, JobId, Purpose, Record, TaskInfo
 from autosched.records import identity
 from autosched.recordstore.keys import environment, measurement_id
 from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload
@@ -94,6 +94,9 @@ class RecordProjection:
         self._database, self._facts, self._status = database, facts, status
         self._url = url
         self._news = asyncio.Event()
+        self._taken, self._repeated = 0, -1
+        """Numbers of happenings: of the last one, and of the last one that is in the store."""
+        self._progress = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "record store")
         self._store: RecordStore | None = None
         self._reading: sqlite3.Connection | None = None
@@ -112,7 +115,16 @@ class RecordProjection:
 
     def take(self, *_: object) -> None:
         """Something was recorded."""
+        self._taken += 1
         self._news.set()
+
+    async def caught_up(self, timeout_s: float) -> None:
+        """Wait until the store has all that is recorded now, so many seconds at most."""
+        wanted = self._taken
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._repeated < wanted:
+                    await self._progress.wait()
 
     async def run(self) -> None:
         """Repeat what comes, until this is cancelled."""
@@ -124,6 +136,7 @@ class RecordProjection:
                         await self._news.wait()
                 await asyncio.sleep(GATHER_S)
                 self._news.clear()
+                taken = self._taken
                 try:
                     await self._catch_up()
                 except AutoschedError as error:
@@ -135,6 +148,9 @@ class RecordProjection:
                 if self._status.trouble:
                     log.warning("the record store works again")
                 self._status.trouble, retry_s = "", RETRY_S
+                self._repeated = taken
+                self._progress.set()
+                self._progress = asyncio.Event()
         finally:
             if self._store is not None:
                 self._store.interrupt()
@@ -216,8 +232,8 @@ class RecordProjection:
             url = self._url
             self._store = RecordStore(opening.file_url(url) if isinstance(url, Path) else url)
         if self._origin is None:
-            (number,) = db.execute("SELECT count FROM header WHERE name = ?", (schema.ORIGIN,)).fetchone()
-            self._origin = Origin(f"{number:016x}", detail=socket.gethostname())
+            name = schema.origin_name(lambda sql, *values: db.execute(sql, values))
+            self._origin = Origin(name, detail=socket.gethostname())
         if self._cursor is None:
             self._cursor = self._store.cursor(self._origin)
         self._reached = self._cursor
@@ -308,8 +324,8 @@ def _record(body: bytes, disturbed: str | None) -> Record | None:
 
 
 def _measurement(origin: str, job: SourceJob, backend: str, planned: _Planned, record: Record) -> Measurement | None:
-    """A record as the store has it; None where its workload is not known."""
-    if (info := planned.tasks.get(record.task)) is None:
+    """A record as the store has it; None where its workload is not known, and for what comes from a store."""
+    if (info := planned.tasks.get(record.task)) is None or record.purpose is Purpose.KNOWN:
         return None
     told = identity.of_trial(planned.identities, record.trial)
     return Measurement(

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import msgspec
 
 from autosched.errors import ConfigError
 
-VERSION = 5
+VERSION = 6
 COUNTED_SINCE = 3
 """Before, only the journal and the content of records had checksums, and rows were not counted."""
 JOURNAL = (
@@ -52,6 +52,7 @@ MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
     ),
     3: (),  # identities of records are a table of their own; an earlier program would not know a network's
     4: (),  # tags are a table of their own; an earlier program would not know a record's code and time
+    5: (),  # an earlier program would not know records that come from the record store
 }
 """From each earlier form to the next: statements, each for a table that must be there."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +106,12 @@ def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
         name: [column for _, column, *_ in db.execute(f"PRAGMA table_info({name})") if column != "crc"]
         for (name,) in sorted(db.execute(names))
     }
+
+
+def origin_name(read: Callable[..., Iterable[tuple[object, ...]]]) -> str:
+    """The name of the database, read by a function that runs SQL."""
+    ((number,),) = read("SELECT count FROM header WHERE name = ?", ORIGIN)
+    return f"{number:016x}"
 
 
 def _origin(db: sqlite3.Connection) -> int:

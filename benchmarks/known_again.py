@@ -1,0 +1,78 @@
+"""A network that is known already: ``python benchmarks/known_again.py`` prints one JSON object.
+
+Tunes SqueezeNet with the backend's trials, and then once more with ``--trials 0`` in the same daemon, with the record
+store between them. Measures both compiled networks in turns. --state: a folder that stays; what is tuned there already
+is not tuned again, so that a run that was cut off goes on.
+"""
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from against_stock import finish, load, own_state, remeasure, say
+
+from autosched import api
+from autosched.api import on_demand
+from autosched.api.connection import Daemon
+from autosched.model import JobState, Purpose
+from autosched.protocol import Done, JobList, JobView, ListJobs, Shutdown
+
+
+def main() -> None:
+    """Tune twice, measure, tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="squeezenet", help="a name of the zoo (default: %(default)s)")
+    parser.add_argument("--trials", type=int, help="of the first job (default: the backend's)")
+    parser.add_argument("--state", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
+        folder = args.state or Path(temporary)
+        with own_state(folder):
+            jobs, modules = asyncio.run(tuned(args.network, args.trials, folder))
+            latencies_s = remeasure(modules)
+    first, again = jobs
+    say(
+        {
+            "network": args.network,
+            "first": {**first, "latency_s": latencies_s[0]},
+            "again": {**again, "latency_s": latencies_s[1]},
+            "latency_ratio": latencies_s[1] / latencies_s[0],
+            "time_ratio": again["seconds"] / first["seconds"],
+        }
+    )
+
+
+async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """What both jobs cost, and their compiled networks."""
+    model, told, modules = load(network), [], []
+    async with on_demand.connected(None) as daemon:
+        try:
+            views = (await daemon.link.call(ListJobs(limit=2, state=JobState.DONE), JobList)).jobs
+            there = sorted(view.job for view in views)
+            for number, count in enumerate((trials, 0)):
+                settings = api.Settings(trials=count)
+                job = there[number] if number < len(there) else await api.submit(daemon, model, settings)
+                done = await finish(daemon, job, folder / f"result{number}")
+                told.append(await cost(daemon, done.view))
+                modules.append(done.module)
+        finally:
+            await daemon.link.call(Shutdown(), Done)
+    return told, modules
+
+
+async def cost(daemon: Daemon, view: JobView) -> dict[str, Any]:
+    """What a job measured, and how long it took."""
+    purposes = [record.purpose for record in await daemon.records(view.job)]
+    assert view.ended_at is not None
+    return {
+        "seconds": view.ended_at - view.submitted_at,
+        "tasks": len(view.tasks),
+        "tasks_from_store": sum(bool(task.came_from) for task in view.tasks),
+        **{purpose.value: purposes.count(purpose) for purpose in Purpose},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What a job takes over from the record store when its network is known. Pure.
+
+A task whose winner was measured under the very circumstances of the job, in as many trials as the job would spend on
+it, needs no search: it is taken. Trials of earlier jobs count as trials of this one, so that more trials are asked of
+the network than were made by then, or the search goes on. Other known schedules are the first candidates of their
+task's search: what they say of this device is measured before it counts.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from autosched.backend import Network, Recalled
+from autosched.client.plan.rounds import budget
+from autosched.model import Purpose, Record, TaskIndex
+from autosched.protocol import KnownSchedule, KnownSchedules
+from autosched.records.record_selection import FINALISTS_MAX
+from autosched.records.task_best import short_digest
+
+ASKED = 16
+"""Schedules of each kind that are asked for, of each task."""
+HINTS_MAX = 4
+"""Schedules that a search measures first."""
+ENOUGH = 0.9
+"""Share of a budget that must have been spent: trials of steps that failed as a whole left nothing behind."""
+
+
+class Recall(Struct, frozen=True):
+    """What is taken over."""
+
+    recalled: Recalled
+    records: tuple[Record, ...]
+    """Records of Purpose.KNOWN, numbered from 0."""
+    hints: dict[TaskIndex, tuple[bytes, ...]]
+    """First candidates of each task."""
+
+
+def recall(network: Network, trials: int | None, known: Mapping[TaskIndex, KnownSchedules]) -> Recall:
+    """Decide for each task what becomes of what is known. `trials`: as its user asked for."""
+    whole = budget(network, trials)
+    winners = {task: [one for one in found.own if one.compared] for task, found in known.items()}
+    proven = {task for task, found in winners.items() if found}
+    share = whole * len(proven) / max(1, len(network.tasks))
+    tried = sum(known[task].tried - 1 for task in proven)  # the default is among them, and cost no trial
+    taken = proven if tried >= ENOUGH * share else set()
+    records: list[Record] = []
+    for task, found in sorted(known.items()):
+        kept = winners[task][:FINALISTS_MAX] if task in taken else found.own
+        for one in kept:
+            records.append(_record(task, len(records), one))
+    hints = {
+        task: tuple(one.candidate for one in found.hints[:HINTS_MAX])
+        for task, found in known.items()
+        if found.hints and task not in taken
+    }
+    sources = {task: told for task, found in known.items() if (told := _sources(found, task in taken))}
+    spared = round(share) if taken else min(whole, tried)
+    return Recall(Recalled(tuple(sorted(taken)), min(whole, spared), sources), tuple(records), hints)
+
+
+def first_hints(hints: Sequence[bytes], done: Sequence[Record]) -> list[bytes]:
+    """Hints that were not measured yet."""
+    measured = {record.candidate for record in done}
+    return [candidate for candidate in hints if candidate not in measured]
+
+
+def _record(task: TaskIndex, trial: int, one: KnownSchedule) -> Record:
+    return Record(
+        task=task, trial=trial, candidate=one.candidate, latency_s=one.latency_s, detail=one.source,
+        purpose=Purpose.KNOWN, code=one.code, measured_at=one.measured_at,
+    )  # fmt: skip
+
+
+def _sources(found: KnownSchedules, taken: bool) -> dict[str, str]:
+    hints = () if taken else found.hints[:HINTS_MAX]
+    return {short_digest(one.candidate).hex(): one.source for one in (*found.own, *hints)}
+
+
+def numbered(records: Sequence[Record], first: int) -> list[Record]:
+    """The same, numbered from another trial on."""
+    return [structs.replace(record, trial=first + record.trial) for record in records]

@@ -1,0 +1,159 @@
+"""Answers what the record store knows of a workload, for the clients of jobs.
+
+Queries run in a thread of their own. A store that is away, slow or wrong costs a job seconds, and never more: it goes
+on as if nothing were known.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autosched.errors import AutoschedError
+from autosched.model import JobId
+from autosched.protocol import GetKnown, KnownSchedule, KnownSchedules
+from autosched.recordstore.keys import Environment, environment
+from autosched.recordstore.rows import Schedule, Standing
+
+if TYPE_CHECKING:  # SQLAlchemy is imported in the thread
+    from autosched.recordstore.queries import Lookup
+
+log = logging.getLogger(__name__)
+
+CATCH_UP_S = 3.0
+"""Seconds that a job waits at most for measurements that end when it begins."""
+DEADLINE_S = 5.0
+"""Seconds after which a store that does not answer is given up for this time."""
+REST_S = 30.0
+"""Seconds for which a store that failed is not asked again."""
+ANSWER_BYTES = 256 * 1024
+"""An answer is closed when it is larger than this; one more schedule still fits a frame."""
+SPARE = 4
+"""Factor of the number of hints that are looked at: those of several devices compete."""
+
+
+class RecordLookup:
+    """Queries to the record store of one daemon."""
+
+    def __init__(self, url: str | Path, origin: str, caught_up: Callable[[float], Awaitable[None]]) -> None:
+        """`url`: of the store, or the file where it is. `origin`: name of the daemon's own database in the store.
+        `caught_up` waits, so many seconds at most, until the store has what is in that database now."""
+        self._url, self._origin, self._caught_up = url, origin, caught_up
+        self._met: set[JobId] = set()
+        self._thread = ThreadPoolExecutor(1, "record lookup")
+        self._lookup: Lookup | None = None
+        self._trouble, self._rests_until = "", 0.0
+
+    async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
+        """What the store has for this job; without schedules, and with the reason, where it does not answer.
+
+        `backend`: the job's. The store has all that this daemon measured before the job asked first.
+        """
+        if time.monotonic() < self._rests_until:
+            return KnownSchedules(trouble=self._trouble)
+        if job not in self._met:
+            self._met.add(job)
+            await self._caught_up(CATCH_UP_S)
+        done = asyncio.get_running_loop().run_in_executor(self._thread, partial(self._known, asked, job, backend))
+        if not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
+            if (lookup := self._lookup) is not None:
+                lookup.interrupt()
+            return self._rest(f"the record store does not answer within {DEADLINE_S:.0f} s")
+        try:
+            return done.result()
+        except AutoschedError as error:
+            return self._rest(str(error))
+
+    def close(self) -> None:
+        """Close the connection; nothing is waited for."""
+        if self._lookup is not None:
+            self._lookup.interrupt()
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _rest(self, trouble: str) -> KnownSchedules:
+        log.warning("%s; jobs begin without what it knows", trouble)
+        self._trouble, self._rests_until = trouble, time.monotonic() + REST_S
+        return KnownSchedules(trouble=trouble)
+
+    # In the thread ----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+
+    def _known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
+        """Raises StoreUnavailable."""
+        from autosched.recordstore import opening
+        from autosched.recordstore.queries import Lookup
+
+        if self._lookup is None:
+            self._lookup = Lookup(opening.file_url(self._url) if isinstance(self._url, Path) else self._url)
+        here = environment(asked.identity, backend, asked.template)
+        strict = self._lookup.best(asked.workload, here, asked.count)
+        own = [one for one in strict if self._holds(one, here, job)]
+        loose = self._lookup.hints(asked.workload, here, SPARE * asked.count)
+        told = {one.candidate for one in own}
+        hints = [one for one in loose if one.candidate not in told and one.standing != Standing.WRONG]
+        left, answer = ANSWER_BYTES, []
+        for schedules in (own, promising(hints)[: asked.count]):
+            kept = []
+            for one in schedules:
+                if left > 0:
+                    kept.append(_told(one, self._origin))
+                    left -= len(one.candidate) + 9 * len(one.samples_s)
+            answer.append(tuple(kept))
+        tried = self._lookup.tried(asked.workload, here) if own else 0
+        return KnownSchedules(answer[0], tried, answer[1])
+
+    def _holds(self, one: Schedule, here: Environment, job: JobId) -> bool:
+        """Whether a latency may stand for a measurement of this job: same model of device, measured by a daemon and by
+        another job, and nothing disturbed it."""
+        return (
+            one.environment.device == here.device
+            and not one.origin.imported
+            and one.standing in (Standing.SEARCHED, Standing.COMPARED)
+            and (one.origin.name, one.job.number) != (self._origin, job)
+        )
+
+
+def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
+    """Schedules that were measured under different circumstances, by their ratio to the best ones of each.
+
+    Latencies of two devices say nothing about each other: CLBlast takes for an unknown device what is best relative to
+    each device's own best.
+    """
+    by_place: defaultdict[Environment, list[Schedule]] = defaultdict(list)
+    for one in schedules:
+        by_place[one.environment].append(one)
+    ranked: dict[bytes, tuple[float, float, Schedule]] = {}
+    for some in by_place.values():
+        least_s = min((one.best_s or 0.0) for one in some)
+        for one in some:
+            latency_s = one.best_s or 0.0
+            rank = (latency_s / least_s if least_s else 1.0), -one.measured_at, one
+            before = ranked.get(one.candidate)
+            if before is None or rank[:2] < before[:2]:
+                ranked[one.candidate] = rank
+    return [one for *_, one in sorted(ranked.values(), key=lambda rank: (*rank[:2], rank[2].candidate))]
+
+
+def _told(one: Schedule, origin: str) -> KnownSchedule:
+    return KnownSchedule(
+        candidate=one.candidate, latency_s=one.samples_s, compared=one.standing is Standing.COMPARED, code=one.code,
+        measured_at=one.measured_at, source=source(one, origin),
+    )  # fmt: skip
+
+
+def source(one: Schedule, origin: str) -> str:
+    """Where a schedule comes from, in words. `origin`: name of the daemon's own database."""
+    if one.origin.imported:
+        return f"imported from {one.origin.detail or one.origin.name}"
+    network = f" ({one.job.network})" if one.job.network else ""
+    where = "" if one.origin.name == origin else f" of {one.origin.detail or 'another daemon'}"
+    return f"job {one.job.number}{where}{network}"

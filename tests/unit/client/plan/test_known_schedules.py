@@ -1,0 +1,139 @@
+"""What a job takes over from the record store: which tasks need no search, and what the others measure first."""
+
+import pytest
+
+from autosched.backend import Network, Recalled
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, numbered, recall
+from autosched.model import JobSpec, Purpose, Record, TaskInfo
+from autosched.protocol import KnownSchedule, KnownSchedules
+from autosched.records import record_selection
+from autosched.records.task_best import short_digest
+
+BATCH = 4
+
+
+def network(tasks: int = 2, recalled: Recalled | None = None) -> Network:
+    infos = tuple(TaskInfo(task=n, name=f"op{n}", workload=f"w{n}", flops=1e6) for n in range(1, tasks + 1))
+    return Network(tasks=infos, default_trials=16 * tasks, batch=BATCH, recalled=recalled or Recalled())
+
+
+def one(name: str, latency_s: float = 1e-3, *, compared: bool = True) -> KnownSchedule:
+    return KnownSchedule(
+        candidate=name.encode(), latency_s=(latency_s,), compared=compared, code="ab", measured_at=7.0,
+        source=f"job 1, {name}",
+    )  # fmt: skip
+
+
+def known(*names: str, tried: int = 17, compared: bool = True, hints: int = 0) -> KnownSchedules:
+    own = tuple(one(name, (1 + n) * 1e-3, compared=compared) for n, name in enumerate(names))
+    return KnownSchedules(own, tried, tuple(one(f"h{n}", compared=False) for n in range(hints)))
+
+
+def test_a_network_that_was_searched_enough_needs_no_search() -> None:
+    found = recall(network(), None, {1: known("a", "b"), 2: known("c", hints=2)})
+    assert found.recalled.taken == (1, 2)
+    assert found.recalled.trials == 32
+    assert [(r.task, r.trial, r.candidate, r.purpose) for r in found.records] == [
+        (1, 0, b"a", Purpose.KNOWN), (1, 1, b"b", Purpose.KNOWN), (2, 2, b"c", Purpose.KNOWN),
+    ]  # fmt: skip
+    first = found.records[0]
+    assert (first.latency_s, first.detail, first.code, first.measured_at) == ((1e-3,), "job 1, a", "ab", 7.0)
+    assert found.hints == {}
+    assert found.recalled.source(1, short_digest(b"a").hex()) == "job 1, a"
+    assert found.recalled.source(2, short_digest(b"h0").hex()) == ""
+
+
+@pytest.mark.parametrize(
+    ("trials", "tried", "taken", "spared"),
+    [
+        (None, 17, (1, 2), 32),
+        (None, 16, (1, 2), 32),  # steps that failed left nothing behind
+        (None, 15, (), 28),
+        (100, 17, (), 32),  # more trials are wanted than were made
+        (20, 17, (1, 2), 20),
+        (0, 2, (1, 2), 0),  # nothing may be tried
+    ],
+)
+def test_trials_of_earlier_jobs_stand_for_those_of_this_one(
+    trials: int | None, tried: int, taken: tuple[int, ...], spared: int
+) -> None:
+    found = recall(network(), trials, {n: known("a", tried=tried) for n in (1, 2)})
+    assert (found.recalled.taken, found.recalled.trials) == (taken, spared)
+
+
+def test_half_of_a_network_is_taken_and_the_other_half_has_its_own_budget() -> None:
+    found = recall(network(4), None, {1: known("a", tried=40), 2: known("b", tried=10), 3: known(), 4: known()})
+    assert (found.recalled.taken, found.recalled.trials) == ((1, 2), 32)
+
+
+def test_what_was_never_compared_is_restored_and_searched_further() -> None:
+    found = recall(network(1), None, {1: known("a", "b", compared=False)})
+    assert found.recalled.taken == ()
+    assert [record.candidate for record in found.records] == [b"a", b"b"]
+
+
+def test_hints_are_measured_first_and_few_of_them() -> None:
+    found = recall(network(1), None, {1: known(hints=9)})
+    assert found.hints == {1: tuple(f"h{n}".encode() for n in range(HINTS_MAX))}
+    done = [Record(task=1, trial=0, candidate=b"h0")]
+    assert first_hints(found.hints[1], done) == [b"h1", b"h2", b"h3"]
+
+
+def test_nothing_known_changes_nothing() -> None:
+    found = recall(network(), 50, {1: KnownSchedules(trouble="away")})
+    assert (found.recalled, found.records, found.hints) == (Recalled(), (), {})
+
+
+def test_records_are_numbered_on() -> None:
+    assert [record.trial for record in numbered(recall(network(1), 0, {1: known("a", "b")}).records, 5)] == [5, 6]
+
+
+# The course of a job ----------------------------------------------------------------------------------------------
+
+
+def plan(answers: dict[int, KnownSchedules], trials: int | None = None, tasks: int = 2) -> JobPlan:
+    """The job right after its import."""
+    found = recall(network(tasks), trials, answers)
+    made = JobPlan(JobSpec(name="net", model="0" * 64, trials=trials), lanes=1, devices=1)
+    imported = network(tasks, found.recalled)
+    everyone = range(1, tasks + 1)
+    made.imported(imported, found.records, 0, everyone, compares=True, hints=found.hints)
+    return made
+
+
+def test_a_job_of_known_tasks_goes_straight_to_the_compiler() -> None:
+    made = plan({1: known("a"), 2: known("b")})
+    assert made.stage == {0: "compile"}
+    assert made.trials == 0
+    assert made.load().rounds_left == 0
+    assert record_selection.best(made.records[1]) is not None
+
+
+def test_only_unknown_tasks_are_searched() -> None:
+    made = plan({1: known("a"), 2: known()})
+    assert made.stage.pop(0) == "baseline"
+    assert made.stage == {2: "select"}
+    assert made.trials == 16
+
+
+def test_without_trials_hints_meet_in_finals() -> None:
+    made = plan({1: known(hints=4), 2: known()}, trials=0)
+    assert made.stage == {1: "build"}
+    assert (made.purpose[1], made.candidates[1]) == (Purpose.FINAL, (b"h0", b"h1", b"h2"))
+    for task, trial, candidate, purpose in ((1, 9, b"h0", Purpose.FINAL), (1, 10, b"", Purpose.DEFAULT)):
+        made.recorded(Record(task=task, trial=trial, candidate=candidate, latency_s=(1.0,), purpose=purpose))
+    made.advanced(1)
+    made.advanced(1)
+    assert made.stage == {0: "compile"}
+
+
+def test_a_client_that_takes_over_goes_on_with_what_the_first_one_took() -> None:
+    found = recall(network(), None, {1: known("a"), 2: known(compared=False)})
+    made = JobPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
+    own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]
+    made.imported(network(2, found.recalled), [*found.records, *own], 0, (1, 2))
+    assert made.trials == 16
+    assert made.allotted == {2: BATCH - 1}  # the round that the first client began
+    assert made.spent == BATCH
+    assert 1 not in made.half

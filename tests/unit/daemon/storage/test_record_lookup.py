@@ -1,0 +1,160 @@
+"""What a job is told of the record store: latencies that hold for it, hints, and nothing that could harm it."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autosched.daemon.storage import record_lookup
+from autosched.daemon.storage.record_lookup import RecordLookup
+from autosched.model import Identity, Purpose
+from autosched.protocol import GetKnown, KnownSchedules
+from autosched.recordstore import opening
+from autosched.recordstore.keys import environment
+from autosched.recordstore.queries import Lookup
+from autosched.recordstore.rows import Measurement, Origin
+from autosched.recordstore.store import RecordStore
+from samples_of_store import CONV, JOB, LAB, measured
+
+IDENTITY = Identity('{"kind": "llvm", "mcpu": "znver4"}', "AMD EPYC", "tvm 0.27", "autotvm 1")
+ASKED = GetKnown(workload=CONV.hash, identity=IDENTITY, count=4)
+LATER = msgspec.structs.replace(IDENTITY, compiler="tvm 0.28")
+ELSEWHERE = msgspec.structs.replace(IDENTITY, device="Xeon")
+FINAL = Purpose.FINAL
+ME = 99
+"""The job that asks."""
+
+
+def told(
+    folder: Path, rows: Iterable[Measurement], origin: Origin = LAB, asked: GetKnown = ASKED, job: int = ME
+) -> KnownSchedules:
+    """The answer, when the store has these rows of one origin."""
+    path = folder / "records.db"
+    with contextlib.closing(RecordStore(opening.file_url(path))) as store:
+        store.add(origin, list(rows))
+
+    async def caught_up(timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    async def ask() -> KnownSchedules:
+        lookup = RecordLookup(path, LAB.name, caught_up)
+        try:
+            return await lookup.known(asked, job, "autotvm")
+        finally:
+            lookup.close()
+
+    return asyncio.run(ask())
+
+
+def names(schedules: Iterable[object]) -> list[str]:
+    return [one.candidate.decode() for one in schedules]  # type: ignore[attr-defined]
+
+
+def test_latencies_of_the_same_circumstances_hold_the_fastest_first(tmp_path: Path) -> None:
+    found = told(tmp_path, [measured(1, 3e-3), measured(2, 1e-3, purpose=FINAL), measured(3, None)])
+    assert names(found.own) == ["schedule 2", "schedule 1"]
+    assert [one.compared for one in found.own] == [True, False]
+    assert (found.tried, found.hints, found.trouble) == (3, (), "")
+    first = found.own[0]
+    assert first.latency_s == (1e-3, 1.1e-3, 1.2e-3)
+    assert first.source == "job 7 (squeezenet.onnx)"
+    assert (first.code, first.measured_at) == (f"{2:032x}", 1.7e9 + 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (measured(1, 1e-9, where=environment(ELSEWHERE, "autotvm")), "another model of device"),
+        (measured(1, 1e-9, where=environment(LATER, "autotvm")), "another compiler"),
+        (measured(1, 1e-9, disturbed="load"), "it was disturbed"),
+        (measured(1, 1e-9, job=msgspec.structs.replace(JOB, number=ME)), "the job's own"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_any_other_latency_is_a_hint(row: Measurement, why: str, tmp_path: Path) -> None:
+    found = told(tmp_path, [row, measured(2, 5e-3)])
+    assert names(found.own) == ["schedule 2"], why
+    assert names(found.hints) == ["schedule 1"]
+
+
+def test_an_imported_record_that_claims_a_nanosecond_is_no_more_than_a_hint(tmp_path: Path) -> None:
+    poison = Origin("file", imported=True, detail="lab.jsonl")
+    found = told(tmp_path, [measured(1, 1e-9, purpose=FINAL, origin=poison)], poison)
+    assert found.own == ()
+    assert [one.source for one in found.hints] == ["imported from lab.jsonl"]
+
+
+def test_a_schedule_that_was_wrong_in_a_network_is_never_told(tmp_path: Path) -> None:
+    found = told(
+        tmp_path, [measured(1, 1e-3, candidate="a"), measured(2, None, candidate="a", purpose=Purpose.NETWORK)]
+    )
+    assert (found.own, found.hints) == ((), ())
+
+
+def test_a_colleague_s_daemon_is_named(tmp_path: Path) -> None:
+    found = told(tmp_path, [measured(1, 1e-3, origin=Origin("other", detail="lab2"))], Origin("other", detail="lab2"))
+    assert [one.source for one in found.own] == ["job 7 of lab2 (squeezenet.onnx)"]
+
+
+def test_hints_of_two_devices_are_ranked_by_each_device_s_own_best(tmp_path: Path) -> None:
+    slow, fast = (environment(msgspec.structs.replace(IDENTITY, device=name), "autotvm") for name in ("slow", "fast"))
+    rows = [
+        measured(1, 1e-3, where=slow), measured(2, 5e-3, where=slow), measured(3, 1e-4, where=fast),
+        measured(4, 2e-4, where=fast),
+    ]  # fmt: skip
+    assert names(told(tmp_path, rows).hints) == ["schedule 3", "schedule 1", "schedule 4", "schedule 2"]
+
+
+def test_no_more_is_told_than_was_asked_for_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [measured(n, 1e-3 * n) for n in range(1, 9)]
+    assert len(told(tmp_path, rows).own) == 4
+    monkeypatch.setattr(record_lookup, "ANSWER_BYTES", 50)
+    assert names(told(tmp_path, rows).own) == ["schedule 1", "schedule 2"]
+
+
+def test_a_store_that_fails_costs_its_jobs_nothing_and_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(b"no database" * 1_000)
+
+    async def caught_up(timeout_s: float) -> None:
+        return
+
+    async def ask() -> list[KnownSchedules]:
+        lookup = RecordLookup(path, LAB.name, caught_up)
+        found = [await lookup.known(ASKED, ME, "autotvm")]
+        path.unlink()
+        found.append(await lookup.known(ASKED, ME, "autotvm"))
+        lookup.close()
+        return found
+
+    for answer in asyncio.run(ask()):
+        assert (answer.own, answer.hints) == ((), ())
+        assert "cannot be used" in answer.trouble
+
+
+def test_a_store_that_stands_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_lookup, "DEADLINE_S", 0.05)
+    goes_on = threading.Event()
+
+    def best(*_: object) -> list[object]:
+        goes_on.wait(60.0)
+        return []
+
+    monkeypatch.setattr(Lookup, "best", best)
+
+    async def caught_up(timeout_s: float) -> None:
+        return
+
+    async def ask() -> KnownSchedules:
+        lookup = RecordLookup(tmp_path / "records.db", LAB.name, caught_up)
+        try:
+            return await lookup.known(ASKED, ME, "autotvm")
+        finally:
+            goes_on.set()
+            lookup.close()
+
+    assert "does not answer" in asyncio.run(ask()).trouble
