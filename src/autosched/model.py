@@ -193,7 +193,8 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """Repeated measurements of one call; empty when it failed."""
     failure: Failure | None = None
     detail: Text = ""
-    """The failure in words: the compiler's or the device's own message."""
+    """The failure in words: the compiler's or the device's own message. Of a latency that was not measured for this
+    record, where it comes from."""
     device: Annotated[str, Meta(max_length=200)] = ""
     build_s: Seconds = 0.0
     profile_s: Seconds = 0.0
@@ -204,6 +205,11 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """Digest of the object code that was measured, in hexadecimal digits; empty: not told. Since protocol 1.8."""
     measured_at: Annotated[float, Meta(ge=0)] = 0.0
     """Unix time in seconds at which the daemon received the record; 0: not known. Since protocol 1.8."""
+
+    @property
+    def copied(self) -> bool:
+        """Whether the latency is that of another candidate with the same object code."""
+        return self.purpose is Purpose.TRIAL and bool(self.latency_s) and bool(self.detail)
 
     @property
     def best_s(self) -> float | None:

@@ -22,7 +22,7 @@ from autosched.client.interference import InterferenceMonitor
 from autosched.client.plan import known_schedules
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, JobPlan
-from autosched.client.stage_runner import StageRunner, pin
+from autosched.client.stage_runner import StageRunner, Timed, pin
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, RequestError, WireError
 from autosched.machine import cores_of
@@ -53,9 +53,11 @@ from autosched.protocol import (
     EndStep,
     GetKnown,
     GetOrder,
+    GetTimings,
     Goodbye,
     JobOrder,
     KnownSchedules,
+    KnownTimings,
     Method,
     PlanNetwork,
     Poisoned,
@@ -105,6 +107,8 @@ class JobRunner:
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
+        self._timings: dict[str, Timed] = {}
+        """Latencies that other jobs have measured, by the digest of the object code."""
         self._recalled: backend.Recalled | None = None
         """What an earlier client of the job took over from the record store."""
         self._pace = run_sentinel
@@ -143,7 +147,7 @@ class JobRunner:
             said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
             course.broken(JobFailure("job_failed", said[:4_000]))
         else:
-            self._worker = StageRunner(session, order.spec, self._keep, course.poison)
+            self._worker = StageRunner(session, order.spec, self._keep, course.poison, self._timed)
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
@@ -326,6 +330,7 @@ class JobRunner:
                 if task in course.purpose:
                     worker.begin(task, course.candidates[task], course.purpose[task])
                 await self._in_thread(lease, lambda: worker.build(task, lease))
+                await self._look_up(course, worker.unknown_codes(task))
                 return course.advanced(task)
             case "profile":
                 await self._profile(course, task, lease, watch)
@@ -384,6 +389,23 @@ class JobRunner:
             return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
         records = known_schedules.numbered(recall.records, worker.trials)
         return msgspec.structs.replace(network, recalled=recall.recalled), records, recall.hints
+
+    async def _look_up(self, course: JobPlan, codes: Sequence[str]) -> None:
+        """Ask the record store for latencies of object code that other jobs have measured."""
+        network = course.network
+        assert network is not None
+        if not codes or network.identity is None or course.spec.fresh or not self._line.speaks(KNOWN_SINCE):
+            return
+        asked = GetTimings(codes=tuple(codes), identity=network.identity)
+        for code, known in (await self._line.ask(asked, KnownTimings)).found.items():
+            self._timings[code] = Timed(known.latency_s, known.source)
+
+    def _timed(self, code: str) -> Timed | None:
+        """Called from worker threads."""
+        if (record := self._course.result().timing(code)) is not None:
+            known = record.detail if record.purpose is Purpose.KNOWN else ""
+            return Timed(record.latency_s, known or f"trial {record.trial}")
+        return self._timings.get(code)
 
     async def _plan(self, course: JobPlan) -> None:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""

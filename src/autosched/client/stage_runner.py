@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from autosched import backend
 from autosched.backend import (
@@ -31,6 +31,8 @@ from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskIn
 from autosched.records import record_selection
 from autosched.records.identity import complete
 
+SAME_CODE = "not measured: the same object code as {}"
+
 
 @dataclass
 class Round:
@@ -48,16 +50,31 @@ class Round:
     """Whether the default is the last of the candidates."""
 
 
+class Timed(Struct, frozen=True):
+    """A latency that was measured, undisturbed, on a device of the job's kind."""
+
+    latency_s: tuple[float, ...]
+    source: str
+    """In words: "trial 12"."""
+
+
 class StageRunner:
     """One backend session and the tuners of its tasks. Methods named after stages run in worker threads."""
 
     def __init__(
-        self, session: Session, spec: JobSpec, keep: Callable[[Record], None], poison: BlockedCandidates | None = None
+        self,
+        session: Session,
+        spec: JobSpec,
+        keep: Callable[[Record], None],
+        poison: BlockedCandidates | None = None,
+        timed: Callable[[str], Timed | None] = lambda _: None,
     ) -> None:
+        """`timed`: what is known of the object code with a digest. Called, as `keep` is, from worker threads."""
         self._session = session
         self._poison = poison or BlockedCandidates()
         self._spec = spec
-        self._keep = keep  # called from worker threads
+        self._keep = keep
+        self._timed = timed
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._rounds: dict[TaskIndex, Round] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
@@ -160,28 +177,100 @@ class StageRunner:
 
     def profile(self, task: TaskIndex, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
-        current, tuner = self._rounds[task], self._tuners[task]
-        finals, left = current.purpose is Purpose.FINAL, list(current.candidates)
+        current = self._rounds[task]
+        left = list(current.candidates)
         codes = {one.candidate: one.code for one in current.built}
 
-        def keep(measured: Measured) -> None:
-            purpose = current.purpose
-            if finals and measured.candidate == current.candidates[-1]:
+        def keep(measured: Measured, elsewhere: bool = False) -> None:
+            purpose, code = current.purpose, codes.get(measured.candidate, "")
+            if purpose is Purpose.FINAL and measured.candidate == current.candidates[-1]:
                 purpose = Purpose.DEFAULT
             current.measured.append(measured)
-            code = codes.get(measured.candidate, "")
-            current.trials.append(self._record(task, measured, lease.units[0], purpose, code))
+            trial = self._record(task, measured, "" if elsewhere else lease.units[0], purpose, code)
+            if not elsewhere:  # in another round, so that nothing that disturbs this one concerns it
+                current.trials.append(trial)
 
         barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
         for candidate, reason in barred.items():
             left.remove(candidate)
             keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
         built = [one for one in current.built if one.candidate not in barred]
-        method = tuner.compare if finals else tuner.profile
-        for one in backend_boundary.each(method(built, lease)) if built else ():
-            keep(backend_boundary.measured(one, left))
+        if current.purpose is Purpose.FINAL:
+            self._compare(task, built, lease, left, keep)
+        else:
+            self._measure(task, built, lease, left, keep)
         for candidate in left:
             keep(backend_boundary.unsaid(candidate))
+
+    def unknown_codes(self, task: TaskIndex) -> list[str]:
+        """Digests of the code that the round will measure, and of which this job knows no latency."""
+        if task not in self._rounds or not (self._rounds[task].purpose is Purpose.TRIAL or self._only_known):
+            return []
+        codes = dict.fromkeys(one.code for one in self._rounds[task].built if one.code)
+        return [code for code in codes if self._timed(code) is None]
+
+    @property
+    def _only_known(self) -> bool:
+        """Whether the job tries nothing: its finals need no measurement where all of their code was measured."""
+        return self._spec.trials == 0
+
+    def _measure(
+        self, task: TaskIndex, built: Sequence[Built], lease: Lease, left: list[bytes], keep: Callable[..., None]
+    ) -> None:
+        """Measure what was built, each object code once: a timing belongs to machine code."""
+        copies = self._rounds[task].purpose is Purpose.TRIAL  # what is measured again is to be measured
+        here: dict[str, Timed] = {}
+        waiting = list(built)
+        while waiting:
+            alone: dict[str | bytes, Built] = {}
+            twins = []
+            for one in waiting:
+                now = here.get(one.code)  # what disturbs that one will be found to have disturbed this one
+                known = (now or self._timed(one.code)) if copies and one.code else None
+                if known is not None:
+                    left.remove(one.candidate)
+                    detail = SAME_CODE.format(known.source)
+                    keep(Measured(one.candidate, known.latency_s, None, detail, one.build_s), elsewhere=now is None)
+                elif copies and one.code in alone:
+                    twins.append(one)
+                else:
+                    alone[one.code if copies and one.code else one.candidate] = one
+            chosen = list(alone.values())
+            for answer in backend_boundary.each(self._tuners[task].profile(chosen, lease)) if chosen else ():
+                measured = backend_boundary.measured(answer, left)
+                keep(measured)
+                code = next(one.code for one in chosen if one.candidate == measured.candidate)
+                if measured.latency_s and code:
+                    here[code] = Timed(measured.latency_s, f"trial {self.trials - 1}")
+            waiting = twins  # those whose twin failed are measured themselves
+
+    def _compare(
+        self, task: TaskIndex, built: Sequence[Built], lease: Lease, left: list[bytes], keep: Callable[..., None]
+    ) -> None:
+        """Measure the finalists and the default side by side, each object code once; records in their order."""
+        alone: dict[str | bytes, Built] = {}
+        for one in built:
+            alone.setdefault(one.code or one.candidate, one)
+        found: dict[str | bytes, Measured] = {}
+        known = {one.code: self._timed(one.code) for one in built if one.code} if self._only_known else {}
+        elsewhere = bool(built) and all(known.get(one.code) is not None for one in built)
+        if elsewhere:
+            for code, timed in known.items():
+                assert timed is not None
+                found[code] = Measured(b"", timed.latency_s, None, SAME_CODE.format(timed.source))
+        elif alone:
+            codes = {one.candidate: one.code or one.candidate for one in alone.values()}
+            wanted = [one.candidate for one in alone.values()]
+            for answer in backend_boundary.each(self._tuners[task].compare(list(alone.values()), lease)):
+                measured = backend_boundary.measured(answer, wanted)
+                found[codes[measured.candidate]] = measured
+        for one in built:
+            answered = found.get(one.code or one.candidate)
+            left.remove(one.candidate)
+            if answered is None:
+                keep(backend_boundary.unsaid(one.candidate))
+            else:
+                keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
         """Those of a round's candidates that must not be run, and why. What is untuned is always run."""

@@ -119,7 +119,7 @@ class KnownSchedules(Struct, frozen=True):
 
 KNOWN_MAX = 32
 KNOWN_SINCE = (1, 9)
-"""Below this protocol a daemon knows none of GetKnown, Network.recalled and Purpose.KNOWN."""
+"""Below this protocol a daemon knows none of GetKnown, GetTimings, Network.recalled and Purpose.KNOWN."""
 
 
 class GetKnown(Method, frozen=True):
@@ -135,6 +135,34 @@ class GetKnown(Method, frozen=True):
     """Maximum number of schedules of each kind."""
     template: Annotated[str, Meta(max_length=200)] = ""
     """`TaskInfo.template`"""
+
+
+class KnownTiming(Struct, frozen=True):
+    """A latency of object code."""
+
+    latency_s: tuple[float, ...]
+    """Samples of one call, in seconds."""
+    source: Text
+    """The measurement that it is from, in words."""
+
+
+class KnownTimings(Struct, frozen=True):
+    """What the record store knows of object code."""
+
+    found: dict[str, KnownTiming]
+    """By the digest of the code; nothing stands here of code that is not known."""
+
+
+class GetTimings(Method, frozen=True):
+    """A client asks which object code was measured before on a device of the job's model, undisturbed."""
+
+    result = KnownTimings
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    codes: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=1_000)]
+    """Digests, as `Record.code` has them."""
+    identity: Identity
+    """Circumstances in which the job measures."""
 
 
 class AddRecord(Method, frozen=True):

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, StoreUnavailable
 
-SCHEMA = "1"
+SCHEMA = "2"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
 """Seconds until a server that does not answer is given up."""
@@ -87,15 +87,18 @@ def engine(url: URL) -> Engine:
     return create_engine(url.set(drivername="postgresql+psycopg"), connect_args=limits, poolclass=NullPool)
 
 
-def migrate(made: Engine) -> None:
-    """Bring the tables to the present schema; makes them in an empty database. Raises StoreUnavailable."""
+def migrate(made: Engine, schema: str = SCHEMA) -> None:
+    """Bring the tables to a schema, by default the present one; makes them in an empty database.
+
+    Raises StoreUnavailable.
+    """
     with explained(made.url), made.begin() as connection:
-        if _schema(connection) == SCHEMA:
+        if _schema(connection) == schema:
             return
     with explained(made.url), made.begin() as connection:
         _lock(connection)
         found = _schema(connection)
-        if found == SCHEMA:
+        if found == schema:
             return  # another process was faster
         import alembic.command
         from alembic.config import Config
@@ -112,7 +115,7 @@ def migrate(made: Engine) -> None:
                 f"the record store {shown(made.url)} was written by a newer autosched (schema {found}); install that"
                 " again, or name another database in records.url"
             ) from None
-        alembic.command.upgrade(config, "head")
+        alembic.command.upgrade(config, schema)
 
 
 def _lock(connection: Connection) -> None:

@@ -3,7 +3,7 @@
 Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -68,6 +68,19 @@ _TRIED = (
         ENVIRONMENTS.c.device == bindparam("device"),
     )
 )
+_OF_CODE = (
+    select(*_SHOWN, SCHEDULES.c.workload_id, WORKLOADS.c.hash)
+    .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
+    .where(
+        SCHEDULES.c.code.in_(bindparam("codes", expanding=True)),
+        SCHEDULES.c.code != "",
+        SCHEDULES.c.best_s.is_not(None),
+        ENVIRONMENTS.c.device == bindparam("device"),
+        ENVIRONMENTS.c.measurement == bindparam("measurement"),
+        ENVIRONMENTS.c.threads == bindparam("threads"),
+    )
+)
 _JOBS = (
     select(
         JOBS.c.id, *(JOBS.c[name] for name in SourceJob.__struct_fields__),
@@ -113,6 +126,22 @@ class Lookup:
         told = {"key": environment.strict, "device": environment.device, "hash": workload}
         with self._database.transaction() as connection:
             found: int = connection.execute(_TRIED, told).scalar_one()
+        return found
+
+    def of_code(self, codes: Sequence[str], environment: Environment) -> list[Schedule]:
+        """Schedules whose object code has one of these digests, with latencies that were measured by the same method
+        on the same model of device with as many threads; whichever their workload, compiler and backend."""
+        told = {
+            "codes": sorted(set(codes)), "device": environment.device, "measurement": environment.measurement,
+            "threads": environment.threads,
+        }  # fmt: skip
+        with self._database.transaction() as connection:
+            rows = connection.execute(_OF_CODE, told).all()
+            hashes = {row.workload_id: row.hash for row in rows}
+            found = []
+            for workload_id, workload in hashes.items():
+                own = [row for row in rows if row.workload_id == workload_id]
+                found += self._schedules(connection, workload, own)
         return found
 
     def interrupt(self) -> None:
@@ -218,7 +247,7 @@ class Lookup:
     ) -> list[Schedule]:
         made, decode, rows = [], _SAMPLES.decode, list(rows)
         self._know_jobs(connection, {row.job_id for row in rows})
-        for environment_id, candidate, best_s, standing, samples_s, failure, code, measured_at, job_id, _ in rows:
+        for environment_id, candidate, best_s, standing, samples_s, failure, code, measured_at, job_id, *_ in rows:
             environment = self._environments.get(environment_id) or self._environment(connection, environment_id)
             job, origin = self._jobs[job_id]
             made.append(

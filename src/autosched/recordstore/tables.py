@@ -115,6 +115,8 @@ SCHEDULES = Table(
 
 In SQLite rows lie in the order of their key, so that all schedules of a workload are read in one piece.
 """
+_coded = SCHEDULES.c.code != ""
+Index("ix_schedules_code", SCHEDULES.c.code, sqlite_where=_coded, postgresql_where=_coded)
 _valid = SCHEDULES.c.best_s.is_not(None)
 Index(
     "ix_schedules_best",

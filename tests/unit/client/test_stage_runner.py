@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
-from autosched.client.stage_runner import StageRunner
+from autosched.client.stage_runner import StageRunner, Timed
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
 
@@ -68,6 +68,119 @@ def test_a_record_has_the_digest_of_the_code_that_was_measured() -> None:
     records: list[Record] = []
     made(records.append, 2).profile(1, LEASE)
     assert [record.code for record in records] == [b"a".hex(), b"b".hex()]
+
+
+class Twins(FakeTuner):
+    """Candidates whose code is their first letter; those that begin with an f fail. Counts what it measures."""
+
+    def __init__(self) -> None:
+        self.measured: list[bytes] = []
+        self.seconds = 1.0
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        return [b"a1", b"b1", b"a2", b"f1", b"f2", b"x"][:count]
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        return [Built(one, code="" if one == b"x" else one[:1].hex()) for one in candidates]
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        for one in built:
+            self.measured.append(one.candidate)
+            self.seconds += 1.0
+            failure = Failure.RUN_CRASH if one.candidate.startswith(b"f") else None
+            yield Measured(one.candidate, () if failure else (self.seconds,), failure)
+
+    def default(self) -> bytes:
+        return b"a9"
+
+    compare = profile
+
+    def update(self, measured: Sequence[Measured], lease: Lease) -> None:
+        self.told = list(measured)
+
+
+class TwinSession(FakeSession):
+    def __init__(self) -> None:
+        self.only = Twins()
+
+    def tuner(self, task: TaskInfo, seed: int) -> FakeTuner:
+        return self.only
+
+
+def twins(trials: int | None = None, **known: float) -> tuple[StageRunner, Twins, list[Record]]:
+    """A runner that knows latencies of some codes, by the letter."""
+    records: list[Record] = []
+    timed = {letter.encode().hex(): Timed((seconds,), "job 7") for letter, seconds in known.items()}
+    session = TwinSession()
+    spec = JobSpec(name="net", model="0" * 64, trials=trials)
+    runner = StageRunner(cast(Session, session), spec, records.append, None, timed.get)
+    runner.import_network(LEASE, [])
+    return runner, session.only, records
+
+
+def test_equal_object_code_is_measured_once_in_a_round() -> None:
+    runner, tuner, records = twins()
+    runner.select(1, 6, LEASE)
+    runner.build(1, LEASE)
+    assert runner.unknown_codes(1) == [letter.hex() for letter in (b"a", b"b", b"f")]
+    runner.profile(1, LEASE)
+    assert tuner.measured == [b"a1", b"b1", b"f1", b"x", b"f2"], "of what failed, the twin is measured itself"
+    found = {one.candidate: one for one in records}
+    assert found[b"a2"].latency_s == found[b"a1"].latency_s
+    assert found[b"a2"].detail == "not measured: the same object code as trial 0"
+    assert [one.candidate for one in records if one.copied] == [b"a2"]
+    assert set(runner.round_trials(1)) == {one.trial for one in records}, "what disturbed the one disturbed both"
+    runner.update(1, LEASE)
+    assert {one.candidate for one in tuner.told} == set(found), "the search learns from all"
+
+
+def test_object_code_that_another_job_measured_is_not_measured() -> None:
+    runner, tuner, records = twins(a=0.5)
+    runner.select(1, 3, LEASE)
+    runner.build(1, LEASE)
+    assert runner.unknown_codes(1) == [b"b".hex()]
+    runner.profile(1, LEASE)
+    assert tuner.measured == [b"b1"]
+    copied = {one.candidate: one for one in records if one.copied}
+    assert copied.keys() == {b"a1", b"a2"}
+    assert all((one.latency_s, one.device) == ((0.5,), "") for one in copied.values())
+    assert copied[b"a1"].detail == "not measured: the same object code as job 7"
+    assert set(runner.round_trials(1)) == {one.trial for one in records if not one.copied}
+
+
+def test_what_is_measured_again_is_measured() -> None:
+    runner, tuner, records = twins(a=0.5)
+    runner.begin(1, [b"a1", b"a2"], Purpose.AGAIN)
+    runner.build(1, LEASE)
+    assert runner.unknown_codes(1) == []
+    runner.profile(1, LEASE)
+    assert tuner.measured == [b"a1", b"a2"]
+    assert not any(one.copied for one in records)
+
+
+def test_finals_measure_equal_object_code_once_and_keep_their_order() -> None:
+    runner, tuner, records = twins(a=0.5)
+    runner.begin(1, [b"a1", b"b1", b"a2"], Purpose.FINAL)
+    runner.build(1, LEASE)
+    runner.profile(1, LEASE)
+    assert tuner.measured == [b"a1", b"b1"]
+    assert [(one.candidate, one.purpose) for one in records] == [
+        (b"a1", Purpose.FINAL), (b"b1", Purpose.FINAL), (b"a2", Purpose.FINAL), (b"a9", Purpose.DEFAULT),
+    ]  # fmt: skip
+    assert records[0].latency_s == records[2].latency_s == records[3].latency_s
+
+
+@pytest.mark.parametrize(("known", "measured"), [({"a": 0.5, "b": 0.7}, []), ({"a": 0.5}, [b"a1", b"b1"])])
+def test_finals_of_a_job_without_trials_need_no_measurement_where_all_code_is_known(
+    known: dict[str, float], measured: list[bytes]
+) -> None:
+    runner, tuner, records = twins(0, **known)
+    runner.begin(1, [b"a1", b"b1"], Purpose.FINAL)
+    runner.build(1, LEASE)
+    runner.profile(1, LEASE)
+    assert tuner.measured == measured
+    assert [one.purpose for one in records] == [Purpose.FINAL, Purpose.FINAL, Purpose.DEFAULT]
+    assert measured or [one.latency_s for one in records] == [(0.5,), (0.7,), (0.5,)]
 
 
 def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() -> None:

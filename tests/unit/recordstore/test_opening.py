@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, text
+from sqlalchemy import MetaData, insert, select, text
 
 from autosched.errors import StoreUnavailable
 from autosched.recordstore import opening
@@ -28,6 +28,28 @@ def test_migrations_make_the_tables_that_the_program_uses(url: str) -> None:
         assert [column.nullable for column in made.columns] == [column.nullable for column in table.columns]
         assert {index.name for index in made.indexes} == {index.name for index in table.indexes}
         assert [column.name for column in made.primary_key] == [column.name for column in table.primary_key]
+
+
+@pytest.mark.parametrize("schema", [str(number) for number in range(1, int(opening.SCHEMA))])
+def test_store_of_an_earlier_schema_is_brought_up_to_date_with_its_data(schema: str, url: str, tmp_path: Path) -> None:
+    rows = [measured(n, 1e-3 * (1 + n)) for n in range(5)]
+    with contextlib.closing(RecordStore(f"sqlite:///{tmp_path}/sample.db")) as sample:
+        sample.add(LAB, rows)
+    old = opening.engine(opening.read_url(url))
+    opening.migrate(old, schema)
+    there = MetaData()
+    there.reflect(old)
+    with opening.engine(opening.read_url(f"sqlite:///{tmp_path}/sample.db")).begin() as source, old.begin() as target:
+        for table in META.sorted_tables:
+            names = [column.name for column in there.tables[table.name].columns]
+            found = source.execute(select(*(table.c[name] for name in names))).mappings().all()
+            target.execute(insert(table).values([dict(one) for one in found]))
+    with contextlib.closing(Lookup(url)) as lookup:
+        assert [one.candidate for one in lookup.best(CONV.hash, HERE, 9)] == [one.record.candidate for one in rows]
+        assert lookup.of_code([rows[3].record.code], HERE)[0].candidate == rows[3].record.candidate
+    with contextlib.closing(RecordStore(url)) as store:
+        store.add(LAB, [measured(9, 9e-3)])
+        assert store.count() == 6
 
 
 def test_store_of_a_newer_program_is_refused_and_left_alone(url: str) -> None:

@@ -80,6 +80,8 @@ class JobPlan:
     """Records of each task, those of another job first."""
     own: dict[int, tuple[TaskIndex, int]] = field(default_factory=dict)
     """Where the job's own records stand, by trial."""
+    codes: dict[str, tuple[TaskIndex, int]] = field(default_factory=dict)
+    """Where a record with a latency of each object code stands, by the digest of the code."""
     shaky: set[TaskIndex] = field(default_factory=set)
     """Tasks with disturbed records."""
     doubts: dict[TaskIndex, dict[bytes, UnitName]] = field(default_factory=dict)
@@ -164,6 +166,8 @@ class JobPlan:
         own = self.records.setdefault(record.task, [])
         self.own[record.trial] = record.task, len(own)
         own.append(record)
+        if record.code and record.latency_s and self.timing(record.code) is None:
+            self.codes[record.code] = self.own[record.trial]
         if record.disturbed:
             self.shaky.add(record.task)
         doubts = self.doubts.setdefault(record.task, {})
@@ -173,6 +177,14 @@ class JobPlan:
             doubts[record.candidate] = record.device
         if record.purpose is Purpose.AGAIN and self.purpose.get(record.task) is not Purpose.AGAIN:
             self.attempts[record.task, record.candidate] += 1  # by an earlier client
+
+    def timing(self, code: str) -> Record | None:
+        """A record of this object code, with a latency that nothing disturbed."""
+        if (place := self.codes.get(code)) is None:
+            return None
+        task, index = place
+        record = self.records[task][index]
+        return None if record.disturbed else record
 
     def tagged(self, trials: Iterable[int], reason: str) -> list[Record]:
         """Something disturbed these records; each task measures its own again when its next round begins."""

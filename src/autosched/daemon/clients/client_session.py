@@ -29,8 +29,10 @@ from autosched.protocol import (
     GetKnown,
     GetOrder,
     GetRecords,
+    GetTimings,
     JobOrder,
     KnownSchedules,
+    KnownTimings,
     Method,
     PlanNetwork,
     PutBlob,
@@ -85,6 +87,8 @@ class ClientSession:
                 return self._plan(method)
             case GetKnown():
                 return self._known(method)
+            case GetTimings():
+                return self._timings(method)
             case AddArtifact(name=name, sha256=sha256):
                 return self._add_artifacts((ResultFile(name, sha256),))
             case AddArtifacts(files=files):
@@ -126,6 +130,11 @@ class ClientSession:
         if self._lookup is None or spec.fresh:
             return KnownSchedules()
         return await self._lookup.known(method, self._job, spec.backend)
+
+    async def _timings(self, method: GetTimings) -> KnownTimings:
+        if self._lookup is None:
+            return KnownTimings({})
+        return await self._lookup.timings(method, self._job, self._runtime.state.jobs[self._job].spec.backend)
 
     def _plan(self, method: PlanNetwork) -> Awaitable[None]:
         if not 0 <= method.trials <= TRIALS_MAX:

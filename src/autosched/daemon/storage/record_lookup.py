@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from autosched.errors import AutoschedError
 from autosched.model import JobId
-from autosched.protocol import GetKnown, KnownSchedule, KnownSchedules
+from autosched.protocol import GetKnown, GetTimings, KnownSchedule, KnownSchedules, KnownTiming, KnownTimings
 from autosched.recordstore.keys import Environment, environment
 from autosched.recordstore.rows import Schedule, Standing
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # SQLAlchemy is imported in the thread
     from autosched.recordstore.queries import Lookup
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CATCH_UP_S = 3.0
 """Seconds that a job waits at most for measurements that end when it begins."""
@@ -54,20 +55,31 @@ class RecordLookup:
 
         `backend`: the job's. The store has all that this daemon measured before the job asked first.
         """
-        if time.monotonic() < self._rests_until:
-            return KnownSchedules(trouble=self._trouble)
         if job not in self._met:
             self._met.add(job)
             await self._caught_up(CATCH_UP_S)
-        done = asyncio.get_running_loop().run_in_executor(self._thread, partial(self._known, asked, job, backend))
+        found = await self._ask(partial(self._known, asked, job, backend))
+        return KnownSchedules(trouble=self._trouble) if found is None else found
+
+    async def timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
+        """Latencies of object code; none where the store does not answer."""
+        return await self._ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
+
+    async def _ask(self, query: Callable[[], T]) -> T | None:
+        """Run a query in the thread; None, and `_trouble`, where the store does not answer."""
+        if time.monotonic() < self._rests_until:
+            return None
+        done = asyncio.get_running_loop().run_in_executor(self._thread, query)
         if not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
             if (lookup := self._lookup) is not None:
                 lookup.interrupt()
-            return self._rest(f"the record store does not answer within {DEADLINE_S:.0f} s")
+            self._rest(f"the record store does not answer within {DEADLINE_S:.0f} s")
+            return None
         try:
             return done.result()
         except AutoschedError as error:
-            return self._rest(str(error))
+            self._rest(str(error))
+            return None
 
     def close(self) -> None:
         """Close the connection; nothing is waited for."""
@@ -76,10 +88,9 @@ class RecordLookup:
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
-    def _rest(self, trouble: str) -> KnownSchedules:
-        log.warning("%s; jobs begin without what it knows", trouble)
+    def _rest(self, trouble: str) -> None:
+        log.warning("%s; jobs go on without what it knows", trouble)
         self._trouble, self._rests_until = trouble, time.monotonic() + REST_S
-        return KnownSchedules(trouble=trouble)
 
     # In the thread ----------------------------------------------------------------------------------------------------
 
@@ -87,17 +98,33 @@ class RecordLookup:
         if self._lookup is not None:
             self._lookup.close()
 
-    def _known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
-        """Raises StoreUnavailable."""
+    def _open(self) -> "Lookup":
         from autosched.recordstore import opening
         from autosched.recordstore.queries import Lookup
 
         if self._lookup is None:
             self._lookup = Lookup(opening.file_url(self._url) if isinstance(self._url, Path) else self._url)
+        return self._lookup
+
+    def _timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
+        """Raises StoreUnavailable."""
+        here = environment(asked.identity, backend)
+        found: dict[str, Schedule] = {}
+        for one in self._open().of_code(asked.codes, here):
+            before = found.get(one.code)
+            if self._holds(one, here, job) and (before is None or one.standing > before.standing):
+                found[one.code] = one
+        return KnownTimings(
+            {code: KnownTiming(one.samples_s, source(one, self._origin)) for code, one in found.items()}
+        )
+
+    def _known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
+        """Raises StoreUnavailable."""
+        lookup = self._open()
         here = environment(asked.identity, backend, asked.template)
-        strict = self._lookup.best(asked.workload, here, asked.count)
+        strict = lookup.best(asked.workload, here, asked.count)
         own = [one for one in strict if self._holds(one, here, job)]
-        loose = self._lookup.hints(asked.workload, here, SPARE * asked.count)
+        loose = lookup.hints(asked.workload, here, SPARE * asked.count)
         told = {one.candidate for one in own}
         hints = [one for one in loose if one.candidate not in told and one.standing != Standing.WRONG]
         left, answer = ANSWER_BYTES, []
@@ -108,7 +135,7 @@ class RecordLookup:
                     kept.append(_told(one, self._origin))
                     left -= len(one.candidate) + 9 * len(one.samples_s)
             answer.append(tuple(kept))
-        tried = self._lookup.tried(asked.workload, here) if own else 0
+        tried = lookup.tried(asked.workload, here) if own else 0
         return KnownSchedules(answer[0], tried, answer[1])
 
     def _holds(self, one: Schedule, here: Environment, job: JobId) -> bool:
