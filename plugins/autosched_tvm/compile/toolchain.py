@@ -37,6 +37,7 @@ def check_packages() -> str:
     return ", ".join(said)
 
 
+@cache
 def versions() -> str:
     """All that makes code of a schedule: packages with their versions, and the fingerprint of our own part.
 

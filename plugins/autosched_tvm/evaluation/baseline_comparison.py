@@ -40,7 +40,7 @@ def measured(contest: EngineBenchmark, build: Path, forms: Sequence[Form], input
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
         raise StepFailed(rival)
-    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4))
+    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4), until_clear=True)
     if found.lost:
         name, why = next(iter(found.lost.items()))
         raise StepFailed(f"{name} crashed while it was measured: {why}")

@@ -43,7 +43,8 @@ def evaluate(
         one.bind(inputs)
     if not isinstance(rival, str):
         contestants.append(rival.contestant)
-    found = race(contestants, min(BUDGET_S, contest.left_s / 4), few={"default": UNTUNED_ROUNDS_MAX})
+    budget_s = min(BUDGET_S, contest.left_s / 4)
+    found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
     for name, why in found.lost.items():
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")

@@ -9,6 +9,7 @@ always follows the same other one.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -27,6 +28,12 @@ from autosched_tvm.worker_messages import Form
 
 ROUNDS_MIN = 3
 ROUNDS_MAX = 60
+CLEAR_ROUNDS = 15
+CLEAR_WIDTH, CLEAR_RATIO = 0.02, 1.1
+"""A race is clear when 95 % intervals are no wider than this share of their medians, and medians apart by this factor:
+five widths, so that looking after each round whether it is clear finds no winner that is none."""
+FAR_RATIO = 10.0
+"""A detail so much slower than the fastest is measured ROUNDS_MIN times."""
 TURN_S = 0.05
 """Seconds of calls that one sample is the mean of."""
 WARM_S = 0.2
@@ -249,12 +256,29 @@ class _Turns:
         return done < self.rounds_max and self.once_s < SLOW_S and self.spent_s < share_s
 
 
+def _are_clear(contestants: Sequence[_Turns]) -> bool:
+    """Whether more samples would say nothing new: narrow intervals, far apart."""
+    if any(len(turns.samples_s) < CLEAR_ROUNDS for turns in contestants):
+        return False
+    timings = [summarize(turns.racer.name, turns.samples_s) for turns in contestants]
+    if any(one.high_s - one.low_s > CLEAR_WIDTH * one.median_s for one in timings):
+        return False
+    medians_s = sorted(one.median_s for one in timings)
+    return all(slower > CLEAR_RATIO * faster for faster, slower in pairwise(medians_s))
+
+
 def race(
-    racers: Sequence[Racer], budget_s: float, *, rounds_max: int = ROUNDS_MAX, few: Mapping[str, int] | None = None
+    racers: Sequence[Racer],
+    budget_s: float,
+    *,
+    rounds_max: int = ROUNDS_MAX,
+    few: Mapping[str, int] | None = None,
+    until_clear: bool = False,
 ) -> Result:
     """Sample all in turns, round after round, in equal shares of the budget.
 
-    `few`: maximum numbers of rounds for contestants of which less need be known. Raises Killed.
+    `few`: maximum numbers of rounds for contestants of which less need be known. `until_clear`: end as soon as the
+    medians of the others are known well, and far apart. Raises Killed.
     """
     draw, lost = Random(ORDER_SEED), {}
     there = [_Turns(racer, min(rounds_max, (few or {}).get(racer.name, rounds_max))) for racer in racers]
@@ -272,6 +296,14 @@ def race(
                 there.remove(turns)
 
     each(list(there), _Turns.begin)
+    fastest_s = min((turns.once_s for turns in there), default=0.0)
+    for turns in there:
+        if until_clear and turns.racer.name in (few or {}) and turns.once_s > FAR_RATIO * fastest_s:
+            turns.rounds_max = min(turns.rounds_max, ROUNDS_MIN)
     while wanted := [turns for turns in there if turns.wants(share_s)]:
+        if until_clear and _are_clear([turns for turns in there if turns.racer.name not in (few or {})]):
+            wanted = [turns for turns in wanted if turns.racer.name in (few or {})]
+            if not wanted:
+                break
         each(wanted, _Turns.take)
     return Result([summarize(turns.racer.name, turns.samples_s) for turns in there], lost)

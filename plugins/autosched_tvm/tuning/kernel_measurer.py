@@ -1,5 +1,6 @@
 """The kernels of one job's tasks: built, measured and compared in its warm workers."""
 
+import hashlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,9 @@ from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.model import TaskIndex, TaskInfo
 from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
-from autosched_tvm import worker_messages
+from autosched_tvm import build_cache, worker_messages
+from autosched_tvm.build_cache import BuildCache
+from autosched_tvm.compile import toolchain
 from autosched_tvm.tuning.options import Options
 from autosched_tvm.worker_failures import gist
 
@@ -17,6 +20,8 @@ REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
 LOADED_RATIO = 6.0
 """A build may take so much longer than its processor time where other load shares the core."""
+KERNEL = "kernel.so"
+"""Name of a kernel in the build cache."""
 FINAL_REPEAT = 2
 """Factor of the number of samples when the best candidates are compared: their median decides."""
 
@@ -26,11 +31,13 @@ class KernelMeasurer:
 
     def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
         """`tasks` is the folder in which the import leaves N.json for task N."""
+        self.cache = BuildCache.of_environment()
         self.artifacts = artifacts
         self.options = options
         self._workers = workers
         self._tasks = tasks
         self._target = target
+        self._contents: dict[TaskIndex, str] = {}
 
     def task_file(self, task: TaskInfo) -> str:
         """Where the import left the task."""
@@ -58,24 +65,39 @@ class KernelMeasurer:
 
         Raises a WorkerError.
         """
-        arguments = (self.task_file(task), self._target, str(artifact))
-        return self._call_build(worker_messages.BUILD_BY_RULE, arguments, lease, self.options.build_timeout_s)
+        arguments, timeout_s = (self._target,), self.options.build_timeout_s
+        return self._call_build(worker_messages.BUILD_BY_RULE, task, artifact, arguments, lease, timeout_s)
 
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
         """Leave a shared library at `artifact`; return the digest of its object code. Raises a WorkerError."""
         return self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
 
     def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> str:
-        return self._call_build(
-            worker_messages.BUILD, (self.task_file(task), self._target, candidate, str(artifact)), lease, timeout_s
-        )
+        return self._call_build(worker_messages.BUILD, task, artifact, (self._target, candidate), lease, timeout_s)
 
-    def _call_build(self, function: str, arguments: Sequence[Any], lease: Lease, timeout_s: float) -> str:
-        wall_s = LOADED_RATIO * timeout_s
+    def _call_build(
+        self, function: str, task: TaskInfo, artifact: Path, arguments: Sequence[Any], lease: Lease, timeout_s: float
+    ) -> str:
+        key = self._key(function, task, arguments) if self.cache.keeps else ""
+        if (known := self.cache.take(key, {KERNEL: artifact})) is not None:
+            return known
         digest: str = self._workers.call(
-            "build", lease, function, *arguments, timeout_s=wall_s, processor_s=timeout_s, cores=lease.cores[:1]
-        )
+            "build", lease, function, self.task_file(task), *arguments, str(artifact),
+            timeout_s=LOADED_RATIO * timeout_s, processor_s=timeout_s, cores=lease.cores[:1],
+        )  # fmt: skip
+        self.cache.keep(key, {KERNEL: artifact}, digest)
         return digest
+
+    def _key(self, function: str, task: TaskInfo, arguments: Sequence[Any]) -> str:
+        """Names everything that a kernel is made of, in the build cache."""
+        return build_cache.digest_of(function, self._content(task), *arguments, toolchain.versions())
+
+    def _content(self, task: TaskInfo) -> str:
+        """Digest of the task's file."""
+        if (known := self._contents.get(task.task)) is None:
+            content = task_file(self._tasks, task.task).read_bytes()
+            known = self._contents[task.task] = hashlib.sha256(content).hexdigest()
+        return known
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Latencies of one call, in seconds. Raises a WorkerError."""

@@ -1,5 +1,6 @@
 """One job on TVM: its model, its workers, and everything a backend does but the search."""
 
+import hashlib
 import itertools
 import logging
 import math
@@ -22,9 +23,11 @@ from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection
 from autosched_tvm import worker_messages
+from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import intrinsics, targets, toolchain
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
+from autosched_tvm.source_fingerprint import fingerprint_of
 from autosched_tvm.tuning.job_measurements import JobMeasurements
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
@@ -208,9 +211,25 @@ class TvmSession:
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules, and once without any."""
         self._records = tuple(records)
-        arguments = (self._compilation, self._choices())
+        choices, cache = self._choices(), self.kernels.cache
+        names = [f"{build}.{ending}" for build in ("default", "tuned") for ending in ("so", "json")]
+        files = {name: self._builds / name for name in names}
+        key = self._network_key(choices) if cache.keeps else ""
+        if (note := cache.take(key, files)) is not None:  # an earlier job had the same network and schedules
+            self._notes = msgspec.json.decode(note, type=worker_messages.Compiled).notes
+            return
+        arguments = (self._compilation, choices)
         compiled = self._child("compile", lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
+        cache.keep(key, files, msgspec.json.encode(compiled).decode())
+
+    def _network_key(self, choices: Sequence[worker_messages.TaskSchedules]) -> str:
+        """Names everything that the builds of the network are made of, in the build cache."""
+        model = hashlib.sha256(_prepared(self._tasks_dir).read_bytes()).hexdigest()
+        files = [hashlib.sha256(Path(one.workload).read_bytes()).hexdigest() for one in choices]
+        compilation = msgspec.structs.replace(self._compilation, model=model, folder="")
+        chosen = [msgspec.structs.replace(one, workload=file) for one, file in zip(choices, files, strict=True)]
+        return digest_of(compilation, chosen, toolchain.versions(), fingerprint_of("autosched_tvm.compile"))
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure; leaves NAME.so and NAME.json in the output folder.

@@ -248,7 +248,7 @@ class Daemon:
 
         self._clients = ClientSupervisor(runtime, ledger, past, guard, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
-        self._clients.bytes_max = self._settings.limits.client_bytes_max
+        self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
         self._services = services = Services(
             settings=self._live,
@@ -298,8 +298,12 @@ class Daemon:
             await self._runtime.post(lambda: PolicyChosen(policy.name, new.scheduler.goal, "its settings"))
         self._settings = new
         self._authenticator.limits, self._keeper.settings = new.limits, new.backup
-        self._services.blobs.bytes_max, self._clients.bytes_max = new.limits.blob_bytes_max, new.limits.client_bytes_max
+        self._services.blobs.bytes_max = new.limits.blob_bytes_max
+        self._limit_clients(new.limits)
         self._services.guard.look_every(new.guard.sentinel_interval_s)
+
+    def _limit_clients(self, limits: config.LimitsConfig) -> None:
+        self._clients.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
         """Clients of an earlier life go on where they can; of all others nothing may be left."""

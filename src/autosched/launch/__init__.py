@@ -22,6 +22,10 @@ class ClientOrder(Struct, frozen=True):
     """The client's proof that it is the one."""
     folder: Path
     """Where it works, and leaves its log."""
+    cache: Path
+    """A folder for what backends keep for later jobs."""
+    cache_bytes_max: int
+    """How much may lie there; 0: nothing."""
 
 
 class Launched(Struct, frozen=True):

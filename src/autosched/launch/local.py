@@ -12,6 +12,8 @@ from autosched.process.detached_process import Process
 
 TOKEN = "AUTOSCHED_TOKEN"
 """Variable in the environment of a client with its token, which other users must not see among its arguments."""
+CACHE, CACHE_BYTES = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
+"""Variables with a folder in which backends keep what later jobs can use, and with the bytes that may lie there."""
 
 
 class LocalLauncher:
@@ -25,6 +27,7 @@ class LocalLauncher:
         order.folder.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.mkdtemp(prefix="autosched-job-")
         environment = {**os.environ, JOB_DIR: str(order.folder), TOKEN: order.token, "TMPDIR": temporary}
+        environment |= {CACHE: str(order.cache), CACHE_BYTES: str(order.cache_bytes_max)}
         environment["XDG_CACHE_HOME"] = temporary  # libraries leave files there, some in HOME else
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]
         try:

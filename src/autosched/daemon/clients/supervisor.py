@@ -57,6 +57,8 @@ from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
 from autosched.wire.link import Handler, Link
 
+CACHE_FOLDER = "cache"
+"""Name of the folder, in the state folder, with what backends keep for later jobs."""
 log = logging.getLogger(__name__)
 
 ORDER_S = 10.0
@@ -95,6 +97,8 @@ class ClientSupervisor:
         """Where clients connect to; set before the first one is started."""
         self.bytes_max = 0
         """A client that holds more memory is replaced; 0: no limit."""
+        self.cache_bytes_max = 0
+        """Bytes of what backends keep for later jobs."""
         self.launcher: Launcher = LocalLauncher()
 
     @property
@@ -117,7 +121,9 @@ class ClientSupervisor:
     def _start(self, client: Client) -> None:
         folder = self._folder / str(client.job)
         try:
-            launched = self.launcher.launch(ClientOrder(client.job, self.address, client.token, folder))
+            cache = self._folder.parent / CACHE_FOLDER
+            order = ClientOrder(client.job, self.address, client.token, folder, cache, self.cache_bytes_max)
+            launched = self.launcher.launch(order)
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
             return

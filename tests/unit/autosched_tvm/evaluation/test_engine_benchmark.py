@@ -71,6 +71,36 @@ def test_a_detail_gets_few_rounds() -> None:
     assert [len(t.samples_s) for t in timings] == [7, engine_benchmark.ROUNDS_MAX]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "rounds"),
+    [
+        ((0.01, 0.012), engine_benchmark.CLEAR_ROUNDS),  # far apart
+        ((0.01, 0.0105), engine_benchmark.ROUNDS_MAX),  # near each other
+        ((0.01,), engine_benchmark.CLEAR_ROUNDS),  # nobody to compare with
+    ],
+)
+def test_a_race_that_is_clear_ends_early(seconds: tuple[float, ...], rounds: int) -> None:
+    racers = [Fake("default", 0.09), *(Fake(f"racer{n}", once_s) for n, once_s in enumerate(seconds))]
+    timings = race(racers, budget_s=1e9, few={"default": 17}, until_clear=True).timings
+    assert [len(t.samples_s) for t in timings] == [17, *(rounds for _ in seconds)]
+
+
+def test_a_detail_that_is_far_behind_gets_least_rounds() -> None:
+    racers = [Fake("default", 0.3), Fake("tuned", 0.01)]
+    timings = race(racers, budget_s=1e9, few={"default": 17}, until_clear=True).timings
+    assert [len(t.samples_s) for t in timings] == [engine_benchmark.ROUNDS_MIN, engine_benchmark.CLEAR_ROUNDS]
+
+
+def test_a_noisy_race_is_not_clear() -> None:
+    noisy = Fake("noisy", 0.01)
+    noise = iter([1.0, 1.5] * 1_000)
+    sample = noisy.sample
+    racer: Any = noisy
+    racer.sample = lambda number, warm: sample(number, warm) * next(noise)
+    timings = race([racer, Fake("rival", 0.1)], budget_s=1e9, until_clear=True).timings
+    assert [len(t.samples_s) for t in timings] == [engine_benchmark.ROUNDS_MAX] * 2
+
+
 @pytest.mark.parametrize("once_s", [0.5, engine_benchmark.SLOW_S])
 def test_without_time_each_is_still_measured_three_times(once_s: float) -> None:
     found = race([Fake("only", once_s)], budget_s=0.0)

@@ -1,0 +1,130 @@
+"""Keeps builds for later jobs: what was built before, for the same target and by the same tools, is not built again.
+
+Source: the compilation cache of Tensor Comprehensions (Vasilache et al., 2018), section 5.3. An entry is a folder whose
+name is the digest of everything that the build is made of. It appears complete, by a rename; its files carry checksums,
+since a power failure may leave them empty. Entries that were not used for longest go first. Loads without TVM.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+log = logging.getLogger(__name__)
+
+FOLDER, BYTES_MAX = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
+"""Variables in the environment of a daemon's clients: a folder that outlives jobs, and how much may lie there."""
+ENTRY = "entry.json"
+KEPT_UNTIL_LOOK = 32
+"""Entries that one process keeps until it looks how much there is."""
+ROOM_SHARE = 0.9
+"""Share of the limit that is left when entries are deleted."""
+
+
+class Entry(Struct, frozen=True):
+    """The content of an entry."""
+
+    files: dict[str, str]
+    """SHA-256 of each file, by its name."""
+    note: str
+    """What its maker wrote to it."""
+
+
+def digest_of(*parts: object) -> str:
+    """The key of a build that is made of these parts, each of a type that msgpack knows."""
+    return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+
+
+class BuildCache:
+    """Used by several processes and threads at once. A disk that is full, or a folder that is gone, costs a build."""
+
+    def __init__(self, folder: Path | None, bytes_max: int) -> None:
+        """None, or 0 bytes: nothing is kept."""
+        self._folder = folder if bytes_max > 0 else None
+        self._bytes_max = bytes_max
+        self._kept = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_environment(cls) -> "BuildCache":
+        """The cache of the daemon that has started this process; without one, nothing is kept."""
+        folder, bytes_max = os.environ.get(FOLDER, ""), os.environ.get(BYTES_MAX, "0")
+        return cls(Path(folder) if folder else None, int(bytes_max) if bytes_max.isdecimal() else 0)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return self._folder is not None
+
+    def take(self, key: str, files: Mapping[str, Path]) -> str | None:
+        """Copy the files of an entry, each from its name to a path; returns the note. None: there is no such entry."""
+        if self._folder is None:
+            return None
+        place = self._folder / key
+        try:
+            entry = msgspec.json.decode((place / ENTRY).read_bytes(), type=Entry)
+            for name, path in files.items():
+                content = (place / name).read_bytes()
+                if hashlib.sha256(content).hexdigest() != entry.files[name]:
+                    raise ValueError(f"{name} is damaged")
+                path.write_bytes(content)
+            os.utime(place)
+        except FileNotFoundError:
+            return None
+        except (OSError, KeyError, ValueError, msgspec.MsgspecError) as error:
+            log.warning("an entry of the build cache is not used: %s", error)
+            shutil.rmtree(place, ignore_errors=True)
+            return None
+        return entry.note
+
+    def keep(self, key: str, files: Mapping[str, Path], note: str = "") -> None:
+        """Keep copies of files, each by its name, with a note."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            part = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
+            try:
+                sums = {}
+                for name, path in files.items():
+                    content = path.read_bytes()
+                    sums[name] = hashlib.sha256(content).hexdigest()
+                    (part / name).write_bytes(content)
+                (part / ENTRY).write_bytes(msgspec.json.encode(Entry(sums, note)))
+                part.rename(self._folder / key)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)  # it is there where another process was faster
+        except OSError as error:
+            log.debug("a build is not kept: %s", error)
+        with self._lock:
+            self._kept += 1
+            look = self._kept % KEPT_UNTIL_LOOK == 1
+        if look:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Delete what was not used for longest, where there is more than may be."""
+        if self._folder is None:
+            return
+        found = []
+        for place in list(self._folder.iterdir()) if self._folder.is_dir() else []:
+            try:
+                with os.scandir(place) as files:
+                    found.append((place.stat().st_mtime, sum(file.stat().st_size for file in files), place))
+            except OSError:  # another process deletes it
+                continue
+        held = sum(size for _, size, _ in found)
+        if held <= self._bytes_max:
+            return
+        for _, size, place in sorted(found):
+            shutil.rmtree(place, ignore_errors=True)
+            held -= size
+            if held <= ROOM_SHARE * self._bytes_max:
+                return
