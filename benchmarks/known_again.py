@@ -8,6 +8,7 @@ is not tuned again, so that a run that was cut off goes on.
 import argparse
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from against_stock import finish, load, own_state, remeasure, say
 from autosched import api
 from autosched.api import on_demand
 from autosched.api.connection import Daemon
-from autosched.model import JobState, Purpose
+from autosched.model import JobState, Purpose, Record
 from autosched.protocol import Done, JobList, JobView, ListJobs, Shutdown
 
 
@@ -64,14 +65,29 @@ async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[di
 
 async def cost(daemon: Daemon, view: JobView) -> dict[str, Any]:
     """What a job measured, and how long it took."""
-    purposes = [record.purpose for record in await daemon.records(view.job)]
+    records = await daemon.records(view.job)
+    purposes = [record.purpose for record in records]
     assert view.ended_at is not None
     return {
         "seconds": view.ended_at - view.submitted_at,
         "tasks": len(view.tasks),
         "tasks_from_store": sum(bool(task.came_from) for task in view.tasks),
+        **code_counts(records),
         **{purpose.value: purposes.count(purpose) for purpose in Purpose},
     }
+
+
+def code_counts(records: Sequence[Record]) -> dict[str, int]:
+    """How many trials were not measured, since their object code was known, and how many although it was."""
+    known: set[str] = set()
+    copied = again = 0
+    for record in records:
+        if record.purpose is Purpose.TRIAL and record.latency_s:
+            copied += record.copied
+            again += not record.copied and record.code in known
+        if record.code and record.latency_s and not record.disturbed:
+            known.add(record.code)
+    return {"copied": copied, "measured_twice": again}
 
 
 if __name__ == "__main__":

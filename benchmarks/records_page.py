@@ -93,6 +93,9 @@ def again(told: dict[str, Any]) -> list[str]:
         f"| time of the job | {first['seconds']:.0f} s |"
         f" {second['seconds']:.0f} s, {told['time_ratio']:.3f} x | 0.1 x |",
         f"| candidates measured, but for finals | {first['trial'] + first['again']} | {measured} | 0 |",
+        f"| of these, measured although the object code was known | {first['measured_twice']} |"
+        f" {second['measured_twice']} | 0 |",
+        f"| not measured, since the object code was known | {first['copied']} | {second['copied']} | - |",
         f"| measured in finals, with defaults | {first['final'] + first['default']} |"
         f" {second['final'] + second['default']} | - |",
         f"| tasks with a schedule of the record store | {first['tasks_from_store']} of {first['tasks']} |"

@@ -10,15 +10,18 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from msgspec import structs
+
 from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import ModelRejected, StepFailed
-from autosched.model import NETWORK_TASK, Failure, JobSpec, Record, TaskIndex, TaskInfo, encode
+from autosched.model import NETWORK_TASK, Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo, encode
 from autosched_backend_mock.faults import Fault, Faults
 from autosched_backend_mock.options import Options
 from autosched_backend_mock.time_sources import Clock
 
 CHOICES = 1_000
 """Candidates per task: the numbers from 0 to CHOICES - 1, in an order of quality that the seed shuffles."""
+MEASUREMENT = "mock 1"
 DEFAULT_S = 1.2e-3
 """Latency of an operator without tuning."""
 
@@ -92,7 +95,8 @@ class MockSession:
         self._network_step("import", lease)
         if self.options.reject:
             raise ModelRejected(self.options.reject)
-        return self._network
+        identity = Identity(compiler=self.options.compiler, measurement=MEASUREMENT)
+        return structs.replace(self._network, identity=identity)
 
     def tuner(self, task: TaskInfo, seed: int) -> "MockTuner":
         """The search for one operator."""

@@ -209,7 +209,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     @property
     def copied(self) -> bool:
         """Whether the latency is that of another candidate with the same object code."""
-        return self.purpose is Purpose.TRIAL and bool(self.latency_s) and bool(self.detail)
+        return self.purpose is not Purpose.KNOWN and bool(self.latency_s) and bool(self.detail)
 
     @property
     def best_s(self) -> float | None:

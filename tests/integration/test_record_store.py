@@ -62,6 +62,40 @@ def test_the_same_network_again_needs_no_search(there: Lab) -> None:
     assert (fresh.state, fresh.trials) == ("done", 16)
 
 
+def test_another_compiler_makes_the_known_best_again_and_measures_only_other_code(there: Lab) -> None:
+    """The digest of the mock backend's code is that of the candidate, whatever its compiler."""
+    first = there.submit(tasks=2, trials=16, compiler="1")
+    there.wait(first)
+    again = there.wait(there.submit(tasks=2, trials=0, compiler="2", fresh=False))
+    assert again.state == "done"
+    records = there.records(again.job)
+    assert {one.purpose for one in records} == {Purpose.FINAL, Purpose.DEFAULT}
+    assert all(one.copied and "the same object code as job 1" in one.detail for one in records)
+    assert again.whole_s == pytest.approx(there.wait(first).whole_s)
+    third = there.wait(there.submit(tasks=2, trials=16, compiler="2", fresh=False))
+    assert (third.trials, third.trials_total) == (0, 0), "the trials under the first compiler count"
+
+
+def test_known_schedules_are_brought_up_to_date_by_a_command(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = command_line(there, tmp_path, monkeypatch, capsys)
+    assert "No network was tuned here" in cli("records", "upgrade")[2]
+    for name in ("net", "net", "other"):
+        there.wait(there.submit(tasks=2, trials=16, name=name))
+    failed = there.submit(name="bad", reject="no")
+    assert there.wait(failed).state == "failed"
+    assert cli("records", "upgrade", "--dry-run", "-o", "id")[1].split() == ["3"]
+    code, out, err = cli("records", "upgrade", "-o", "json")
+    assert (code, "other is up to date" in err) == (0, True)
+    (told,) = json.loads(out)["networks"]
+    assert (told["network"], told["equal_code"], told["measured"], told["failed"]) == ("other", 0, 0, 0)
+    assert told["unchanged"] > 2
+    view = there.wait(told["job"])
+    assert (view.spec.labels, view.spec.trials) == ({"made-by": "records-upgrade"}, 0)
+    assert cli("records", "upgrade", "--detach")[1].split() == [str(told["job"] + 1)]
+
+
 def test_without_trials_only_what_is_known_is_delivered(there: Lab) -> None:
     nothing = there.wait(there.submit(tasks=2, trials=0, fresh=False))
     assert (nothing.state, nothing.trials, there.records(nothing.job)) == ("done", 0, [])

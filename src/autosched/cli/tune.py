@@ -378,7 +378,7 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
     if view.spec is None:
         raise RequestError(f"the daemon does not say how job {view.job} was submitted: restart it with this version")
     source = view.job
-    if view.trials == 0:
+    if view.trials == 0 and not any(task.came_from for task in view.tasks):
         if view.spec.records_from is None:
             raise RequestError(f"job {view.job} has no trials to compile from. See why:  autosched explain {view.job}")
         source = view.spec.records_from

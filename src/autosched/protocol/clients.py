@@ -110,7 +110,7 @@ class KnownSchedules(Struct, frozen=True):
     """Measured by a daemon under the very circumstances of the job, undisturbed: their latencies hold for it. The
     fastest first."""
     tried: int = 0
-    """Number of schedules that were measured under these circumstances."""
+    """Number of schedules that were measured on this model of device, with whatever version of the compiler."""
     hints: tuple[KnownSchedule, ...] = ()
     """Others that can be applied, most promising first. Nothing is said about their latency here."""
     trouble: Text = ""

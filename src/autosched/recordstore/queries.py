@@ -64,7 +64,7 @@ _TRIED = (
     .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
     .where(
         WORKLOADS.c.hash == bindparam("hash"),
-        ENVIRONMENTS.c.strict_key == bindparam("key"),
+        ENVIRONMENTS.c.loose_key == bindparam("key"),
         ENVIRONMENTS.c.device == bindparam("device"),
     )
 )
@@ -121,9 +121,9 @@ class Lookup:
         return self._best(workload, "loose_key", environment.loose, k)
 
     def tried(self, workload: str, environment: Environment) -> int:
-        """Number of schedules of a workload, failures included, whose measurements may stand for new ones on the same
-        model of device."""
-        told = {"key": environment.strict, "device": environment.device, "hash": workload}
+        """Number of schedules of a workload that were tried on the same model of device, failures included, with
+        whatever versions of compiler and backend."""
+        told = {"key": environment.loose, "device": environment.device, "hash": workload}
         with self._database.transaction() as connection:
             found: int = connection.execute(_TRIED, told).scalar_one()
         return found
