@@ -24,6 +24,8 @@ FOLDER, BYTES_MAX = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
 ENTRY = "entry.json"
 KEPT_UNTIL_LOOK = 32
 """Entries that one process keeps until it looks how much there is."""
+ENTRY_SHARE = 0.125
+"""Share of the limit above which an entry is not kept: it would drive out too many others."""
 ROOM_SHARE = 0.9
 """Share of the limit that is left when entries are deleted."""
 
@@ -63,14 +65,18 @@ class BuildCache:
         """Whether anything is kept."""
         return self._folder is not None
 
-    def take(self, key: str, files: Mapping[str, Path]) -> str | None:
-        """Copy the files of an entry, each from its name to a path; returns the note. None: there is no such entry."""
+    def take(self, key: str, files: Mapping[str, Path] | Path) -> str | None:
+        """Copy the files of an entry, each from its name to a path, or all of them into a folder; returns the note.
+
+        None: there is no such entry.
+        """
         if self._folder is None:
             return None
         place = self._folder / key
         try:
             entry = msgspec.json.decode((place / ENTRY).read_bytes(), type=Entry)
-            for name, path in files.items():
+            wanted = {name: files / name for name in entry.files} if isinstance(files, Path) else files
+            for name, path in wanted.items():
                 content = (place / name).read_bytes()
                 if hashlib.sha256(content).hexdigest() != entry.files[name]:
                     raise ValueError(f"{name} is damaged")
@@ -89,6 +95,8 @@ class BuildCache:
         if self._folder is None:
             return
         try:
+            if sum(path.stat().st_size for path in files.values()) > ENTRY_SHARE * self._bytes_max:
+                return
             self._folder.mkdir(parents=True, exist_ok=True)
             part = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
             try:

@@ -29,7 +29,7 @@ from autosched_tvm.worker_messages import Form
 ROUNDS_MIN = 3
 ROUNDS_MAX = 60
 CLEAR_ROUNDS = 15
-CLEAR_WIDTH, CLEAR_RATIO = 0.02, 1.1
+CLEAR_WIDTH, CLEAR_RATIO = 0.04, 1.2
 """A race is clear when 95 % intervals are no wider than this share of their medians, and medians apart by this factor:
 five widths, so that looking after each round whether it is clear finds no winner that is none."""
 FAR_RATIO = 10.0

@@ -131,6 +131,10 @@ class TvmSession:
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
         ways = (options.layout.value, options.winograd)
         arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), *ways)
+        cache = self.kernels.cache
+        key = self._key("import", model, job.file, shapes, self.target, ways) if cache.keeps else ""
+        if (note := cache.take(key, folder)) is not None:
+            return msgspec.json.decode(note, type=worker_messages.Extracted)
         try:
             found: worker_messages.Extracted = self._workers.once(
                 lease, worker_messages.TAKE_IN, *arguments, timeout_s=lease.timeout_s
@@ -143,6 +147,8 @@ class TvmSession:
             ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
+        made = {path.name: path for path in folder.iterdir() if path.is_file()}
+        cache.keep(key, made, msgspec.json.encode(found).decode())
         return found
 
     def _check_samples(self, lease: Lease) -> None:
@@ -214,7 +220,9 @@ class TvmSession:
         choices, cache = self._choices(), self.kernels.cache
         names = [f"{build}.{ending}" for build in ("default", "tuned") for ending in ("so", "json")]
         files = {name: self._builds / name for name in names}
-        key = self._network_key(choices) if cache.keeps else ""
+        chosen = [msgspec.structs.replace(one, workload=_content(Path(one.workload))) for one in choices]
+        compilation = msgspec.structs.replace(self._compilation, model="", folder="")
+        key = self._key("compile", _prepared(self._tasks_dir), compilation, chosen) if cache.keeps else ""
         if (note := cache.take(key, files)) is not None:  # an earlier job had the same network and schedules
             self._notes = msgspec.json.decode(note, type=worker_messages.Compiled).notes
             return
@@ -223,13 +231,9 @@ class TvmSession:
         self._notes = compiled.notes
         cache.keep(key, files, msgspec.json.encode(compiled).decode())
 
-    def _network_key(self, choices: Sequence[worker_messages.TaskSchedules]) -> str:
-        """Names everything that the builds of the network are made of, in the build cache."""
-        model = hashlib.sha256(_prepared(self._tasks_dir).read_bytes()).hexdigest()
-        files = [hashlib.sha256(Path(one.workload).read_bytes()).hexdigest() for one in choices]
-        compilation = msgspec.structs.replace(self._compilation, model=model, folder="")
-        chosen = [msgspec.structs.replace(one, workload=file) for one, file in zip(choices, files, strict=True)]
-        return digest_of(compilation, chosen, toolchain.versions(), fingerprint_of("autosched_tvm.compile"))
+    def _key(self, what: str, model: Path, *parts: object) -> str:
+        """Names what is made of a model by the present code, in the build cache."""
+        return digest_of(what, _content(model), parts, toolchain.versions(), fingerprint_of("autosched_tvm.compile"))
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure; leaves NAME.so and NAME.json in the output folder.
@@ -412,6 +416,12 @@ def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
         raise StepFailed(f"{what} failed: {gist(error)}") from error
     except Died as error:
         raise StepFailed(f"{what} crashed: {error}") from error
+
+
+def _content(file: Path) -> str:
+    """Digest of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _prepared(folder: Path) -> Path:

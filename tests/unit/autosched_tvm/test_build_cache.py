@@ -12,7 +12,7 @@ from autosched_tvm.build_cache import BuildCache, digest_of
 
 @pytest.fixture
 def cache(tmp_path: Path) -> BuildCache:
-    return BuildCache(tmp_path / "cache", 10_000)
+    return BuildCache(tmp_path / "cache", 20_000)
 
 
 def kept(cache: BuildCache, key: str, folder: Path, content: bytes = b"code") -> None:
@@ -60,17 +60,31 @@ def test_a_damaged_entry_is_not_used_and_can_be_made_again(
 
 
 def test_what_was_not_used_for_longest_goes(cache: BuildCache, tmp_path: Path) -> None:
-    for number in range(8):
-        kept(cache, f"{number}", tmp_path, bytes(1_500))
+    for number in range(10):
+        kept(cache, f"{number}", tmp_path, bytes(2_400))
         os.utime(tmp_path / f"cache/{number}", (number, number))
     taken(cache, "0", tmp_path)
     cache.make_room()
     left = {path.name for path in (tmp_path / "cache").iterdir()}
     assert "0" in left
     assert not {"1", "2"} & left
-    assert {"6", "7"} <= left
+    assert {"8", "9"} <= left
     size = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if file.is_file())
-    assert size <= build_cache.ROOM_SHARE * 10_000
+    assert size <= build_cache.ROOM_SHARE * 20_000
+
+
+def test_a_huge_entry_drives_nothing_out(cache: BuildCache, tmp_path: Path) -> None:
+    kept(cache, "huge", tmp_path, bytes(3_000))
+    assert taken(cache, "huge", tmp_path) == (None, None)
+
+
+def test_all_files_of_an_entry_are_copied_into_a_folder(cache: BuildCache, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    cache.keep("key", {"a": tmp_path / "a", "b": tmp_path / "b"}, "note")
+    (tmp_path / "into").mkdir()
+    assert cache.take("key", tmp_path / "into") == "note"
+    assert {path.name: path.read_text() for path in (tmp_path / "into").iterdir()} == {"a": "a", "b": "b"}
 
 
 def test_room_is_made_while_builds_are_kept(cache: BuildCache, tmp_path: Path) -> None:

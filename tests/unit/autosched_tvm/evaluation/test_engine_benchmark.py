@@ -74,8 +74,8 @@ def test_a_detail_gets_few_rounds() -> None:
 @pytest.mark.parametrize(
     ("seconds", "rounds"),
     [
-        ((0.01, 0.012), engine_benchmark.CLEAR_ROUNDS),  # far apart
-        ((0.01, 0.0105), engine_benchmark.ROUNDS_MAX),  # near each other
+        ((0.01, 0.013), engine_benchmark.CLEAR_ROUNDS),  # far apart
+        ((0.01, 0.0115), engine_benchmark.ROUNDS_MAX),  # near each other
         ((0.01,), engine_benchmark.CLEAR_ROUNDS),  # nobody to compare with
     ],
 )
