@@ -9,7 +9,6 @@ gcc gets each as -DTILE=value. The program is called with a number of repetition
 each, and then a line of results that starts with "output", which must not depend on the knobs.
 """
 
-import hashlib
 import json
 import re
 import shlex
@@ -24,7 +23,7 @@ from msgspec import Meta, Struct
 
 from autosched.errors import ModelRejected
 from autosched.model import Failure
-from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space, Value
+from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space, Value, code_name
 
 FLAGS: dict[str, tuple[str, ...]] = {
     "level": ("-O2", "-O1", "-O3"),
@@ -82,7 +81,7 @@ class GccBackend(SimpleBackend):
 
     def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
         """The program as gcc left it: flags that change nothing give the same bytes."""
-        return hashlib.sha256((folder / "program").read_bytes()).hexdigest()
+        return code_name((folder / "program").read_bytes())
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
         """Run the program once; it repeats by itself."""

@@ -1,6 +1,5 @@
 """One made-up network: stages that take their time, candidates with a known latency each."""
 
-import hashlib
 import json
 import os
 import random
@@ -14,7 +13,7 @@ from msgspec import structs
 
 from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import ModelRejected, StepFailed
-from autosched.model import NETWORK_TASK, Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo, encode
+from autosched.model import NETWORK_TASK, Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo, code_name, encode
 from autosched_backend_mock.faults import Fault, Faults
 from autosched_backend_mock.options import Options
 from autosched_backend_mock.time_sources import Clock
@@ -191,7 +190,7 @@ class MockTuner:
         return [
             Built(c, failure=Failure.BUILD_ERROR, detail="made up")
             if c != self.default() and _draw(c, "fail") < ratio
-            else Built(c, code=hashlib.sha256(c).hexdigest())
+            else Built(c, code=code_name(c))
             for c in candidates
         ]
 

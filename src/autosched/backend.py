@@ -80,8 +80,8 @@ class Built(Struct, frozen=True):
     detail: str = ""
     build_s: float = 0.0
     code: str = ""
-    """Digest of what will be run, at most 64 hexadecimal digits: candidates with equal digests need to be measured
-    only once. Empty: not told. Since 1.7."""
+    """Name of the object code that will be run, as `model.code_name` makes it: of equal names one is measured. Of
+    candidates that are as fast, that with the least code wins. Empty: not told. Since 1.7."""
 
 
 class Measured(Struct, frozen=True):
@@ -396,8 +396,9 @@ class Session(Protocol):
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the whole network with the best schedule of each task, and once without any.
 
-        `records` are those that count, one per candidate: the fastest of a task is to be used, also when it is the
-        default candidate.
+        `records` are those that count, one per candidate. Since 1.7 the first one of a task is to be used, also when it
+        is the default candidate: of those that measurement cannot tell apart, it is chosen by a fixed rule. Before,
+        they came in any order, and the fastest was to be used.
         """
 
     def evaluate(self, lease: Lease) -> Evaluation:

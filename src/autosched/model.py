@@ -4,6 +4,7 @@ Plain immutable data, shared by every part and sent over the wire as it stands. 
 The words are those of the glossary in ARCHITECTURE.md.
 """
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,7 +21,7 @@ UnitName = str  # what it gets: "host/0", "cpu0"
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=4_000)]
 CODE_DIGEST_PATTERN = "[0-9a-f]{0,64}"
-"""Digest of object code; empty: not told."""
+"""Name of object code, as `code_name` makes it; empty: not told."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -89,6 +90,15 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name
     units: Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=1_000)]
+
+
+def code_name(content: bytes, size: int | None = None) -> str:
+    """Name of object code: eight hexadecimal digits of its size in bytes, and 56 of its SHA-256.
+
+    `content`: what decides whether two codes are the same. `size`: of the code, if that is not all of the content.
+    """
+    length = len(content) if size is None else size
+    return f"{min(length, 2**32 - 1):08x}{hashlib.sha256(content).hexdigest()[:56]}"
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -202,7 +212,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     disturbed: Text = ""
     """Reason why the latency is too high, found later: kept beside the record and filled in when the record is read."""
     code: Annotated[str, Meta(max_length=64)] = ""
-    """Digest of the object code that was measured, in hexadecimal digits; empty: not told. Since protocol 1.8."""
+    """Name of the object code that was measured, as `code_name` makes it; empty: not told. Since protocol 1.8."""
     measured_at: Annotated[float, Meta(ge=0)] = 0.0
     """Unix time in seconds at which the daemon received the record; 0: not known. Since protocol 1.8."""
 

@@ -21,6 +21,7 @@ from autosched import zoo
 from autosched.backend import Built, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
+from autosched.records import winner
 from deadlines import DEADLINE_S
 from nets import conv_net, model, small_net
 from processes import is_dead
@@ -261,6 +262,24 @@ def test_a_bad_kernel_is_a_record_and_the_next_one_is_fine(
     assert words in bad.detail
     assert fine.failure is None
     assert 0 < statistics.median(fine.latency_s) < 1
+
+
+def test_the_same_records_give_the_same_module(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
+    tuner = session.tuner(task, 23)
+    built = tuner.build(tuner.select(4, lane("select")), lane("build"))
+    records = [
+        Record(task=1, trial=n, candidate=one.candidate, latency_s=(1.0,) * 6, code=one.code)
+        for n, one in enumerate(built)
+    ]
+    modules = []
+    for name, some in (("one", records), ("other", records[::-1])):
+        (tmp_path / name).mkdir()
+        other = start(saved(conv_net(), tmp_path / name), tmp_path / name)
+        other.import_network(lane("import"))
+        other.compile(winner.order(some), lane("compile"))
+        modules.append((other._builds / "tuned.so").read_bytes())
+        other.kill()
+    assert modules[0] == modules[1]
 
 
 def test_candidates_that_cannot_be_built_are_records(session: TvmSession, task: TaskInfo) -> None:

@@ -4,7 +4,6 @@ Debug information plays no part. Names do, since sections and symbols are told a
 parameters of two equal kernels differently, they have different digests, and both are measured.
 """
 
-import hashlib
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -13,9 +12,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
+from autosched.model import code_name
+
 
 def digest_of(path: Path) -> str:
-    """SHA-256, in hexadecimal digits, of what a linker takes over from an ELF object file.
+    """Name, as `code_name` makes it, of what a linker takes over from an ELF object file.
 
     That is: sections that are loaded, their relocations, and symbols. Empty for a file of another format.
     """
@@ -27,7 +28,7 @@ def digest_of(path: Path) -> str:
 
 
 def _digest(elf: ELFFile) -> str:
-    digest = hashlib.sha256(elf["e_machine"].encode())
+    content, size = [elf["e_machine"].encode()], 0
     sections = list(elf.iter_sections())
     symbols = {at: _symbols(one, sections) for at, one in enumerate(sections) if isinstance(one, SymbolTableSection)}
     for section in sections:
@@ -37,13 +38,14 @@ def _digest(elf: ELFFile) -> str:
                 (one["r_offset"], one["r_info_type"], one.entry.get("r_addend", 0), table[one["r_info_sym"]])
                 for one in section.iter_relocations()
             ]
-            digest.update(repr((section.name, numbers)).encode())
+            content.append(repr((section.name, numbers)).encode())
         elif _is_loaded(section):
-            content = section.data()
-            digest.update(repr((section.name, section["sh_size"], len(content))).encode() + content)
+            data = section.data()
+            content += [repr((section.name, section["sh_size"], len(data))).encode(), data]
+            size += section["sh_size"]
     defined = [one for table in symbols.values() for one in table if one is not None]
-    digest.update(repr(defined).encode())
-    return digest.hexdigest()
+    content.append(repr(defined).encode())
+    return code_name(b"".join(content), size)
 
 
 def _symbols(table: SymbolTableSection, sections: list[Section]) -> list[tuple[str, str, int, int] | None]:

@@ -21,7 +21,7 @@ from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Netw
 from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
-from autosched.records import record_selection
+from autosched.records import record_selection, winner
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import intrinsics, targets, toolchain
@@ -387,7 +387,7 @@ class TvmSession:
         choices = []
         for task, measured in sorted(by_task.items()):
             file = task_file(self._tasks_dir, task)
-            measured = sorted(measured, key=lambda record: (record.best_s or 0.0, record.trial))[:CHOICES_MAX]
+            measured = winner.in_order(measured)[:CHOICES_MAX]
             # Without a schedule it beats what comes after it.
             best = list(itertools.takewhile(lambda record: record.candidate != worker_messages.UNTUNED, measured))
             if file.exists():

@@ -72,8 +72,8 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
     for one in answers:
         if not isinstance(one.code, str) or not re.fullmatch(CODE_DIGEST_PATTERN, one.code):
             raise StepFailed(
-                f"build gave {str(one.code)[:80]!r} as the digest of a candidate's code; at most 64 of the digits"
-                " 0123456789abcdef are needed, as hashlib.sha256(...).hexdigest() gives them"
+                f"build gave {str(one.code)[:80]!r} as the name of a candidate's code; at most 64 of the digits"
+                " 0123456789abcdef are needed, as autosched.model.code_name(content) gives them"
             )
     return answers
 

@@ -107,6 +107,8 @@ class JobRunner:
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
+        self._elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
+        """Of known schedules: latency on other devices over the best one there."""
         self._timings: dict[str, Timed] = {}
         """Latencies that other jobs have measured, by the digest of the object code."""
         self._recalled: backend.Recalled | None = None
@@ -340,7 +342,7 @@ class JobRunner:
             case "compile":
                 records = [record for own in course.records.values() for record in own]
                 build = worker.compile_early if course.early.under_way else worker.compile
-                await self._in_thread(lease, lambda: build(records, lease))
+                await self._in_thread(lease, lambda: build(records, lease, self._elsewhere))
                 return course.compiled()
             case "evaluate" if course.early.under_way:
                 evaluation = await self._in_thread(lease, lambda: worker.evaluate_early(lease))
@@ -384,6 +386,10 @@ class JobRunner:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
         recall = known_schedules.recall(network, spec.trials, known)
+        self._elsewhere = {
+            task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
+            for task, found in known.items()
+        }
         there = {record.task for record in self._records[self._borrowed :] if record.purpose is Purpose.KNOWN}
         if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
             return msgspec.structs.replace(network, recalled=earlier), (), recall.hints

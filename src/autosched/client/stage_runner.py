@@ -28,7 +28,7 @@ from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
-from autosched.records import record_selection
+from autosched.records import record_selection, winner
 from autosched.records.identity import complete
 
 SAME_CODE = "not measured: the same object code as {}"
@@ -322,9 +322,11 @@ class StageRunner:
         """Drop the round under way."""
         self._rounds.pop(task, None)
 
-    def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile the network with the best schedules."""
-        self._session.compile(record_selection.effective(records), lease)
+    def compile(
+        self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None
+    ) -> None:
+        """Compile the network with the best schedules. `elsewhere`: how good candidates are on other devices."""
+        self._session.compile(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
@@ -349,9 +351,11 @@ class StageRunner:
         """Measure what the user would run otherwise; None where there is nothing."""
         return backend_boundary.baseline(self._comparing.baseline(lease))
 
-    def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
+    def compile_early(
+        self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None
+    ) -> None:
         """Compile the network with the best schedules so far."""
-        self._comparing.compile_early(record_selection.effective(records), lease)
+        self._comparing.compile_early(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""

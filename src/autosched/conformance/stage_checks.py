@@ -126,7 +126,7 @@ def build_answers_each_candidate(bench: BackendHarness) -> None:
 def equal_candidates_have_equal_code(bench: BackendHarness) -> None:
     """The digest of a candidate's code (`Built.code`) is the same when another session builds the candidate.
 
-    Code of a known digest need not be measured again. A digest has at most 64 hexadecimal digits. Take it of what runs
+    Code that is known need not be measured again. `autosched.model.code_name` makes the digest. Take it of what runs
     alone: no paths, no times of day.
     """
     found, at = bench.round, bench.tuner().build

@@ -99,6 +99,8 @@ class KnownSchedule(Struct, frozen=True, kw_only=True):
     """Digest of its object code; empty: not known."""
     measured_at: float = 0.0
     """Unix time in seconds; 0: not known."""
+    elsewhere: float = 0.0
+    """Latency on other models of device over the best one there, where that is least; 0: not known."""
     source: Text = ""
     """Where it comes from, in words."""
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.errors import RequestError, misfit
-from autosched.model import Failure, JobSpec
+from autosched.model import Failure, JobSpec, code_name
 from autosched.simple import search
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ class SimpleBackend:
         """Leave in the folder what `measure` needs. Raises CandidateFailed."""
 
     def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
-        """Digest of everything that `measure` runs for the choice, as hexadecimal digits; called after `build`.
+        """Name of everything that `measure` runs for the choice, as `code_name` makes it; called after `build`.
 
-        Choices with equal digests need to be measured only once. Where `measure` depends on the choice itself, and not
-        only on what lies in the folder, the choice belongs into the digest. Since 1.7. As it is: "", not told.
+        Of choices with equal names one is measured. Where `measure` depends on the choice itself, and not only on what
+        lies in the folder, the choice belongs into the content. Since 1.7. As it is: "", not told.
         """
         return ""
 
@@ -185,4 +185,5 @@ __all__ = [
     "Space",
     "Tried",
     "Value",
+    "code_name",
 ]

@@ -155,7 +155,7 @@ def _digest(found: object) -> str:
     """Check the result of `code`. Raises CandidateFailed for other results."""
     if not isinstance(found, str) or not re.fullmatch(CODE_DIGEST_PATTERN, found):
         raise CandidateFailed(
-            "code() must return at most 64 hexadecimal digits, as hashlib.sha256(...).hexdigest() gives them, or"
+            "code() must return at most 64 hexadecimal digits, as code_name(content) gives them, or"
             f' nothing (""); it returned {repr(found)[:80] if isinstance(found, str) else called(found)}'
         )
     return found

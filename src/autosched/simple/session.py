@@ -16,7 +16,7 @@ import msgspec
 from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed, from_wire
 from autosched.model import Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo
-from autosched.records import record_selection
+from autosched.records import record_selection, winner
 from autosched.records.statistics import summarize
 from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
 from autosched.simple.child_manager import TIMED_OUT, Children
@@ -119,8 +119,8 @@ class SimpleSession:
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Build the fastest choice of each task, and its default."""
         for task, space in self._spaces.items():
-            own = sorted((r.best_s, r.trial, r.candidate) for r in records if r.task == task and r.best_s is not None)
-            valid = [choice for _, _, candidate in own if (choice := decode(space, candidate)) is not None]
+            own = winner.in_order([record for record in records if record.task == task])
+            valid = [choice for record in own if (choice := decode(space, record.candidate)) is not None]
             self._best[task] = valid[0] if valid else space.default
             self._must("build", [self._final(task, space.default), self._final(task, self._best[task])], lease)
 

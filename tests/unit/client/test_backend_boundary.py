@@ -78,7 +78,7 @@ def test_every_candidate_has_its_build_in_order(found: Any) -> None:
 
 @pytest.mark.parametrize("code", ["A0", "0x1f", "f" * 65, "ab\n", b"ab", None])
 def test_a_digest_of_code_has_at_most_64_hexadecimal_digits(code: Any) -> None:
-    with pytest.raises(StepFailed, match="digest of a candidate's code"):
+    with pytest.raises(StepFailed, match="name of a candidate's code"):
         backend_boundary.built([Built(b"a", code=code)], [b"a"])
     told = [Built(b"a", code=""), Built(b"b", code="0123456789abcdef" * 4)]
     assert backend_boundary.built(told, [b"a", b"b"]) == told

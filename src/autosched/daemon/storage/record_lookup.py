@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -127,12 +128,13 @@ class RecordLookup:
         loose = lookup.hints(asked.workload, here, SPARE * asked.count)
         told = {one.candidate for one in own}
         hints = [one for one in loose if one.candidate not in told and one.standing != Standing.WRONG]
+        ratios = ratios_elsewhere([*strict, *loose], here.device)
         left, answer = ANSWER_BYTES, []
         for schedules in (own, promising(hints)[: asked.count]):
             kept = []
             for one in schedules:
                 if left > 0:
-                    kept.append(_told(one, self._origin))
+                    kept.append(_told(one, self._origin, ratios.get(one.candidate, 0.0)))
                     left -= len(one.candidate) + 9 * len(one.samples_s)
             answer.append(tuple(kept))
         tried = lookup.tried(asked.workload, here) if own else 0
@@ -147,6 +149,20 @@ class RecordLookup:
             and one.standing in (Standing.SEARCHED, Standing.COMPARED)
             and (one.origin.name, one.job.number) != (self._origin, job)
         )
+
+
+def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, float]:
+    """Latency of each schedule on other models of device over the best one there, where that is least."""
+    by_place: defaultdict[Environment, list[Schedule]] = defaultdict(list)
+    for one in schedules:
+        if one.environment.device != device and one.best_s:
+            by_place[one.environment].append(one)
+    found: dict[bytes, float] = {}
+    for some in by_place.values():
+        least_s = min(one.best_s or 0.0 for one in some)
+        for one in some:
+            found[one.candidate] = min((one.best_s or 0.0) / least_s, found.get(one.candidate, inf))
+    return found
 
 
 def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
@@ -170,10 +186,10 @@ def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
     return [one for *_, one in sorted(ranked.values(), key=lambda rank: (*rank[:2], rank[2].candidate))]
 
 
-def _told(one: Schedule, origin: str) -> KnownSchedule:
+def _told(one: Schedule, origin: str, elsewhere: float) -> KnownSchedule:
     return KnownSchedule(
         candidate=one.candidate, latency_s=one.samples_s, compared=one.standing is Standing.COMPARED, code=one.code,
-        measured_at=one.measured_at, source=source(one, origin),
+        measured_at=one.measured_at, elsewhere=elsewhere, source=source(one, origin),
     )  # fmt: skip
 
 
