@@ -68,6 +68,17 @@ _TRIED = (
         ENVIRONMENTS.c.device == bindparam("device"),
     )
 )
+_FAILED = (
+    select(SCHEDULES.c.digest)
+    .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
+    .where(
+        WORKLOADS.c.hash == bindparam("hash"),
+        ENVIRONMENTS.c.strict_key == bindparam("key"),
+        SCHEDULES.c.best_s.is_(None),
+        SCHEDULES.c.standing != Standing.UNKNOWN.value,
+    )
+)
 _OF_CODE = (
     select(*_SHOWN, SCHEDULES.c.workload_id, WORKLOADS.c.hash)
     .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
@@ -127,6 +138,13 @@ class Lookup:
         with self._database.transaction() as connection:
             found: int = connection.execute(_TRIED, told).scalar_one()
         return found
+
+    def failed(self, workload: str, environment: Environment) -> set[bytes]:
+        """Digests (`keys.candidate_digest`) of schedules that failed under the very circumstances: they do not replay
+        any more, are wrong, or crash."""
+        told = {"key": environment.strict, "hash": workload}
+        with self._database.transaction() as connection:
+            return set(connection.execute(_FAILED, told).scalars())
 
     def of_code(self, codes: Sequence[str], environment: Environment) -> list[Schedule]:
         """Schedules whose object code has one of these digests, with latencies that were measured by the same method

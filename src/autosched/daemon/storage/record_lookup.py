@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from autosched.errors import AutoschedError
 from autosched.model import JobId
 from autosched.protocol import GetKnown, GetTimings, KnownSchedule, KnownSchedules, KnownTiming, KnownTimings
-from autosched.recordstore.keys import Environment, environment
+from autosched.recordstore.keys import Environment, candidate_digest, environment
 from autosched.recordstore.rows import Schedule, Standing
 
 if TYPE_CHECKING:  # SQLAlchemy is imported in the thread
@@ -127,7 +127,8 @@ class RecordLookup:
         own = [one for one in strict if self._holds(one, here, job)]
         loose = lookup.hints(asked.workload, here, SPARE * asked.count)
         told = {one.candidate for one in own}
-        hints = [one for one in loose if one.candidate not in told and one.standing != Standing.WRONG]
+        failed = lookup.failed(asked.workload, here) if loose else set()
+        hints = [one for one in loose if one.candidate not in told and candidate_digest(one.candidate) not in failed]
         ratios = ratios_elsewhere([*strict, *loose], here.device)
         left, answer = ANSWER_BYTES, []
         for schedules in (own, promising(hints)[: asked.count]):

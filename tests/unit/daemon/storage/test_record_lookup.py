@@ -95,6 +95,14 @@ def test_a_schedule_that_was_wrong_in_a_network_is_never_told(tmp_path: Path) ->
     assert (found.own, found.hints) == ((), ())
 
 
+def test_a_schedule_that_failed_here_is_never_told_again(tmp_path: Path) -> None:
+    """Its trace may not replay any more: one job finds out, and no other one tries."""
+    there = environment(LATER, "autotvm")
+    rows = [measured(1, 1e-3, candidate="a", where=there), measured(2, 2e-3, candidate="b", where=there)]
+    assert names(told(tmp_path, rows).hints) == ["a", "b"]
+    assert names(told(tmp_path, [measured(3, None, candidate="a")]).hints) == ["b"]
+
+
 def test_a_colleague_s_daemon_is_named(tmp_path: Path) -> None:
     found = told(tmp_path, [measured(1, 1e-3, origin=Origin("other", detail="lab2"))], Origin("other", detail="lab2"))
     assert [one.source for one in found.own] == ["job 7 of lab2 (squeezenet.onnx)"]
