@@ -158,7 +158,7 @@ def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Sa
 def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     holder = cli("jobs", "-o", "id")[1].split()[-1]
-    cli("submit", "net.onnx", "--backend", "mock", "--trials", 8)
+    cli("submit", "net.onnx", "--backend", "mock", "--trials", 64, "--fresh")  # it may come to its lane first
     text = ""
     while f"held by job {holder}" not in text:  # as soon as its client has come
         text = cli("explain", "last")[1]

@@ -28,7 +28,7 @@ def db() -> None:
     used while it does."""
 
 
-def _state_dir(settings: Path | None) -> Path:
+def folder_of(settings: Path | None) -> Path:
     """The folder of the daemon with these settings; without any the user's own, or else the service's."""
     from autosched.config import load
     from autosched.daemon.storage import database
@@ -48,7 +48,7 @@ def check(settings: Path | None, style: str) -> int:
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
 
-    state_dir = _state_dir(settings)
+    state_dir = folder_of(settings)
     path = database.database(state_dir)
     backups.there(path)
     found = backups.look(path, state_dir / "blobs")
@@ -75,7 +75,7 @@ def backup(file: Path | None, settings: Path | None, style: str) -> None:
     """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
     from autosched.daemon.recovery import backups
 
-    made = backups.make(_state_dir(settings), file)
+    made = backups.make(folder_of(settings), file)
     if style == "json":
         return document("backup", {"path": str(made), "bytes": made.stat().st_size})
     data(str(made))
@@ -96,7 +96,7 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
 
-    state_dir = _state_dir(settings)
+    state_dir = folder_of(settings)
     if file is None:
         return _list(backups.all_of(state_dir), style)
     if not file.exists() and (own := database.backups(state_dir) / file.name).exists():
@@ -142,7 +142,7 @@ def upgrade(settings: Path | None, style: str) -> None:
     """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
     from autosched.daemon.recovery import backups
 
-    state_dir = _state_dir(settings)
+    state_dir = folder_of(settings)
     lock = _alone(state_dir)
     try:
         done = backups.upgrade(state_dir)
@@ -209,7 +209,7 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     from autosched.protocol.roles import Role
 
     if host is None or settings is not None:
-        state_dir = _state_dir(settings)
+        state_dir = folder_of(settings)
         try:
             lock = state_folder.take_state_dir(state_dir)
         except Refused:

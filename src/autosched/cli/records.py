@@ -1,18 +1,30 @@
 """`autosched records`: what all jobs have measured."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from autosched import formatting
 from autosched.cli.command_group import Group
+from autosched.cli.db import config_option, style_option
 from autosched.cli.listings import caller
 from autosched.cli.output import complain, data, document, format_option, say, table
-from autosched.errors import AutoschedError, JobFailed
+from autosched.errors import AutoschedError, JobFailed, NotFound, RequestError
 from autosched.model import JobId, JobSpec, JobState, Purpose, Record
 from autosched.protocol import GetJob, JobList, JobView, ListJobs, RecordPage, Submit, Submitted, pagination
 from autosched.wire.blocking_link import BlockingLink
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from autosched.recordstore.queries import Lookup
+
+WRONG_SHOWN = 20
+"""Wrong lines of a file that are told one by one."""
 ASK_S = 5.0
 """A question waits so long for news: less than a connection may be silent."""
 PAGE = 500
@@ -23,7 +35,7 @@ PRIORITY = -50
 
 @click.group(cls=Group)
 def records() -> None:
-    """Bring what all jobs have measured up to date.
+    """See, share and bring up to date what all jobs have measured.
 
     The record store keeps the best schedules of each operator, by device, compiler and backend, and gives them to later
     jobs. See the page for users, "What is known already".
@@ -59,6 +71,131 @@ def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
             data("\n".join(str(job) for job in jobs))
             return 0
         return _wait(daemon, jobs, style)
+
+
+def _url(settings: Path | None, store: str) -> "str | URL":
+    """The store that is named; without a name, that of the daemon with these settings."""
+    from autosched.cli.db import folder_of
+    from autosched.config import load
+    from autosched.daemon.storage.record_projection import RECORDS
+    from autosched.recordstore import opening
+
+    if store:
+        return store if "://" in store else opening.file_url(Path(store).absolute())
+    folder = folder_of(settings)
+    chosen = load(settings).records.url
+    if chosen == "off":
+        raise RequestError('there is no record store: records.url is "off" in the settings. Name one with --store')
+    return chosen or opening.file_url(folder / RECORDS)
+
+
+def _lookup(settings: Path | None, store: str) -> "contextlib.closing[Lookup]":
+    """A store that is there. Raises NotFound."""
+    from autosched.recordstore import opening
+    from autosched.recordstore.queries import Lookup
+
+    url = opening.read_url(_url(settings, store))
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
+    return contextlib.closing(Lookup(url))
+
+
+store_option = click.option(
+    "--store", default="", envvar="AUTOSCHED_RECORDS", metavar="URL|FILE",
+    help="The record store: postgresql://USER@HOST/DATABASE, or a file. Default: that of the daemon on this machine.",
+)  # fmt: skip
+
+
+@records.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@store_option
+@config_option
+def export(file: Path, store: str, settings: Path | None) -> None:
+    """Write all measurements to a file, a line of JSON for each; .gz compresses it."""
+    from autosched.recordstore import json_lines
+
+    part = file.with_name(f".{file.name}.part{file.suffix}")
+    with _lookup(settings, store) as lookup:
+        try:
+            with json_lines.opened(part, "wb") as out:
+                count = json_lines.write(lookup.everything(), out)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+    say(f"{count:,} measurements are in {file}")
+
+
+@records.command("import")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
+@store_option
+@config_option
+def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
+    """Take in files that `export` wrote, here or elsewhere.
+
+    What is known already is not doubled. Imported schedules are the first candidates of later searches: they count with
+    what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
+    """
+    from autosched.recordstore import json_lines
+    from autosched.recordstore.store import RecordStore
+
+    code = 0
+    with contextlib.closing(RecordStore(_url(settings, store))) as target:
+        for path in files:
+            if not path.is_file():
+                raise NotFound(f"there is no file {path}")
+            told = 0
+
+            def complain_of(number: int, why: str, path: Path = path) -> None:
+                nonlocal told
+                told += 1
+                if told <= WRONG_SHOWN:
+                    complain(f"{path}:{number}: {why}")
+
+            with json_lines.opened(path, "rb") as file:
+                taken = json_lines.read(file, target, complain_of)
+            if taken.wrong > WRONG_SHOWN:
+                complain(f"{path}: {taken.wrong - WRONG_SHOWN} more lines are wrong")
+            say(
+                f"{path}: {taken.new:,} measurements are new, {taken.known:,} were known,"
+                f" {taken.wrong:,} lines are wrong"
+            )
+            code = RequestError.exit_code if taken.wrong else code
+    return code
+
+
+@records.command()
+@click.argument("other", metavar="URL|FILE")
+@store_option
+@config_option
+def merge(other: str, store: str, settings: Path | None) -> None:
+    """Take in all measurements of another record store. Nothing is doubled."""
+    from autosched.recordstore import json_lines
+    from autosched.recordstore.store import RecordStore
+
+    with _lookup(None, other) as source, contextlib.closing(RecordStore(_url(settings, store))) as target:
+        taken = json_lines.merge(source.everything(), target)
+    say(f"{taken.new:,} measurements are new, {taken.known:,} were known")
+
+
+@records.command()
+@store_option
+@config_option
+@style_option
+def stats(store: str, settings: Path | None, style: str) -> None:
+    """Count what the record store has, by backend, device and compiler."""
+    with _lookup(settings, store) as lookup:
+        found = lookup.stats()
+    if style == "json":
+        return document("stats", found)
+    data(
+        f" {found.measurements:,} measurements ({found.imported:,} imported) of {found.schedules:,} schedules for"
+        f" {found.workloads:,} workloads, from {found.jobs:,} jobs of {formatting.count(found.origins, 'database')}"
+    )
+    rows = [
+        (f"{one.schedules:,}", f"{one.workloads:,}", one.backend, one.device, one.compiler) for one in found.holdings
+    ]
+    if rows:
+        data(table(("SCHEDULES", "WORKLOADS", "BACKEND", "DEVICE", "COMPILER"), rows, right=(0, 1), give=4))
 
 
 def networks(views: Iterable[JobView]) -> list[JobView]:

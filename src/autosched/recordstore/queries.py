@@ -3,21 +3,34 @@
 Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy import Connection, Row, and_, bindparam, func, select, tuple_
 from sqlalchemy.engine import URL
 
+from autosched.model import Failure, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Neighbour, Origin, Schedule, SourceJob, Standing, Workload
+from autosched.recordstore.rows import (
+    Holding,
+    Measurement,
+    Neighbour,
+    Origin,
+    Schedule,
+    SourceJob,
+    Standing,
+    Stats,
+    Workload,
+)
 from autosched.recordstore.store import KNOWN_MAX
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, ORIGINS, SCHEDULES, WORKLOADS
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
 
+EVERYTHING_PAGE = 500
+"""Measurements that are read at once."""
 PAGE = 100
 """Schedules of one page of `Lookup.all`."""
 STANDINGS = tuple(Standing)
@@ -67,6 +80,36 @@ _TRIED = (
         ENVIRONMENTS.c.loose_key == bindparam("key"),
         ENVIRONMENTS.c.device == bindparam("device"),
     )
+)
+_EVERYTHING = (
+    select(
+        *(MEASUREMENTS.c[name] for name in (
+            "job_id", "trial", "id", "environment_id", "purpose", "samples_s", "failure", "detail", "disturbed", "code",
+            "unit", "build_s", "profile_s", "measured_at",
+        )),
+        SCHEDULES.c.candidate, WORKLOADS.c.hash, WORKLOADS.c.name, WORKLOADS.c.shape, WORKLOADS.c.flops,
+    )
+    .join(WORKLOADS, WORKLOADS.c.id == MEASUREMENTS.c.workload_id)
+    .join(
+        SCHEDULES,
+        and_(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in ("workload_id", "environment_id", "digest"))),
+    )
+    .where(
+        tuple_(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
+        > tuple_(bindparam("job"), bindparam("trial"), bindparam("id"))
+    )
+    .order_by(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
+    .limit(EVERYTHING_PAGE)
+)  # fmt: skip
+_IMPORTED = select(func.count()).select_from(MEASUREMENTS).join(JOBS).join(ORIGINS).where(ORIGINS.c.imported != 0)
+_KINDS = ENVIRONMENTS.c.backend, ENVIRONMENTS.c.device, ENVIRONMENTS.c.compiler
+_SCHEDULES, _WORKLOADS = func.count(), func.count(SCHEDULES.c.workload_id.distinct())
+_HOLDINGS = (
+    select(*_KINDS, _SCHEDULES, _WORKLOADS)
+    .select_from(SCHEDULES)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
+    .group_by(*_KINDS)
+    .order_by(_SCHEDULES.desc(), *_KINDS)
 )
 _FAILED = (
     select(SCHEDULES.c.digest)
@@ -161,6 +204,36 @@ class Lookup:
                 own = [row for row in rows if row.workload_id == workload_id]
                 found += self._schedules(connection, workload, own)
         return found
+
+    def everything(self) -> Iterator[tuple[Origin, Measurement]]:
+        """All measurements, each with its schedule, in the order in which jobs came."""
+        last = (-1, -1, b"")
+        while True:
+            told = dict(zip(("job", "trial", "id"), last, strict=True))
+            with self._database.transaction() as connection:
+                rows = connection.execute(_EVERYTHING, told).all()
+                self._know_jobs(connection, {row.job_id for row in rows})
+                environments = {row.environment_id: self._environment(connection, row.environment_id) for row in rows}
+                jobs = {row.job_id: self._jobs[row.job_id] for row in rows}
+            for row in rows:
+                job, origin = jobs[row.job_id]
+                workload = Workload(row.hash, row.name, row.shape, row.flops)
+                yield origin, Measurement(row.id, job, workload, environments[row.environment_id], _record(row))
+            if len(rows) < EVERYTHING_PAGE:
+                return
+            last = (rows[-1].job_id, rows[-1].trial, rows[-1].id)
+
+    def stats(self) -> Stats:
+        """How much the store has; reads all of it."""
+        with self._database.transaction() as connection:
+            counts = [
+                connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for table in (MEASUREMENTS, SCHEDULES, WORKLOADS, JOBS, ORIGINS)
+            ]
+            imported: int = connection.execute(_IMPORTED).scalar_one()
+            holdings = tuple(Holding(*row) for row in connection.execute(_HOLDINGS))
+        measurements, schedules, workloads, jobs, origins = counts
+        return Stats(measurements, schedules, workloads, jobs, origins, imported, holdings)
 
     def interrupt(self) -> None:
         """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
@@ -275,6 +348,15 @@ class Lookup:
                 )
             )  # fmt: skip
         return made
+
+
+def _record(row: Row[*tuple[Any, ...]]) -> Record:
+    return Record(
+        task=0, trial=row.trial, candidate=row.candidate, latency_s=_SAMPLES.decode(row.samples_s),
+        failure=Failure(row.failure) if row.failure else None, detail=row.detail, device=row.unit, build_s=row.build_s,
+        profile_s=row.profile_s, purpose=Purpose(row.purpose), disturbed=row.disturbed, code=row.code,
+        measured_at=row.measured_at,
+    )  # fmt: skip
 
 
 def _keep(known: dict[Any, Any], key: object, value: object) -> None:

@@ -124,6 +124,31 @@ class Schedule(Struct, frozen=True):
         return interval(self.samples_s) if self.samples_s else None
 
 
+class Holding(Struct, frozen=True):
+    """How much a store has of one kind of circumstances."""
+
+    backend: str
+    device: str
+    compiler: str
+    schedules: int
+    workloads: int
+
+
+class Stats(Struct, frozen=True):
+    """How much a store has."""
+
+    measurements: int
+    schedules: int
+    workloads: int
+    jobs: int
+    origins: int
+    """Databases of daemons, and of imported files."""
+    imported: int
+    """Measurements that come from files."""
+    holdings: tuple[Holding, ...]
+    """By backend, device and compiler, the largest first."""
+
+
 class Neighbour(Struct, frozen=True):
     """A workload of the same operator as another one."""
 

@@ -22,6 +22,8 @@ from autosched.recordstore.keys import Environment, candidate_digest
 from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
 from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
 
+IMPORTED = ", imported"
+"""Follows the name of an origin under which a file's measurements stand beside those of the daemon itself."""
 KNOWN_MAX = 100_000
 """Maximum row numbers that are kept in memory, of each table."""
 YIELD_ROWS = 16
@@ -30,9 +32,9 @@ ROWS_MAX = 64
 """Rows of one statement to SQLite."""
 _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
 _KEY = ("workload_id", "environment_id", "digest")
-_JUDGED = ("best_s", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
+_JUDGED = ("best_s", "own", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
 """Columns of a schedule that come from the measurement that represents it."""
-_ORDER = ("standing", "measured_at", "measurement_id")
+_ORDER = ("own", "standing", "measured_at", "measurement_id")
 """Of two measurements of a schedule, the one that is greater in these represents it, in whatever order they come."""
 
 
@@ -58,16 +60,17 @@ class _Bulk:
         self._head, _, self._tail = self._sql.partition(one)
         self._one = one
 
-    def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Insert the rows; no two of them may have the same key."""
+    def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
+        """Insert the rows, of which no two may have the same key; returns how many were inserted or changed."""
         if self._names is None:  # psycopg takes them by name, and sends them together
-            connection.exec_driver_sql(self._sql, list(rows))
-            return
-        row = itemgetter(*self._names)
+            return connection.exec_driver_sql(self._sql, list(rows)).rowcount
+        row, changed = itemgetter(*self._names), 0
         for begin in range(0, len(rows), ROWS_MAX):
             some = rows[begin : begin + ROWS_MAX]
             values = tuple(chain.from_iterable(map(row, some)))
-            connection.exec_driver_sql(f"{self._head}{', '.join([self._one] * len(some))}{self._tail}", values)
+            sql = f"{self._head}{', '.join([self._one] * len(some))}{self._tail}"
+            changed += connection.exec_driver_sql(sql, values).rowcount
+        return changed
 
 
 class RecordStore:
@@ -124,10 +127,20 @@ class RecordStore:
             for tag in tags:
                 self._tag(connection, origin, tag)
 
-    def add(self, origin: Origin, measurements: Sequence[Measurement]) -> None:
-        """Add measurements that are no piece of a daemon's database. Raises StoreUnavailable; then none was added."""
+    def add(self, origin: Origin, measurements: Sequence[Measurement], tags: Sequence[Tag] = ()) -> int:
+        """Add measurements that are no piece of a daemon's database; returns how many are new.
+
+        Imported ones never become those of a daemon that writes here, whatever they claim: what this daemon did not
+        write itself goes under another name. Raises StoreUnavailable; then none was added.
+        """
         with self._database.transaction() as connection:
-            self._add(connection, origin, measurements)
+            if origin.imported and self._is_written_here(connection, origin.name):
+                measurements = self._without_known(connection, origin.name, measurements)
+                origin = Origin(f"{origin.name}{IMPORTED}", True, origin.detail)
+            new = self._add(connection, origin, measurements)
+            for tag in tags:
+                self._tag(connection, origin, tag)
+        return new
 
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""
@@ -146,9 +159,10 @@ class RecordStore:
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
-    def _add(self, connection: Connection, origin: Origin, measurements: Sequence[Measurement]) -> None:
+    def _add(self, connection: Connection, origin: Origin, measurements: Sequence[Measurement]) -> int:
+        """Returns how many measurements are new."""
         if not measurements:
-            return
+            return 0
         self._learn(connection, origin, measurements)
         measured: list[dict[str, Any]] = []
         schedules: list[dict[str, Any]] = []
@@ -179,7 +193,8 @@ class RecordStore:
             )  # fmt: skip
             schedules.append(
                 {
-                    **key, **told, "best_s": best_s, "standing": int(stand), "measurement_id": one.id,
+                    **key, **told, "best_s": best_s, "own": int(not origin.imported), "standing": int(stand),
+                    "measurement_id": one.id,
                     "candidate": record.candidate,
                 }
             )  # fmt: skip
@@ -187,8 +202,9 @@ class RecordStore:
         measured.sort(key=itemgetter("job_id", "trial", "id"))
         schedules.sort(key=_KEY_AND_ORDER)
         schedules = [last for _, (*_, last) in groupby(schedules, _KEY_OF)]
-        self._add_measurements.execute(connection, measured)
+        new = self._add_measurements.execute(connection, measured)
         self._put_schedules.execute(connection, schedules)
+        return new
 
     def _tag(self, connection: Connection, origin: Origin, tag: Tag) -> None:
         """Mark a measurement, and let another one of its schedule represent it where that says more now."""
@@ -205,14 +221,35 @@ class RecordStore:
         connection.execute(update(MEASUREMENTS).where(where).values(disturbed=_storable(tag.reason)))
         for key in keys:
             of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(_KEY, key, strict=True)))
-            told = [_judged(row) for row in connection.execute(select(MEASUREMENTS).where(of_key))]
+            rows = select(MEASUREMENTS, ORIGINS.c.imported).join(JOBS).join(ORIGINS).where(of_key)
+            told = [_judged(row) for row in connection.execute(rows)]
             best = max(told, key=lambda values: [values[name] for name in _ORDER])
             same = and_(*(SCHEDULES.c[name] == value for name, value in zip(_KEY, key, strict=True)))
             connection.execute(update(SCHEDULES).where(same).values(best))
 
     # Numbers of rows that many others refer to ------------------------------------------------------------------------
 
+    @staticmethod
+    def _is_written_here(connection: Connection, name: str) -> bool:
+        """Whether the daemon of this origin itself writes to this store."""
+        found = select(ORIGINS.c.id).where(ORIGINS.c.name == name, ORIGINS.c.imported == 0)
+        return connection.execute(found).scalar() is not None
+
+    @staticmethod
+    def _without_known(connection: Connection, name: str, measurements: Sequence[Measurement]) -> Sequence[Measurement]:
+        """Those that are not there under their own origin."""
+        jobs = select(JOBS.c.id).join(ORIGINS)
+        jobs = jobs.where(ORIGINS.c.name == name, JOBS.c.number.in_({one.job.number for one in measurements}))
+        there = select(MEASUREMENTS.c.id).where(
+            MEASUREMENTS.c.job_id.in_(jobs), MEASUREMENTS.c.id.in_([one.id for one in measurements])
+        )
+        known = set(connection.execute(there).scalars())
+        return [one for one in measurements if one.id not in known]
+
     def _origin_id(self, connection: Connection, origin: Origin) -> int:
+        if not origin.imported and origin.name not in self._origins:  # a file may have brought some of it before
+            claimed = update(ORIGINS).where(ORIGINS.c.name == origin.name, ORIGINS.c.imported != 0)
+            connection.execute(claimed.values(name=f"{origin.name}{IMPORTED}"))
         row = {"name": origin.name, "imported": int(origin.imported), "detail": origin.detail}
         self._number(connection, ORIGINS, self._origins, {origin.name: row}, ("name",))
         return self._origins[origin.name]
@@ -283,7 +320,9 @@ def _judged(row: Row[Any]) -> dict[str, Any]:
     )
     stand, best_s = judge(record)
     told = {name: getattr(row, name) for name in ("measured_at", "job_id", "samples_s", "failure", "code")}
-    return {**told, "best_s": best_s, "standing": int(stand), "measurement_id": row.id}
+    return {
+        **told, "best_s": best_s, "own": int(not row.imported), "standing": int(stand), "measurement_id": row.id,
+    }  # fmt: skip
 
 
 _MOVE = (

@@ -109,6 +109,7 @@ SCHEDULES = Table(
     Column("failure", Text, nullable=False),
     Column("code", Text, nullable=False),
     Column("candidate", LargeBinary, nullable=False),
+    Column("own", SmallInteger, nullable=False, server_default="1"),  # a daemon measured it; 0: a file says so
     sqlite_with_rowid=False,
 )
 """One row for each schedule of a workload under one environment, with the measurement that represents it.

@@ -1,4 +1,4 @@
 """The changes of the schema, the first one makes it.
 
-Files: schema_1.py (all tables), schema_2.py (schedules by object code).
+Files: schema_1.py (all tables), schema_2.py (schedules by object code; imported ones).
 """

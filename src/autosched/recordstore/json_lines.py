@@ -1,0 +1,164 @@
+"""A record store as lines of JSON: one measurement a line, with everything that is known of it.
+
+A line names its measurement as the store does, by what was measured. So a file may be taken in twice, into any store,
+and nothing is doubled; two stores that take in each other's files hold the same. What comes from a file counts as
+imported: it is measured here before it counts.
+"""
+
+import gzip
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+from msgspec import Struct
+
+from autosched.errors import RequestError
+from autosched.model import Record
+from autosched.recordstore.keys import Environment, measurement_id
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Tag, Workload
+from autosched.recordstore.store import RecordStore
+
+FORMAT = 1
+LINE_BYTES_MAX = 2_000_000
+"""Maximum length of a line."""
+BATCH = 500
+"""Measurements of one transaction."""
+GZIP = ".gz"
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One measurement."""
+
+    format: int = FORMAT
+    origin: str
+    """Name of the database that it was measured into."""
+    host: str = ""
+    """Host of that database, or name of the file that it came from before."""
+    job: SourceJob
+    workload: Workload
+    environment: Environment
+    record: Record
+
+
+class Taken(Struct):
+    """What became of the lines of a file."""
+
+    lines: int = 0
+    new: int = 0
+    """Measurements that the store did not have."""
+    wrong: int = 0
+    """Lines that are none, which were left out."""
+
+    @property
+    def known(self) -> int:
+        """Measurements that the store had."""
+        return self.lines - self.new - self.wrong
+
+
+_LINE = msgspec.json.Decoder(Line)
+Complain = Callable[[int, str], None]
+"""Hears of a wrong line: its number, from 1, and what is wrong."""
+
+
+@contextmanager
+def opened(path: Path, mode: str) -> Iterator[BinaryIO]:
+    """A file to read ("rb") or write ("wb"), compressed where its name ends with .gz."""
+    with path.open(mode) as file:
+        if path.suffix != GZIP:
+            yield cast(BinaryIO, file)
+            return
+        with gzip.GzipFile(fileobj=file, mode=mode) as packed:
+            yield cast(BinaryIO, packed)
+
+
+def write(measurements: Iterable[tuple[Origin, Measurement]], file: BinaryIO) -> int:
+    """Write all of them; returns how many."""
+    count = 0
+    for origin, one in measurements:
+        line = Line(
+            origin=origin.name, host=origin.detail, job=one.job, workload=one.workload, environment=one.environment,
+            record=one.record,
+        )  # fmt: skip
+        file.write(msgspec.json.encode(line) + b"\n")
+        count += 1
+    return count
+
+
+def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
+    """Take all lines into a store. A wrong line is told, and never ends it.
+
+    Raises StoreUnavailable, and RequestError for a file that is cut off; what came before is taken.
+    """
+    taken = Taken()
+    found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
+    try:
+        for number, text in enumerate(_lines(file), 1):
+            if not text.strip():
+                continue
+            taken.lines += 1
+            try:
+                line = _decoded(text)
+            except RequestError as error:
+                taken.wrong += 1
+                complain(number, str(error))
+                continue
+            found[Origin(line.origin, True, line.host)].append(_measurement(line))
+            if number % BATCH == 0:
+                _add(found, store, taken)
+    finally:
+        _add(found, store, taken)  # of a file that was cut off, what is whole
+    return taken
+
+
+def merge(measurements: Iterable[tuple[Origin, Measurement]], store: RecordStore) -> Taken:
+    """Take the measurements of another store. Raises StoreUnavailable."""
+    taken, waiting = Taken(), iter(measurements)
+    while batch := list(islice(waiting, BATCH)):
+        found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
+        for origin, one in batch:
+            taken.lines += 1
+            found[msgspec.structs.replace(origin, imported=True)].append(one)
+        _add(found, store, taken)
+    return taken
+
+
+def _add(found: dict[Origin, list[Measurement]], store: RecordStore, taken: Taken) -> None:
+    for origin, measurements in found.items():
+        disturbed = [one for one in measurements if one.record.disturbed]
+        tags = [Tag(one.job.number, one.record.trial, one.record.disturbed) for one in disturbed]
+        taken.new += store.add(origin, measurements, tags)
+    found.clear()
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, each cut off where it is too long. Raises RequestError for a file that cannot be read."""
+    try:
+        while text := file.readline(LINE_BYTES_MAX + 1):
+            yield text
+            while len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
+                text = file.readline(LINE_BYTES_MAX + 1)
+    except (OSError, EOFError, io.UnsupportedOperation) as error:
+        raise RequestError(f"the file ends too early, or is damaged: {error}") from None
+
+
+def _decoded(text: bytes) -> Line:
+    """Raises RequestError."""
+    if len(text) > LINE_BYTES_MAX:
+        raise RequestError(f"it is longer than {LINE_BYTES_MAX:,} bytes")
+    try:
+        line = _LINE.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise RequestError(f"it is no measurement: {error}") from None
+    if line.format > FORMAT:
+        raise RequestError(f"it has format {line.format}; this version knows formats up to {FORMAT}")
+    return line
+
+
+def _measurement(line: Line) -> Measurement:
+    name = measurement_id(line.origin, line.job.number, line.workload.hash, line.record)
+    return Measurement(name, line.job, line.workload, line.environment, line.record)
