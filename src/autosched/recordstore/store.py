@@ -221,7 +221,13 @@ class RecordStore:
         connection.execute(update(MEASUREMENTS).where(where).values(disturbed=_storable(tag.reason)))
         for key in keys:
             of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(_KEY, key, strict=True)))
-            rows = select(MEASUREMENTS, ORIGINS.c.imported).join(JOBS).join(ORIGINS).where(of_key)
+            rows = (
+                select(MEASUREMENTS, ORIGINS.c.imported)
+                .select_from(MEASUREMENTS)
+                .join(JOBS)
+                .join(ORIGINS)
+                .where(of_key)
+            )
             told = [_judged(row) for row in connection.execute(rows)]
             best = max(told, key=lambda values: [values[name] for name in _ORDER])
             same = and_(*(SCHEDULES.c[name] == value for name, value in zip(_KEY, key, strict=True)))

@@ -70,6 +70,7 @@ class Lab:
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
+        self.projection._thread.shutdown(wait=True)  # or the database's log would stay, and be taken for a later one's
         self.journal.close()
 
     async def add(
