@@ -46,7 +46,7 @@ def main() -> None:
 
 
 async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
-    """What both jobs cost, and their compiled networks."""
+    """Run both jobs; return their costs and their compiled networks."""
     model, told, modules = load(network), [], []
     async with on_demand.connected(None) as daemon:
         try:
@@ -64,7 +64,7 @@ async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[di
 
 
 async def cost(daemon: Daemon, view: JobView) -> dict[str, Any]:
-    """What a job measured, and how long it took."""
+    """Numbers of records of a job by purpose, and its duration."""
     records = await daemon.records(view.job)
     purposes = [record.purpose for record in records]
     assert view.ended_at is not None

@@ -57,7 +57,7 @@ def cost(told: dict[str, Any]) -> list[str]:
 
 
 def kills(told: dict[str, Any]) -> list[str]:
-    """What the store has after its server and its daemon were killed."""
+    """Kills of daemon and server, and the records that the store has in the end."""
     part = told["records"]
     return [
         "## The record store: daemon and PostgreSQL killed at random",

@@ -1,4 +1,4 @@
-"""Keeps builds for later jobs: what was built before, for the same target and by the same tools, is not built again.
+"""Cache of builds: a candidate or network is not built twice for the same target by the same tools.
 
 Source: the compilation cache of Tensor Comprehensions (Vasilache et al., 2018), section 5.3. An entry is a folder whose
 name is the digest of everything that the build is made of. It appears complete, by a rename; its files carry checksums,
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True):
     files: dict[str, str]
     """SHA-256 of each file, by its name."""
     note: str
-    """What its maker wrote to it."""
+    """Text of the caller, returned by `take`."""
 
 
 def digest_of(*parts: object) -> str:

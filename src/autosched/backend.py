@@ -189,7 +189,7 @@ def expected_s(
 
 
 class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a job took over from the record store when its network was imported. Since protocol 1.9."""
+    """Known schedules that a job took over from the record store after the import. Since protocol 1.9."""
 
     taken: Annotated[tuple[TaskIndex, ...], Meta(max_length=TASKS_MAX)] = ()
     """Tasks that need no search: they have enough records of Purpose.KNOWN."""

@@ -26,7 +26,7 @@ BACK_FACTOR = 2.5
 RECORD_KILLS = 200
 """Kills of the daemon and of its PostgreSQL server, together; each is killed at least in a third of them."""
 AWAY_S = 3.0
-"""The server is away for so long at most."""
+"""Maximum seconds before and after a kill of the server."""
 CATCH_UP_S = 300.0
 """Seconds until the record store must have all records."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0

@@ -1,4 +1,4 @@
-"""What a record store has of a daemon's records, after both were killed many times: each once, and nothing else."""
+"""Compares a record store with its daemon's database: the store must have each record exactly once."""
 
 import contextlib
 import sqlite3

@@ -15,7 +15,7 @@ DEADLINE_S = 900.0
 
 
 def chaos(part: str, kills: int) -> dict[str, Any]:
-    """What one part tells, for ten clients."""
+    """Run one part with ten clients; return its result."""
     words = (part, "--kills", str(kills), "--clients", "10", "--brief", "--seed", "1")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = (sys.executable, "-m", "chaos", *words)

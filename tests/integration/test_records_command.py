@@ -1,20 +1,26 @@
 """`autosched records`: a whole store travels in a file, and counts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autosched.model import Purpose
-from integration.lab import Lab, command_line
+from integration.lab import Lab, Said, command_line
 
 
-def test_a_store_travels_in_a_file(
+@pytest.fixture
+def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli = command_line(there, tmp_path, monkeypatch, capsys)
+) -> Callable[..., Said]:
+    """Runs a command in the state folder of the daemon."""
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    return command_line(there, tmp_path, monkeypatch, capsys)
+
+
+def test_a_store_travels_in_a_file(there: Lab, tmp_path: Path, cli: Callable[..., Said]) -> None:
     code, _, err = cli("records", "stats", "--store", "none.db")
     assert (code, "there is no record store" in err) == (4, True)
     first = there.submit(tasks=2, trials=16)
@@ -39,11 +45,8 @@ def test_a_store_travels_in_a_file(
 
 
 def test_imported_schedules_are_measured_before_they_count(
-    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    there: Lab, tmp_path: Path, cli: Callable[..., Said]
 ) -> None:
-    cli = command_line(there, tmp_path, monkeypatch, capsys)
-    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     first = there.submit(tasks=1, trials=8)
     there.wait(first)
     there.wait(there.submit(tasks=1, trials=0, fresh=False))

@@ -49,7 +49,7 @@ def _digest(elf: ELFFile) -> str:
 
 
 def _symbols(table: SymbolTableSection, sections: list[Section]) -> list[tuple[str, str, int, int] | None]:
-    """What a linker reads of each symbol: name, place, value, size. None for debug information and file names."""
+    """Name, section, value and size of each symbol; None for symbols of debug information and of file names."""
     found: list[tuple[str, str, int, int] | None] = []
     for symbol in table.iter_symbols():
         index = symbol["st_shndx"]  # the number of a section, or a word: SHN_UNDEF

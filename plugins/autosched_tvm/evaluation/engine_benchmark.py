@@ -33,7 +33,7 @@ CLEAR_WIDTH, CLEAR_RATIO = 0.04, 1.2
 """A race is clear when 95 % intervals are no wider than this share of their medians, and medians apart by this factor:
 five widths, so that looking after each round whether it is clear finds no winner that is none."""
 FAR_RATIO = 10.0
-"""A detail so much slower than the fastest is measured ROUNDS_MIN times."""
+"""Ratio to the latency of the fastest above which a contestant in `few` has ROUNDS_MIN rounds."""
 TURN_S = 0.05
 """Seconds of calls that one sample is the mean of."""
 WARM_S = 0.2

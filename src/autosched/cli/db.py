@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
+
+if TYPE_CHECKING:
+    from autosched.config import Config
 
 SERVICE_SETTINGS = Path("/etc/autosched/autosched.toml")
 config_option = click.option(
@@ -28,16 +32,16 @@ def db() -> None:
     used while it does."""
 
 
-def folder_of(settings: Path | None) -> Path:
-    """The folder of the daemon with these settings; without any the user's own, or else the service's."""
+def config_of(settings: Path | None) -> "Config":
+    """These settings of a daemon; without any, those of the user's own daemon, or else of the service."""
     from autosched.config import load
     from autosched.daemon.storage import database
 
-    own = load(settings).state_dir
+    own = load(settings)
     asked = settings is not None or os.environ.get("AUTOSCHED_STATE_DIR")
-    if asked or database.database(own).exists() or not SERVICE_SETTINGS.exists():
+    if asked or database.database(own.state_dir).exists() or not SERVICE_SETTINGS.exists():
         return own
-    return load(SERVICE_SETTINGS).state_dir
+    return load(SERVICE_SETTINGS)
 
 
 @db.command()
@@ -48,7 +52,7 @@ def check(settings: Path | None, style: str) -> int:
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
 
-    state_dir = folder_of(settings)
+    state_dir = config_of(settings).state_dir
     path = database.database(state_dir)
     backups.there(path)
     found = backups.look(path, state_dir / "blobs")
@@ -75,7 +79,7 @@ def backup(file: Path | None, settings: Path | None, style: str) -> None:
     """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
     from autosched.daemon.recovery import backups
 
-    made = backups.make(folder_of(settings), file)
+    made = backups.make(config_of(settings).state_dir, file)
     if style == "json":
         return document("backup", {"path": str(made), "bytes": made.stat().st_size})
     data(str(made))
@@ -96,7 +100,7 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
 
-    state_dir = folder_of(settings)
+    state_dir = config_of(settings).state_dir
     if file is None:
         return _list(backups.all_of(state_dir), style)
     if not file.exists() and (own := database.backups(state_dir) / file.name).exists():
@@ -142,7 +146,7 @@ def upgrade(settings: Path | None, style: str) -> None:
     """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
     from autosched.daemon.recovery import backups
 
-    state_dir = folder_of(settings)
+    state_dir = config_of(settings).state_dir
     lock = _alone(state_dir)
     try:
         done = backups.upgrade(state_dir)
@@ -209,7 +213,7 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     from autosched.protocol.roles import Role
 
     if host is None or settings is not None:
-        state_dir = folder_of(settings)
+        state_dir = config_of(settings).state_dir
         try:
             lock = state_folder.take_state_dir(state_dir)
         except Refused:

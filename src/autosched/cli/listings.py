@@ -50,7 +50,7 @@ from autosched.protocol import (
 )
 from autosched.protocol.pagination import answered
 from autosched.text import tables
-from autosched.text.job_selectors import MANY, labels, select, select_one
+from autosched.text.job_selectors import MANY, every, labels, select, select_one
 from autosched.wire.blocking_link import TIMEOUT_S, BlockingLink
 
 
@@ -68,6 +68,11 @@ def chosen(daemon: BlockingLink, which: Iterable[str], *, active: bool = False) 
 def the_job(daemon: BlockingLink, which: str) -> int:
     """The one job that is named."""
     return answered(select_one(which), lambda asked: _numbers(daemon, asked))
+
+
+def all_numbers(daemon: BlockingLink, asked: ListJobs) -> list[int]:
+    """Numbers of all jobs that are asked for, the oldest first, page by page."""
+    return list(answered(every(asked), lambda page: _numbers(daemon, page)))
 
 
 def _numbers(daemon: BlockingLink, asked: ListJobs) -> list[int]:

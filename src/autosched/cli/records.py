@@ -1,7 +1,7 @@
 """`autosched records`: what all jobs have measured."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,13 @@ import msgspec
 
 from autosched import formatting
 from autosched.cli.command_group import Group
-from autosched.cli.db import config_option, style_option
-from autosched.cli.listings import caller
+from autosched.cli.db import config_of, config_option, style_option
+from autosched.cli.listings import all_numbers, caller, dry_run_option
 from autosched.cli.output import complain, data, document, format_option, say, table
+from autosched.cli.wait import last_view
 from autosched.errors import AutoschedError, JobFailed, NotFound, RequestError
 from autosched.model import JobId, JobSpec, JobState, Purpose, Record
-from autosched.protocol import GetJob, JobList, JobView, ListJobs, RecordPage, Submit, Submitted, pagination
+from autosched.protocol import GetJob, JobView, ListJobs, RecordPage, Submit, Submitted, pagination
 from autosched.wire.blocking_link import BlockingLink
 
 if TYPE_CHECKING:
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 
 WRONG_SHOWN = 20
 """Wrong lines of a file that are told one by one."""
-ASK_S = 5.0
-"""A question waits so long for news: less than a connection may be silent."""
 PAGE = 500
+"""Jobs that are asked for at once."""
 LABELS = {"made-by": "records-upgrade"}
 PRIORITY = -50
-"""Of jobs that nobody waits for."""
+"""Priority of the jobs of `upgrade`: all others go first."""
 
 
 @click.group(cls=Group)
@@ -44,7 +44,7 @@ def records() -> None:
 
 @records.command()
 @click.option("-d", "--detach", is_flag=True, help="Submit the jobs, print their numbers, and do not wait.")
-@click.option("--dry-run", is_flag=True, help="Say which networks it would be, and do nothing.")
+@dry_run_option
 @format_option
 @click.pass_obj
 def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
@@ -54,7 +54,8 @@ def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
     old measurement holds; only what changed is measured. Nothing is searched.
     """
     with caller(host) as daemon:
-        found = networks(_all_done(daemon))
+        done = all_numbers(daemon, ListJobs(limit=PAGE, state=JobState.DONE.value))
+        found = networks(daemon.call(GetJob(job=job), JobView) for job in done)
         if not found:
             say("No network was tuned here. Tune one:  autosched tune MODEL.onnx")
             return 0
@@ -75,18 +76,16 @@ def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
 
 def _url(settings: Path | None, store: str) -> "str | URL":
     """The store that is named; without a name, that of the daemon with these settings."""
-    from autosched.cli.db import folder_of
-    from autosched.config import load
     from autosched.daemon.storage.record_projection import RECORDS
     from autosched.recordstore import opening
 
     if store:
         return store if "://" in store else opening.file_url(Path(store).absolute())
-    folder = folder_of(settings)
-    chosen = load(settings).records.url
+    config = config_of(settings)
+    chosen = config.records.url
     if chosen == "off":
         raise RequestError('there is no record store: records.url is "off" in the settings. Name one with --store')
-    return chosen or opening.file_url(folder / RECORDS)
+    return chosen or opening.file_url(config.state_dir / RECORDS)
 
 
 def _lookup(settings: Path | None, store: str) -> "contextlib.closing[Lookup]":
@@ -227,18 +226,6 @@ def told_apart(records: Sequence[Record]) -> tuple[int, int, int, int]:
     return known, copied, len(finals) - copied - failed, failed
 
 
-def _all_done(daemon: BlockingLink) -> Iterator[JobView]:
-    """All jobs that are done, with their tasks, the oldest first."""
-    found: list[JobId] = []
-    page = None
-    while page is None or len(page) == PAGE:
-        asked = ListJobs(limit=PAGE, state=JobState.DONE.value, before=found[-1] if found else None)
-        page = daemon.call(asked, JobList).jobs
-        found += [view.job for view in reversed(page)]
-    for job in reversed(found):
-        yield daemon.call(GetJob(job=job), JobView)
-
-
 def _list(found: Sequence[JobView], style: str) -> int:
     if style == "json":
         document("networks", [view.spec for view in found])
@@ -253,9 +240,7 @@ def _list(found: Sequence[JobView], style: str) -> int:
 def _wait(daemon: BlockingLink, jobs: dict[JobId, JobSpec], style: str) -> int:
     rows, code = [], 0
     for job, spec in jobs.items():
-        view = daemon.call(GetJob(job=job), JobView)
-        while not JobState(view.state).ended:
-            view = daemon.call(GetJob(job=job, since=view.version, wait_s=ASK_S), JobView)
+        view = last_view(daemon, job)
         if view.state != JobState.DONE.value:
             code = JobFailed.exit_code
             why = view.failure.message if view.failure is not None else view.state

@@ -7,9 +7,10 @@ import click
 from autosched.cli.listings import caller, chosen, seconds_of
 from autosched.cli.output import say
 from autosched.errors import JobCancelled, JobFailed
-from autosched.model import JobState
+from autosched.model import JobId, JobState
 from autosched.protocol import GetJob, JobView
 from autosched.text.job_selectors import MANY
+from autosched.wire.blocking_link import BlockingLink
 
 TIMED_OUT = 124
 """As of timeout(1)."""
@@ -29,13 +30,10 @@ def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> i
     code = 0
     with caller(host) as daemon:
         for job in chosen(daemon, which):
-            view = daemon.call(GetJob(job=job), JobView)
-            while not JobState(view.state).ended:
-                left_s = ASK_S if until_at is None else until_at - time.monotonic()
-                if left_s <= 0:
-                    say(f"job {job} is still {view.state}: {view.reason}. Follow it:  autosched attach {job}")
-                    return TIMED_OUT
-                view = daemon.call(GetJob(job=job, since=view.version, wait_s=min(left_s, ASK_S)), JobView)
+            view = last_view(daemon, job, until_at)
+            if not JobState(view.state).ended:
+                say(f"job {job} is still {view.state}: {view.reason}. Follow it:  autosched attach {job}")
+                return TIMED_OUT
             if view.state == JobState.FAILED.value:
                 code = JobFailed.exit_code
                 why = view.failure.message if view.failure is not None else "nobody knows why"
@@ -44,3 +42,14 @@ def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> i
                 code = code or JobCancelled.exit_code
                 say(f"job {job} was cancelled. What it measured is kept:  autosched compile {job}")
     return code
+
+
+def last_view(daemon: BlockingLink, job: JobId, until_at: float | None = None) -> JobView:
+    """The view of a job when it has ended, or at a moment of the monotonic clock when it has not ended by then."""
+    view = daemon.call(GetJob(job=job), JobView)
+    while not JobState(view.state).ended:
+        left_s = ASK_S if until_at is None else until_at - time.monotonic()
+        if left_s <= 0:
+            break
+        view = daemon.call(GetJob(job=job, since=view.version, wait_s=min(left_s, ASK_S)), JobView)
+    return view

@@ -108,11 +108,11 @@ class JobRunner:
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
         self._elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
-        """Of known schedules: latency on other devices over the best one there."""
+        """Ratio of each known schedule on other devices, see `KnownSchedule.elsewhere`; by task and candidate."""
         self._timings: dict[str, Timed] = {}
         """Latencies that other jobs have measured, by the digest of the object code."""
         self._recalled: backend.Recalled | None = None
-        """What an earlier client of the job took over from the record store."""
+        """Known schedules that an earlier client of the job took over; None: there was no earlier client."""
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._leases: dict[StepId, Lease] = {}
@@ -385,7 +385,7 @@ class JobRunner:
             if found.trouble:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
-        recall = known_schedules.recall(network, spec.trials, known)
+        recall = known_schedules.recall(network, spec.trials, known, worker.trials)
         self._elsewhere = {
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
             for task, found in known.items()
@@ -393,8 +393,7 @@ class JobRunner:
         there = {record.task for record in self._records[self._borrowed :] if record.purpose is Purpose.KNOWN}
         if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
             return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
-        records = known_schedules.numbered(recall.records, worker.trials)
-        return msgspec.structs.replace(network, recalled=recall.recalled), records, recall.hints
+        return msgspec.structs.replace(network, recalled=recall.recalled), recall.records, recall.hints
 
     async def _look_up(self, course: JobPlan, codes: Sequence[str]) -> None:
         """Ask the record store for latencies of object code that other jobs have measured."""

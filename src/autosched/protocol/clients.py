@@ -106,7 +106,7 @@ class KnownSchedule(Struct, frozen=True, kw_only=True):
 
 
 class KnownSchedules(Struct, frozen=True):
-    """What the record store knows of a workload."""
+    """Schedules of a workload in the record store."""
 
     own: tuple[KnownSchedule, ...] = ()
     """Measured by a daemon under the very circumstances of the job, undisturbed: their latencies hold for it. The
@@ -149,7 +149,7 @@ class KnownTiming(Struct, frozen=True):
 
 
 class KnownTimings(Struct, frozen=True):
-    """What the record store knows of object code."""
+    """Latencies of object code in the record store."""
 
     found: dict[str, KnownTiming]
     """By the digest of the code; nothing stands here of code that is not known."""

@@ -18,7 +18,7 @@ TIE_WITHIN = 1.02
 """Maximum latency of a candidate in a tie over that of the fastest: wide intervals are no reason to take a slow one."""
 
 Ratios = Mapping[bytes, float]
-"""Of candidates on other devices: latency over the best latency there."""
+"""Latency of candidates on other devices, divided by the best latency there."""
 
 
 def order(records: Iterable[Record], elsewhere: Mapping[TaskIndex, Ratios] | None = None) -> list[Record]:
@@ -43,7 +43,7 @@ def ranked(records: Sequence[Record], elsewhere: Ratios | None = None) -> list[R
 
 
 def in_order(records: Sequence[Record]) -> list[Record]:
-    """Valid records of one task, one of each candidate, as `ranked` has ordered them; ranked, if nobody has."""
+    """Valid records of one task, one of each candidate. Keeps the order of `ranked`; ranks records in another order."""
     valid = [record for record in records if record.best_s is not None]
     if not valid:
         return []

@@ -46,7 +46,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Taken(Struct):
-    """What became of the lines of a file."""
+    """Counts of the lines of a file."""
 
     lines: int = 0
     new: int = 0

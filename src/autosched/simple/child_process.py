@@ -61,7 +61,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     spaces: tuple[Space, ...] = ()
     run: Run = Run(())
     digest: str = ""
-    """What `SimpleBackend.code` said of a build."""
+    """Result of `SimpleBackend.code` for a build."""
     error: str = ""
     failure: str = ""
     """The word of a Failure, when the author named one."""

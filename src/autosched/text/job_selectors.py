@@ -66,11 +66,11 @@ def _description(word: str) -> ListJobs | None:
 def _named(word: str, active: bool) -> Selection[Sequence[JobId]]:
     jobs: Sequence[JobId]
     if (wanted := _description(word)) is not None:
-        jobs = yield from _every(replace(wanted, state=ACTIVE if active else ""))
+        jobs = yield from every(replace(wanted, state=ACTIVE if active else ""))
         _check(jobs, word, "active " if active else "")
         return jobs
     if word == ALL:
-        return (yield from _every(ListJobs(limit=_PAGE, state=ACTIVE)))
+        return (yield from every(ListJobs(limit=_PAGE, state=ACTIVE)))
     if word == LAST:
         if not (jobs := (yield ListJobs(limit=1))):
             raise NotFound("there are no jobs yet. Submit one: autosched submit MODEL.onnx")
@@ -79,7 +79,7 @@ def _named(word: str, active: bool) -> Selection[Sequence[JobId]]:
         first, last = int(match[1]), int(match[2])
         if not 0 <= last - first < _RANGE_MAX:
             raise RequestError(f"{word!r} is no range of jobs: it goes up, by {_RANGE_MAX} at most, for example 12-15")
-        jobs = yield from _every(ListJobs(limit=min(_PAGE, last - first + 1), before=last + 1), first)
+        jobs = yield from every(ListJobs(limit=min(_PAGE, last - first + 1), before=last + 1), first)
         _check(jobs, word, "")
         return jobs
     if re.fullmatch(r"\d{1,15}", word):
@@ -95,7 +95,7 @@ def _check(jobs: Sequence[JobId], word: str, which: str) -> None:
         raise NotFound(f"no {which}job {what}. See which there are: autosched jobs")
 
 
-def _every(wanted: ListJobs, first: JobId = 1) -> Selection[list[JobId]]:
+def every(wanted: ListJobs, first: JobId = 1) -> Selection[list[JobId]]:
     """All of these from the job `first` on, page by page."""
     found: list[JobId] = []
     while page := (yield wanted):

@@ -88,5 +88,5 @@ def test_an_order_is_kept_where_its_first_may_win() -> None:
     a, b = record("a", *around(1.0, 0.02), size=300), record("b", *around(1.01), size=200)
     assert in_order([a, b, SLOW]) == [a, b, SLOW]
     assert in_order([b, a, SLOW]) == [b, a, SLOW]
-    assert in_order([SLOW, a, b]) == [b, a, SLOW], "nobody has ordered them"
+    assert in_order([SLOW, a, b]) == [b, a, SLOW], "they were not ranked"
     assert in_order([record("x")]) == []

@@ -50,6 +50,14 @@ def taken(url: str, text: bytes) -> tuple[json_lines.Taken, dict[int, str]]:
         return json_lines.read(io.BytesIO(text), store, told.__setitem__), told
 
 
+def taken_beside_own(url: str, text: bytes, file_first: bool) -> list[int]:
+    """A file is taken in twice, before the daemon writes a measurement or after it; how many were new each time."""
+    new = [taken(url, text)[0].new for _ in range(2 if file_first else 0)]
+    with contextlib.closing(RecordStore(url)) as store:
+        store.add(LAB, [measured(1, 1e-3)])
+    return new or [taken(url, text)[0].new for _ in range(2)]
+
+
 def test_a_store_comes_out_of_its_file_as_it_was(url: str, tmp_path: Path) -> None:
     rows = [*ROWS, failed(measured(6, 1.0))]
     with contextlib.closing(RecordStore(url)) as store:
@@ -98,14 +106,8 @@ def test_a_file_that_claims_to_be_of_this_daemon_does_not_count_as_measured_here
     file_first: bool, url: str, tmp_path: Path
 ) -> None:
     forged = exported(filled(tmp_path / "forged.db", [measured(7, 1e-9, purpose=Purpose.FINAL)]))
-    own = [measured(1, 1e-3)]
-    if file_first:
-        taken(url, forged)
-    with contextlib.closing(RecordStore(url)) as store:
-        store.add(LAB, own)
-    if not file_first:
-        assert taken(url, forged)[0].new == 1
-        assert taken(url, forged)[0].new == 0
+    new = taken_beside_own(url, forged, file_first)
+    assert new == [1, 0]
     with contextlib.closing(Lookup(url)) as lookup:
         found = {one.candidate: one.origin.imported for one in lookup.best(CONV.hash, HERE, 9)}
     assert found == {b"schedule 1": False, b"schedule 7": True}
@@ -116,13 +118,7 @@ def test_a_file_never_stands_for_what_was_measured_here(file_first: bool, url: s
     claim = measured(1, 1e-9, purpose=Purpose.FINAL, origin=OTHER)
     claim = msgspec.structs.replace(claim, record=msgspec.structs.replace(claim.record, measured_at=9e9))
     forged = exported(filled(tmp_path / "forged.db", [claim], OTHER))
-    own = [measured(1, 1e-3)]
-    if file_first:
-        taken(url, forged)
-    with contextlib.closing(RecordStore(url)) as store:
-        store.add(LAB, own)
-    if not file_first:
-        taken(url, forged)
+    taken_beside_own(url, forged, file_first)
     with contextlib.closing(Lookup(url)) as lookup:
         (found,) = lookup.best(CONV.hash, HERE, 9)
     assert (found.best_s, found.origin.imported) == (1.1e-3, False)

@@ -1,4 +1,4 @@
-"""What a job takes over from the record store when its network is known. Pure.
+"""Chooses the schedules that a job takes over from the record store after the import of its network. Pure.
 
 A task whose winner was measured under the very circumstances of the job, in as many trials as the job would spend on
 it, needs no search: it is taken. Trials of earlier jobs count as trials of this one, so that more trials are asked of
@@ -8,7 +8,7 @@ task's search: what they say of this device is measured before it counts.
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from autosched.backend import Network, Recalled
 from autosched.client.plan.rounds import budget
@@ -26,17 +26,22 @@ ENOUGH = 0.9
 
 
 class Recall(Struct, frozen=True):
-    """What is taken over."""
+    """Known schedules that a job takes over."""
 
     recalled: Recalled
     records: tuple[Record, ...]
-    """Records of Purpose.KNOWN, numbered from 0."""
+    """Records of Purpose.KNOWN."""
     hints: dict[TaskIndex, tuple[bytes, ...]]
     """First candidates of each task."""
 
 
-def recall(network: Network, trials: int | None, known: Mapping[TaskIndex, KnownSchedules]) -> Recall:
-    """Decide for each task what becomes of what is known. `trials`: as its user asked for."""
+def recall(
+    network: Network, trials: int | None, known: Mapping[TaskIndex, KnownSchedules], first_trial: int = 0
+) -> Recall:
+    """Choose the known schedules that a job takes over, and the tasks that need no search.
+
+    `trials`: as the job's user asked for. `first_trial`: number of the first record.
+    """
     whole = budget(network, trials)
     winners = {task: [one for one in found.own if one.compared] for task, found in known.items()}
     proven = {task for task, found in winners.items() if found}
@@ -47,7 +52,7 @@ def recall(network: Network, trials: int | None, known: Mapping[TaskIndex, Known
     for task, found in sorted(known.items()):
         kept = winners[task][:FINALISTS_MAX] if task in taken else found.own
         for one in kept:
-            records.append(_record(task, len(records), one))
+            records.append(_record(task, first_trial + len(records), one))
     hints = {
         task: tuple(one.candidate for one in found.hints[:HINTS_MAX])
         for task, found in known.items()
@@ -74,8 +79,3 @@ def _record(task: TaskIndex, trial: int, one: KnownSchedule) -> Record:
 def _sources(found: KnownSchedules, taken: bool) -> dict[str, str]:
     hints = () if taken else found.hints[:HINTS_MAX]
     return {short_digest(one.candidate).hex(): one.source for one in (*found.own, *hints)}
-
-
-def numbered(records: Sequence[Record], first: int) -> list[Record]:
-    """The same, numbered from another trial on."""
-    return [structs.replace(record, trial=first + record.trial) for record in records]

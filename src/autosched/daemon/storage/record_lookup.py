@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
@@ -43,8 +43,8 @@ class RecordLookup:
     """Queries to the record store of one daemon."""
 
     def __init__(self, url: str | Path, origin: str, caught_up: Callable[[float], Awaitable[None]]) -> None:
-        """`url`: of the store, or the file where it is. `origin`: name of the daemon's own database in the store.
-        `caught_up` waits, so many seconds at most, until the store has what is in that database now."""
+        """`url`: URL or file of the store. `origin`: name of the daemon's own database in the store. `caught_up`: waits
+        until the store has all records of that database; its argument is the maximum duration in seconds."""
         self._url, self._origin, self._caught_up = url, origin, caught_up
         self._met: set[JobId] = set()
         self._thread = ThreadPoolExecutor(1, "record lookup")
@@ -52,9 +52,9 @@ class RecordLookup:
         self._trouble, self._rests_until = "", 0.0
 
     async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
-        """What the store has for this job; without schedules, and with the reason, where it does not answer.
+        """Known schedules for a task of the job; `trouble` says why where the store does not answer.
 
-        `backend`: the job's. The store has all that this daemon measured before the job asked first.
+        `backend`: name of the job's backend. The job's first question waits for the records that the store lacks.
         """
         if job not in self._met:
             self._met.add(job)
@@ -153,38 +153,35 @@ class RecordLookup:
 
 
 def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, float]:
-    """Latency of each schedule on other models of device over the best one there, where that is least."""
-    by_place: defaultdict[Environment, list[Schedule]] = defaultdict(list)
-    for one in schedules:
-        if one.environment.device != device and one.best_s:
-            by_place[one.environment].append(one)
+    """The least ratio of each schedule on other models of device, see `_ratios`."""
     found: dict[bytes, float] = {}
-    for some in by_place.values():
-        least_s = min(one.best_s or 0.0 for one in some)
-        for one in some:
-            found[one.candidate] = min((one.best_s or 0.0) / least_s, found.get(one.candidate, inf))
+    for ratio, one in _ratios(one for one in schedules if one.environment.device != device):
+        found[one.candidate] = min(ratio, found.get(one.candidate, inf))
     return found
 
 
 def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
-    """Schedules that were measured under different circumstances, by their ratio to the best ones of each.
+    """One schedule of each candidate, by the least ratio; of equal ratios the latest measurement first."""
+    ordered = sorted(_ratios(schedules), key=lambda pair: (pair[0], -pair[1].measured_at, pair[1].candidate))
+    first: dict[bytes, Schedule] = {}
+    for _, one in ordered:
+        first.setdefault(one.candidate, one)
+    return list(first.values())
+
+
+def _ratios(schedules: Iterable[Schedule]) -> Iterator[tuple[float, Schedule]]:
+    """Valid schedules, each with its latency over the best one of its environment.
 
     Latencies of two devices say nothing about each other: CLBlast takes for an unknown device what is best relative to
     each device's own best.
     """
-    by_place: defaultdict[Environment, list[Schedule]] = defaultdict(list)
+    by_environment: defaultdict[Environment, list[tuple[float, Schedule]]] = defaultdict(list)
     for one in schedules:
-        by_place[one.environment].append(one)
-    ranked: dict[bytes, tuple[float, float, Schedule]] = {}
-    for some in by_place.values():
-        least_s = min((one.best_s or 0.0) for one in some)
-        for one in some:
-            latency_s = one.best_s or 0.0
-            rank = (latency_s / least_s if least_s else 1.0), -one.measured_at, one
-            before = ranked.get(one.candidate)
-            if before is None or rank[:2] < before[:2]:
-                ranked[one.candidate] = rank
-    return [one for *_, one in sorted(ranked.values(), key=lambda rank: (*rank[:2], rank[2].candidate))]
+        if one.best_s is not None:
+            by_environment[one.environment].append((one.best_s, one))
+    for some in by_environment.values():
+        least_s = min(best_s for best_s, _ in some)
+        yield from ((best_s / least_s, one) for best_s, one in some)
 
 
 def _told(one: Schedule, origin: str, elsewhere: float) -> KnownSchedule:

@@ -119,7 +119,7 @@ class RecordProjection:
         self._news.set()
 
     async def caught_up(self, timeout_s: float) -> None:
-        """Wait until the store has all that is recorded now, so many seconds at most."""
+        """Wait until the store has all present records; return after `timeout_s` seconds at the latest."""
         wanted = self._taken
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

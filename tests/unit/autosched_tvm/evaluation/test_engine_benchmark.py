@@ -76,7 +76,7 @@ def test_a_detail_gets_few_rounds() -> None:
     [
         ((0.01, 0.013), engine_benchmark.CLEAR_ROUNDS),  # far apart
         ((0.01, 0.0115), engine_benchmark.ROUNDS_MAX),  # near each other
-        ((0.01,), engine_benchmark.CLEAR_ROUNDS),  # nobody to compare with
+        ((0.01,), engine_benchmark.CLEAR_ROUNDS),  # no rival
     ],
 )
 def test_a_race_that_is_clear_ends_early(seconds: tuple[float, ...], rounds: int) -> None:

@@ -1,10 +1,10 @@
-"""What a job takes over from the record store: which tasks need no search, and what the others measure first."""
+"""A job takes over known schedules: which tasks need no search, and which candidates the others measure first."""
 
 import pytest
 
 from autosched.backend import Network, Recalled
 from autosched.client.plan.job_plan import JobPlan
-from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, numbered, recall
+from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, recall
 from autosched.model import JobSpec, Purpose, Record, TaskInfo
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records import record_selection
@@ -86,7 +86,7 @@ def test_nothing_known_changes_nothing() -> None:
 
 
 def test_records_are_numbered_on() -> None:
-    assert [record.trial for record in numbered(recall(network(1), 0, {1: known("a", "b")}).records, 5)] == [5, 6]
+    assert [record.trial for record in recall(network(1), 0, {1: known("a", "b")}, 5).records] == [5, 6]
 
 
 # The course of a job ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a job is told of the record store: latencies that hold for it, hints, and nothing that could harm it."""
+"""Answers of the record store to a job: latencies that hold for it, hints, and no schedule that failed."""
 
 import asyncio
 import contextlib
