@@ -1,13 +1,20 @@
 """`autosched records`: a whole store travels in a file, and counts."""
 
+import contextlib
+import csv
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from autosched.model import Purpose
+from autosched.recordstore import opening
+from autosched.recordstore.store import RecordStore
 from integration.lab import Lab, Said, command_line
+from samples_of_store import CONV, LAB, measured
 
 
 @pytest.fixture
@@ -42,6 +49,77 @@ def test_a_store_travels_in_a_file(there: Lab, tmp_path: Path, cli: Callable[...
     code, _, err = cli("records", "import", "bad.jsonl")
     assert code == 2
     assert "bad.jsonl:2: it is no measurement" in err
+
+
+def test_what_is_known_is_listed_and_shown(there: Lab, cli: Callable[..., Said]) -> None:
+    first = there.submit(tasks=2, trials=16)
+    there.wait(first)
+    there.wait(there.submit(tasks=2, trials=0, fresh=False))
+    known = json.loads(cli("records", "-o", "json")[1])["workloads"]
+    assert len(known) == 2
+    assert sum(one["tried"] for one in known) >= 16
+    listed = cli("records", "list")
+    assert all(one["workload"]["hash"][:12] in listed[1] for one in known)
+    assert "All " in listed[2]
+    workload = known[0]["workload"]["hash"]
+    fastest = json.loads(cli("records", "best", workload, "-k", "3", "-o", "json")[1])["schedules"]
+    assert len(fastest) == 3
+    assert fastest[0]["best_s"] == known[0]["best"]["best_s"] <= fastest[1]["best_s"] <= fastest[2]["best_s"]
+    (schedule, *_) = cli("records", "best", workload, "-o", "id")[1].splitlines()
+    shown = cli("records", "show", schedule)[1]
+    assert f"found by job {first}" in shown
+    assert workload[:12] in shown
+    (told, *_) = json.loads(cli("records", "show", schedule, "-o", "json")[1])["schedule"]
+    assert told["known"]["best_s"] == fastest[0]["best_s"]
+    assert f"workload {workload}" in cli("records", "show", workload)[1]
+    assert "Nothing is known" in cli("records", "list", "--device", "no such device")[2]
+    assert cli("records", "show", "no such thing")[0] == 4
+    assert cli("records", "best", known[0]["workload"]["shape"].split()[0])[0] in (0, 2)
+
+
+def test_prune_asks_for_force(there: Lab, cli: Callable[..., Said]) -> None:
+    there.wait(there.submit(tasks=1, trials=16))
+    there.wait(there.submit(tasks=1, trials=0, fresh=False))
+    assert cli("records", "prune")[0] == 2
+    code, out, err = cli("records", "prune", "--older-than", "0s", "--keep", "2")
+    assert (code, "would go" in out, "--force" in err) == (5, True, True)
+    told = json.loads(cli("records", "prune", "--older-than", "0s", "--keep", "2", "--force", "-o", "json")[1])
+    assert told["prune"]["schedules"] >= 14 - 2
+    assert json.loads(cli("records", "stats", "-o", "json")[1])["stats"]["schedules"] == 2
+    assert cli("records", "prune", "--imported")[0] == 0
+
+
+def test_tables_are_written_for_notebooks(there: Lab, tmp_path: Path, cli: Callable[..., Said]) -> None:
+    there.wait(there.submit(tasks=1, trials=8))
+    there.wait(there.submit(tasks=1, trials=0, fresh=False))
+    for name in ("all.csv", "all.csv.gz", "all.parquet", "all.jsonl"):
+        assert cli("records", "export", name)[0] == 0
+    rows = parquet.read_table(tmp_path / "all.parquet").num_rows
+    assert rows == len(list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))) >= 8
+    assert gzip.decompress((tmp_path / "all.csv.gz").read_bytes()) == (tmp_path / "all.csv").read_bytes()
+    code, _, err = cli("records", "export", "all.txt")
+    assert (code, ".jsonl, .csv or .parquet" in err) == (2, True)
+    assert not list(tmp_path.glob(".all*"))
+
+
+def test_the_store_of_the_settings_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Said]
+) -> None:
+    shared = tmp_path / "shared.db"
+    with contextlib.closing(RecordStore(opening.file_url(shared))) as store:
+        store.add(LAB, [measured(0, 1e-3)])
+    settings = tmp_path / "lab.toml"
+    settings.write_text(f'[records]\nurl = "{opening.file_url(shared)}"\n')
+    assert CONV.hash in cli("records", "list", "--config", str(settings))[1]
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", "")
+    monkeypatch.setattr("autosched.cli.db.SERVICE_SETTINGS", settings)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert CONV.hash in cli("records", "list")[1]
+    settings.write_text('[records]\nurl = "off"\n')
+    code, _, err = cli("records", "list", "--config", str(settings))
+    assert (code, 'records.url is "off"' in err) == (2, True)
+    assert CONV.hash in cli("records", "list", "--store", str(shared))[1]
 
 
 def test_imported_schedules_are_measured_before_they_count(

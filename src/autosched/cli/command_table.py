@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Daemon and data": {
         "daemon": ("nouns:daemon", "serve, status, stop, pause, resume, reload, info, install"),
         "key": ("key:key", "keys of users on other machines: new, list, revoke"),
-        "records": ("records:records", "known schedules: stats, export, import, merge, upgrade"),
+        "records": ("nouns:records", "known schedules: list, best, show, export, import, upgrade"),
         "db": ("db:db", "the database: check, backup, restore, upgrade, prune"),
     },
     "Develop": {

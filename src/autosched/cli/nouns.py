@@ -1,4 +1,5 @@
-"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`."""
+"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`,
+`records`."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -101,3 +102,27 @@ def device() -> None:
 )
 def daemon() -> None:
     """Run, stop, pause and look into the daemon. Without a verb it says whether one runs."""
+
+
+@click.group(
+    cls=Noun,
+    usual="list",
+    alone="list",
+    verbs={
+        "list": "records:list_",
+        "best": "records:best",
+        "show": "records:show_",
+        "stats": "records:stats",
+        "export": "records_files:export",
+        "import": "records_files:import_",
+        "merge": "records_files:merge",
+        "prune": "records_files:prune",
+        "upgrade": "records_upgrade:upgrade",
+    },
+)
+def records() -> None:
+    """See, share and bring up to date what all jobs have measured.
+
+    The record store keeps the best schedules of each operator, by device, compiler and backend, and gives them to later
+    jobs. See the page for users, "What is known already".
+    """

@@ -1,81 +1,44 @@
-"""`autosched records`: what all jobs have measured."""
+"""`autosched records list|best|show|stats`: what a record store knows."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from autosched import formatting
-from autosched.cli.command_group import Group
 from autosched.cli.db import config_of, config_option, style_option
-from autosched.cli.listings import all_numbers, caller, dry_run_option
-from autosched.cli.output import complain, data, document, format_option, say, table
-from autosched.cli.wait import last_view
-from autosched.errors import AutoschedError, JobFailed, NotFound, RequestError
-from autosched.model import JobId, JobSpec, JobState, Purpose, Record
-from autosched.protocol import GetJob, JobView, ListJobs, RecordPage, Submit, Submitted, pagination
-from autosched.wire.blocking_link import BlockingLink
+from autosched.cli.output import data, document, format_option, listing_option, say, show, table
+from autosched.errors import NotFound, RequestError
+from autosched.text.tables import Column
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from autosched.recordstore.queries import Lookup
+    from autosched.recordstore.catalogue import Catalogue, Filter
+    from autosched.recordstore.rows import Measurement, Schedule, SourceJob, Workload
 
-WRONG_SHOWN = 20
-"""Wrong lines of a file that are told one by one."""
-PAGE = 500
-"""Jobs that are asked for at once."""
-LABELS = {"made-by": "records-upgrade"}
-PRIORITY = -50
-"""Priority of the jobs of `upgrade`: all others go first."""
+ID_DIGITS = 12
+"""Characters of an identifier in a table."""
+LISTED = 50
+"""Workloads of a list, unless another number is asked for."""
+WORKLOADS_MAX = 100_000
+SCHEDULES_MAX = 10_000
+NEAREST = 5
+"""Similar workloads that are shown with one."""
 
-
-@click.group(cls=Group)
-def records() -> None:
-    """See, share and bring up to date what all jobs have measured.
-
-    The record store keeps the best schedules of each operator, by device, compiler and backend, and gives them to later
-    jobs. See the page for users, "What is known already".
-    """
-
-
-@records.command()
-@click.option("-d", "--detach", is_flag=True, help="Submit the jobs, print their numbers, and do not wait.")
-@dry_run_option
-@format_option
-@click.pass_obj
-def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
-    """Bring known schedules up to date after an upgrade of the compiler or of autosched.
-
-    The best schedules of each network that was tuned here are built again. Where the object code is still the same, the
-    old measurement holds; only what changed is measured. Nothing is searched.
-    """
-    with caller(host) as daemon:
-        done = all_numbers(daemon, ListJobs(limit=PAGE, state=JobState.DONE.value))
-        found = networks(daemon.call(GetJob(job=job), JobView) for job in done)
-        if not found:
-            say("No network was tuned here. Tune one:  autosched tune MODEL.onnx")
-            return 0
-        if dry_run:
-            return _list(found, style)
-        jobs: dict[JobId, JobSpec] = {}
-        for view in found:
-            spec = renewal(view)
-            try:
-                jobs[daemon.call(Submit(spec=spec), Submitted).job] = spec
-            except AutoschedError as error:  # its model may have been pruned
-                complain(f"{spec.name} of job {view.job} is left out: {error}")
-        if detach:
-            data("\n".join(str(job) for job in jobs))
-            return 0
-        return _wait(daemon, jobs, style)
+store_option = click.option(
+    "--store", default="", envvar="AUTOSCHED_RECORDS", metavar="URL|FILE",
+    help="The record store: postgresql://USER@HOST/DATABASE, or a file. Default: that of the daemon on this machine.",
+)  # fmt: skip
+device_option = click.option("--device", default="", metavar="TEXT", help="Only devices with this text.")
+backend_option = click.option("--backend", default="", metavar="TEXT", help="Only backends with this text.")
 
 
-def _url(settings: Path | None, store: str) -> "str | URL":
-    """The store that is named; without a name, that of the daemon with these settings."""
+def url_of(settings: Path | None, store: str) -> "str | URL":
+    """The store that is named; without a name, that of the daemon with these settings. Raises RequestError."""
     from autosched.daemon.storage.record_projection import RECORDS
     from autosched.recordstore import opening
 
@@ -88,173 +51,282 @@ def _url(settings: Path | None, store: str) -> "str | URL":
     return chosen or opening.file_url(config.state_dir / RECORDS)
 
 
-def _lookup(settings: Path | None, store: str) -> "contextlib.closing[Lookup]":
-    """A store that is there. Raises NotFound."""
+def existing(settings: Path | None, store: str) -> "URL":
+    """The URL of a store that is there. Raises NotFound."""
     from autosched.recordstore import opening
-    from autosched.recordstore.queries import Lookup
 
-    url = opening.read_url(_url(settings, store))
+    url = opening.read_url(url_of(settings, store))
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
-    return contextlib.closing(Lookup(url))
+    return url
 
 
-store_option = click.option(
-    "--store", default="", envvar="AUTOSCHED_RECORDS", metavar="URL|FILE",
-    help="The record store: postgresql://USER@HOST/DATABASE, or a file. Default: that of the daemon on this machine.",
-)  # fmt: skip
+def catalogue(settings: Path | None, store: str) -> "contextlib.closing[Catalogue]":
+    """Searches a store that is there. Raises NotFound."""
+    from autosched.recordstore.catalogue import Catalogue
+
+    return contextlib.closing(Catalogue(existing(settings, store)))
 
 
-@records.command()
-@click.argument("file", type=click.Path(path_type=Path))
+def _filter(**words: str) -> "Filter":
+    from autosched.recordstore.catalogue import Filter
+
+    return Filter(**words)
+
+
+def _schedule_id(schedule: "Schedule") -> str:
+    from autosched.recordstore.keys import candidate_digest
+
+    return candidate_digest(schedule.candidate).hex()[:ID_DIGITS]
+
+
+def _ago(measured_at: float) -> str:
+    return formatting.duration(datetime.now(UTC).timestamp() - measured_at) if measured_at else ""
+
+
+def _job(job: "SourceJob") -> str:
+    return f"{job.number} {job.name}".rstrip()
+
+
+def _operator(workload: "Workload") -> str:
+    return formatting.brief(workload.shape or workload.name)
+
+
+def _speed(workload: "Workload", schedule: "Schedule | None") -> str:
+    return formatting.gflops(workload.flops, None if schedule is None else schedule.best_s)
+
+
+def _of_best(column: Any) -> Any:
+    """A column that is empty where all schedules failed."""
+    return lambda row: "" if row.best is None else column(row.best)
+
+
+WORKLOADS = (
+    Column("WORKLOAD", lambda row: row.workload.hash[:ID_DIGITS]),
+    Column("OPERATOR", lambda row: _operator(row.workload), least=30),
+    Column("BEST", lambda row: formatting.latency(row.best and row.best.best_s).replace(" ", ""), right=True),
+    Column("GFLOP/S", lambda row: _speed(row.workload, row.best), right=True, wide=True),
+    Column("TRIED", lambda row: str(row.tried), right=True),
+    Column("FAILED", lambda row: str(row.failed), right=True, wide=True),
+    Column("NETWORK", _of_best(lambda best: best.job.network or best.job.name), least=8),
+    Column("BACKEND", lambda row: row.environment.backend, least=4),
+    Column("DEVICE", lambda row: row.environment.device, least=8),
+    Column("COMPILER", lambda row: row.environment.compiler, wide=True),
+    Column("AGE", lambda row: _ago(row.measured_at), right=True, wide=True),
+    Column("SCHEDULE", _of_best(_schedule_id), wide=True),
+)
+SCHEDULES = (
+    Column("SCHEDULE", _schedule_id),
+    Column("LATENCY", lambda row: formatting.latency(row.best_s).replace(" ", ""), right=True),
+    Column("95 %", lambda row: _interval(row).replace(" ", ""), wide=True),
+    Column("MEASURED", lambda row: how(row)),
+    Column("JOB", lambda row: _job(row.job), least=8),
+    Column("NETWORK", lambda row: row.job.network, least=8),
+    Column("BACKEND", lambda row: row.environment.backend, least=4),
+    Column("DEVICE", lambda row: row.environment.device, least=8),
+    Column("AGE", lambda row: _ago(row.measured_at), right=True, wide=True),
+    Column("COMPILER", lambda row: row.environment.compiler, wide=True),
+)
+MEASUREMENTS = (
+    Column("JOB", lambda row: _job(row.job), least=8),
+    Column("TRIAL", lambda row: str(row.record.trial), right=True),
+    Column("PURPOSE", lambda row: row.record.purpose.value),
+    Column("LATENCY", lambda row: formatting.latency(row.record.best_s).replace(" ", ""), right=True),
+    Column("SAMPLES", lambda row: str(len(row.record.latency_s)), right=True),
+    Column("UNIT", lambda row: row.record.device),
+    Column("REMARK", lambda row: _remark(row), least=10),
+    Column("AGE", lambda row: _ago(row.record.measured_at), right=True),
+)
+
+
+COMMON = {"BACKEND": "by", "DEVICE": "on", "NETWORK": "of"}
+"""Columns that a table leaves out where all rows say the same; that is said once, after a word."""
+
+
+def _telling(columns: Sequence[Column], rows: Sequence[Any], style: str) -> Sequence[Column]:
+    """The columns of a table that tell its rows apart, for people; what all rows have in common is said before."""
+    if style != "table":
+        return columns
+    values = {column.title: {column.of(row) for row in rows} for column in columns if column.title in COMMON}
+    common = {title: next(iter(of_rows)) for title, of_rows in values.items() if len(of_rows) == 1}
+    if said := " ".join(f"{COMMON[title]} {text}" for title, text in common.items() if text):
+        say(f"All {said}:")
+    return [column for column in columns if column.title not in common]
+
+
+def how(schedule: "Schedule") -> str:
+    """In one word how a schedule was measured."""
+    words = {"BOUND": "disturbed", "COMPARED": "compared", "SEARCHED": "alone", "WRONG": "wrong"}
+    return "imported" if schedule.origin.imported else words.get(schedule.standing.name, "disturbed")
+
+
+def _interval(schedule: "Schedule") -> str:
+    bounds = schedule.interval_s
+    return "" if bounds is None else " to ".join(formatting.latency(bound) for bound in bounds)
+
+
+def _remark(one: "Measurement") -> str:
+    record = one.record
+    if record.failure is not None:
+        return f"{record.failure.value}: {record.detail}".removesuffix(": ")
+    return f"disturbed: {record.disturbed}" if record.disturbed else record.detail
+
+
+@click.command("list")
+@click.argument("words", metavar="[OPERATOR]", nargs=-1)
+@click.option("--network", default="", metavar="TEXT", help="Only networks or jobs with this text.")
+@device_option
+@backend_option
+@click.option(
+    "--limit",
+    type=click.IntRange(1, WORKLOADS_MAX),
+    default=LISTED,
+    show_default=True,
+    help="Maximum number of workloads, the latest of all.",
+)
 @store_option
 @config_option
-def export(file: Path, store: str, settings: Path | None) -> None:
-    """Write all measurements to a file, a line of JSON for each; .gz compresses it."""
-    from autosched.recordstore import json_lines
+@listing_option
+def list_(
+    words: tuple[str, ...], network: str, device: str, backend: str, limit: int, store: str, settings: Path | None,
+    style: str,
+) -> None:  # fmt: skip
+    """List workloads with their best schedules, the latest first.
 
-    part = file.with_name(f".{file.name}.part{file.suffix}")
-    with _lookup(settings, store) as lookup:
-        try:
-            with json_lines.opened(part, "wb") as out:
-                count = json_lines.write(lookup.everything(), out)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
-    say(f"{count:,} measurements are in {file}")
-
-
-@records.command("import")
-@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
-@store_option
-@config_option
-def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
-    """Take in files that `export` wrote, here or elsewhere.
-
-    What is known already is not doubled. Imported schedules are the first candidates of later searches: they count with
-    what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
+    OPERATOR: text of its description, such as conv2d or 3x3, or the first characters of its identifier.
     """
-    from autosched.recordstore import json_lines
-    from autosched.recordstore.store import RecordStore
-
-    code = 0
-    with contextlib.closing(RecordStore(_url(settings, store))) as target:
-        for path in files:
-            if not path.is_file():
-                raise NotFound(f"there is no file {path}")
-            told = 0
-
-            def complain_of(number: int, why: str, path: Path = path) -> None:
-                nonlocal told
-                told += 1
-                if told <= WRONG_SHOWN:
-                    complain(f"{path}:{number}: {why}")
-
-            with json_lines.opened(path, "rb") as file:
-                taken = json_lines.read(file, target, complain_of)
-            if taken.wrong > WRONG_SHOWN:
-                complain(f"{path}: {taken.wrong - WRONG_SHOWN} more lines are wrong")
-            say(
-                f"{path}: {taken.new:,} measurements are new, {taken.known:,} were known,"
-                f" {taken.wrong:,} lines are wrong"
-            )
-            code = RequestError.exit_code if taken.wrong else code
-    return code
+    wanted = _filter(operator=" ".join(words), network=network, device=device, backend=backend)
+    with catalogue(settings, store) as known:
+        found = known.workloads(wanted, limit)
+    if not found and style in ("table", "wide"):
+        return say("Nothing is known of that. See what there is:  autosched records stats")
+    show(style, "workloads", _telling(WORKLOADS, found, style), found, id=lambda row: row.workload.hash)
 
 
-@records.command()
-@click.argument("other", metavar="URL|FILE")
+@click.command()
+@click.argument("words", metavar="WORKLOAD", nargs=-1, required=True)
+@click.option(
+    "-k", "k", type=click.IntRange(1, SCHEDULES_MAX), default=10, show_default=True, help="Maximum number of schedules."
+)
+@device_option
+@backend_option
 @store_option
 @config_option
-def merge(other: str, store: str, settings: Path | None) -> None:
-    """Take in all measurements of another record store. Nothing is doubled."""
-    from autosched.recordstore import json_lines
-    from autosched.recordstore.store import RecordStore
+@listing_option
+def best(
+    words: tuple[str, ...], k: int, device: str, backend: str, store: str, settings: Path | None, style: str
+) -> None:
+    """List the fastest schedules of one workload.
 
-    with _lookup(None, other) as source, contextlib.closing(RecordStore(_url(settings, store))) as target:
-        taken = json_lines.merge(source.everything(), target)
-    say(f"{taken.new:,} measurements are new, {taken.known:,} were known")
+    WORKLOAD: its identifier, or as much of its description as no other one has.
+    """
+    with catalogue(settings, store) as known:
+        workload = known.workload(" ".join(words))
+        found = known.fastest(workload.hash, _filter(device=device, backend=backend), k)
+    if style in ("table", "wide"):
+        say(f"{_operator(workload)}, {workload.hash}")
+        if not found:
+            return say("No schedule of it works that is known there.")
+    show(style, "schedules", _telling(SCHEDULES, found, style), found, id=_schedule_id)
 
 
-@records.command()
+@click.command("show")
+@click.argument("words", metavar="WORKLOAD|SCHEDULE", nargs=-1, required=True)
+@store_option
+@config_option
+@format_option
+def show_(words: tuple[str, ...], store: str, settings: Path | None, style: str) -> None:
+    """Show all that is known of one workload or of one schedule.
+
+    Both have identifiers, of which the first characters are enough. A workload may be named by its description, too.
+    """
+    text = " ".join(words)
+    with catalogue(settings, store) as known:
+        try:
+            workload = known.workload(text)
+        except NotFound:
+            try:
+                return _show_schedule(known, text, style)
+            except NotFound:
+                raise NotFound(
+                    f"there is no workload and no schedule {text!r}. See what there is:  autosched records list"
+                ) from None
+        _show_workload(known, workload, style)
+
+
+def _show_workload(known: "Catalogue", workload: "Workload", style: str) -> None:
+    rows = [one for one in known.workloads(_filter(operator=workload.hash)) if one.workload == workload]
+    nearest = known.nearest(workload, NEAREST)
+    if style == "json":
+        return document("workload", {"workload": workload, "known": rows, "nearest": nearest})
+    if style == "id":
+        return data(workload.hash)
+    data(f" workload {workload.hash}")
+    data(f" {workload.shape or workload.name}")
+    if workload.shape and workload.name:
+        data(f" {workload.name}")
+    data(f" {workload.flops / 1e6:,.3f} million operations")
+    data("")
+    show("table", "", WORKLOADS[2:], rows, id=str)
+    if nearest:
+        data("\n similar workloads:")
+        data("\n".join(f"  {one.workload.hash[:ID_DIGITS]}  {_operator(one.workload)}" for one in nearest))
+    say(f"Its fastest schedules:  autosched records best {workload.hash[:ID_DIGITS]}")
+
+
+def _show_schedule(known: "Catalogue", text: str, style: str) -> None:
+    found = known.schedule(text)
+    measured = [known.measurements(one) for one in found]
+    if style == "json":
+        told = [{"known": one, "measurements": some} for one, some in zip(found, measured, strict=True)]
+        return document("schedule", told)
+    if style == "id":
+        return data(_schedule_id(found[0]))
+    for one, some in zip(found, measured, strict=True):
+        workload = some[0].workload if some else known.workload(one.workload)
+        data("\n".join(_facts(one, workload)))
+        data("")
+        show("table", "", MEASUREMENTS, some, id=str)
+
+
+def _facts(one: "Schedule", workload: "Workload") -> Sequence[str]:
+    """A schedule in a few lines."""
+    where = one.environment
+    speed = f"{_speed(workload, one)} GFLOP/s" if workload.flops and one.best_s else ""
+    latency = f"{formatting.latency(one.best_s)} ({_interval(one)})" if one.best_s is not None else one.failure
+    circumstances = {
+        "device": where.device, "target": where.target, "threads": str(where.threads or ""),
+        "compiler": where.compiler, "backend": where.backend, "template": where.template, "method": where.measurement,
+        "object code": one.code,
+    }  # fmt: skip
+    found_by = ", ".join(
+        word for word in (f"job {_job(one.job)}", one.job.network, one.job.owner, one.origin.detail) if word
+    )
+    return [
+        f" schedule {_schedule_id(one)} of {_operator(workload)} ({workload.hash[:ID_DIGITS]})",
+        " " + ", ".join(word for word in (latency, how(one), speed) if word),
+        f" found by {found_by}",
+        *(f" {name:11} {value}" for name, value in circumstances.items() if value),
+    ]
+
+
+@click.command()
 @store_option
 @config_option
 @style_option
 def stats(store: str, settings: Path | None, style: str) -> None:
     """Count what the record store has, by backend, device and compiler."""
-    with _lookup(settings, store) as lookup:
+    with catalogue(settings, store) as lookup:
         found = lookup.stats()
     if style == "json":
         return document("stats", found)
     data(
         f" {found.measurements:,} measurements ({found.imported:,} imported) of {found.schedules:,} schedules for"
-        f" {found.workloads:,} workloads, from {found.jobs:,} jobs of {formatting.count(found.origins, 'database')}"
+        f" {found.workloads:,} workloads, from {formatting.count(found.jobs, 'job')} of"
+        f" {formatting.count(found.origins, 'database')}"
     )
     rows = [
         (f"{one.schedules:,}", f"{one.workloads:,}", one.backend, one.device, one.compiler) for one in found.holdings
     ]
     if rows:
         data(table(("SCHEDULES", "WORKLOADS", "BACKEND", "DEVICE", "COMPILER"), rows, right=(0, 1), give=4))
-
-
-def networks(views: Iterable[JobView]) -> list[JobView]:
-    """The last job of each network that was tuned, for each target, device and backend with its options."""
-    found: dict[bytes, JobView] = {}
-    for view in views:
-        if view.spec is not None and not view.spec.external:
-            found[msgspec.msgpack.encode(renewal(view, name=""), order="sorted")] = view
-    return list(found.values())
-
-
-def renewal(view: JobView, name: str | None = None) -> JobSpec:
-    """The job that takes over what is known of a network, and tries nothing."""
-    spec = view.spec
-    assert spec is not None
-    return JobSpec(
-        name=spec.name if name is None else name, model=spec.model, file=spec.file, shapes=spec.shapes,
-        target=spec.target, device=spec.device, backend=spec.backend, options=spec.options, trials=0,
-        priority=PRIORITY, labels=LABELS,
-    )  # fmt: skip
-
-
-def told_apart(records: Sequence[Record]) -> tuple[int, int, int, int]:
-    """Numbers of a job's schedules: unchanged circumstances, equal object code, measured anew, failed."""
-    known = sum(record.purpose is Purpose.KNOWN for record in records)
-    finals = [record for record in records if record.purpose in (Purpose.FINAL, Purpose.DEFAULT)]
-    copied = sum(record.copied for record in finals)
-    failed = sum(record.failure is not None for record in finals)
-    return known, copied, len(finals) - copied - failed, failed
-
-
-def _list(found: Sequence[JobView], style: str) -> int:
-    if style == "json":
-        document("networks", [view.spec for view in found])
-    elif style == "id":
-        data("\n".join(str(view.job) for view in found))
-    else:
-        rows = [(str(view.job), view.name, view.backend, view.device, view.target) for view in found]
-        data(table(("LAST JOB", "NETWORK", "BACKEND", "DEVICE", "TARGET"), rows, right=(0,), give=4))
-    return 0
-
-
-def _wait(daemon: BlockingLink, jobs: dict[JobId, JobSpec], style: str) -> int:
-    rows, code = [], 0
-    for job, spec in jobs.items():
-        view = last_view(daemon, job)
-        if view.state != JobState.DONE.value:
-            code = JobFailed.exit_code
-            why = view.failure.message if view.failure is not None else view.state
-            complain(f"{spec.name} is not up to date: {why}. See:  autosched job {job}")
-            continue
-        found = pagination.answered(pagination.records_of(job), lambda asked: daemon.call(asked, RecordPage))
-        rows.append((job, spec.name, *told_apart(found)))
-        say(f"{spec.name} is up to date")
-    names = ("job", "network", "unchanged", "equal_code", "measured", "failed")
-    if style == "json":
-        document("networks", [dict(zip(names, row, strict=True)) for row in rows])
-    elif style == "id":
-        data("\n".join(str(row[0]) for row in rows))
-    elif rows:
-        heads = tuple(name.replace("_", " ").upper() for name in names)
-        data(table(heads, [tuple(map(str, row)) for row in rows], right=(0, 2, 3, 4, 5), give=1))
-    return code

@@ -36,20 +36,21 @@ PAGE = 100
 STANDINGS = tuple(Standing)
 _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
 
-_SHOWN = (
+SHOWN = (
     SCHEDULES.c.environment_id, SCHEDULES.c.candidate, SCHEDULES.c.best_s, SCHEDULES.c.standing,
     SCHEDULES.c.samples_s, SCHEDULES.c.failure, SCHEDULES.c.code, SCHEDULES.c.measured_at, SCHEDULES.c.job_id,
     SCHEDULES.c.digest,
 )  # fmt: skip
+"""Columns of a schedule, as `Lookup._schedules` reads them."""
 _OF_WORKLOAD = SCHEDULES.c.workload_id == bindparam("workload")
 _BEST = (
-    select(*_SHOWN)
+    select(*SHOWN)
     .where(_OF_WORKLOAD, SCHEDULES.c.environment_id == bindparam("environment"), SCHEDULES.c.best_s.is_not(None))
     .order_by(SCHEDULES.c.best_s)
     .limit(bindparam("k"))
 )
 _ALL = (
-    select(*_SHOWN)
+    select(*SHOWN)
     .where(
         _OF_WORKLOAD,
         (SCHEDULES.c.environment_id > bindparam("environment"))
@@ -81,7 +82,7 @@ _TRIED = (
         ENVIRONMENTS.c.device == bindparam("device"),
     )
 )
-_EVERYTHING = (
+MEASURED = (
     select(
         *(MEASUREMENTS.c[name] for name in (
             "job_id", "trial", "id", "environment_id", "purpose", "samples_s", "failure", "detail", "disturbed", "code",
@@ -94,13 +95,13 @@ _EVERYTHING = (
         SCHEDULES,
         and_(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in ("workload_id", "environment_id", "digest"))),
     )
-    .where(
-        tuple_(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
-        > tuple_(bindparam("job"), bindparam("trial"), bindparam("id"))
-    )
     .order_by(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
-    .limit(EVERYTHING_PAGE)
 )  # fmt: skip
+"""Measurements with their schedules, as `Lookup._measurements` reads them, in the order in which jobs came."""
+_EVERYTHING = MEASURED.where(
+    tuple_(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
+    > tuple_(bindparam("job"), bindparam("trial"), bindparam("id"))
+).limit(EVERYTHING_PAGE)
 _IMPORTED = select(func.count()).select_from(MEASUREMENTS).join(JOBS).join(ORIGINS).where(ORIGINS.c.imported != 0)
 _KINDS = ENVIRONMENTS.c.backend, ENVIRONMENTS.c.device, ENVIRONMENTS.c.compiler
 _SCHEDULES, _WORKLOADS = func.count(), func.count(SCHEDULES.c.workload_id.distinct())
@@ -123,7 +124,7 @@ _FAILED = (
     )
 )
 _OF_CODE = (
-    select(*_SHOWN, SCHEDULES.c.workload_id, WORKLOADS.c.hash)
+    select(*SHOWN, SCHEDULES.c.workload_id, WORKLOADS.c.hash)
     .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
     .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
     .where(
@@ -212,13 +213,8 @@ class Lookup:
             told = dict(zip(("job", "trial", "id"), last, strict=True))
             with self._database.transaction() as connection:
                 rows = connection.execute(_EVERYTHING, told).all()
-                self._know_jobs(connection, {row.job_id for row in rows})
-                environments = {row.environment_id: self._environment(connection, row.environment_id) for row in rows}
-                jobs = {row.job_id: self._jobs[row.job_id] for row in rows}
-            for row in rows:
-                job, origin = jobs[row.job_id]
-                workload = Workload(row.hash, row.name, row.shape, row.flops)
-                yield origin, Measurement(row.id, job, workload, environments[row.environment_id], _record(row))
+                found = self._measurements(connection, rows)
+            yield from found
             if len(rows) < EVERYTHING_PAGE:
                 return
             last = (rows[-1].job_id, rows[-1].trial, rows[-1].id)
@@ -260,8 +256,7 @@ class Lookup:
                 place = known.device, known.target, known.threads
                 least[place] = min((least_s, environment_id), least.get(place, (least_s, environment_id)))
             rows = [
-                connection.execute(_BEST, {"workload": number, "environment": environment_id, "k": 1}).one()
-                for _, environment_id in sorted(least.values())
+                self._fastest(connection, number, environment_id, 1)[0] for _, environment_id in sorted(least.values())
             ]
             return self._schedules(connection, workload, rows)
 
@@ -285,7 +280,7 @@ class Lookup:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
             found = [
-                connection.execute(_BEST, {"workload": number, "environment": environment_id, "k": k}).all()
+                self._fastest(connection, number, environment_id, k)
                 for environment_id in connection.execute(_ENVIRONMENTS[key], {"key": value}).scalars().all()
             ]
             rows = list(islice(merge(*found, key=lambda row: row.best_s), k))
@@ -332,6 +327,25 @@ class Lookup:
         same = ENVIRONMENTS.c.strict_key == known.strict, ENVIRONMENTS.c.device == known.device
         number = connection.execute(select(ENVIRONMENTS.c.id).where(*same)).scalar_one()
         return number, candidate_digest(after.candidate)
+
+    def _measurements(
+        self, connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]
+    ) -> list[tuple[Origin, Measurement]]:
+        self._know_jobs(connection, {row.job_id for row in rows})
+        made = []
+        for row in rows:
+            job, origin = self._jobs[row.job_id]
+            workload = Workload(row.hash, row.name, row.shape, row.flops)
+            environment = self._environment(connection, row.environment_id)
+            made.append((origin, Measurement(row.id, job, workload, environment, _record(row))))
+        return made
+
+    def _fastest(
+        self, connection: Connection, workload_id: int, environment_id: int, k: int
+    ) -> Sequence[Row[*tuple[Any, ...]]]:
+        """The k fastest valid schedules of a workload under one kind of circumstances."""
+        told = {"workload": workload_id, "environment": environment_id, "k": k}
+        return connection.execute(_BEST, told).all()
 
     def _schedules(
         self, connection: Connection, workload: str, rows: Iterable[Row[*tuple[Any, ...]]]

@@ -124,6 +124,27 @@ class Schedule(Struct, frozen=True):
         return interval(self.samples_s) if self.samples_s else None
 
 
+class KnownWorkload(Struct, frozen=True):
+    """What is known of a workload under one kind of circumstances."""
+
+    workload: Workload
+    environment: Environment
+    tried: int
+    """Schedules that were measured, failures included."""
+    failed: int
+    measured_at: float
+    """Unix time in seconds of the latest measurement; 0: not known."""
+    best: Schedule | None
+    """The fastest schedule; None: all failed."""
+
+
+class Pruned(Struct, frozen=True):
+    """How much was deleted from a store."""
+
+    schedules: int
+    measurements: int
+
+
 class Holding(Struct, frozen=True):
     """How much a store has of one kind of circumstances."""
 

@@ -1,0 +1,183 @@
+"""A record store as people search it: by words of an operator, a network or a device, or by an identifier.
+
+Workloads come first, the latest ones before others, so that an answer reads few rows of a store of any size.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+
+from autosched.errors import NotFound, RequestError
+from autosched.recordstore.keys import DIGEST_BYTES
+from autosched.recordstore.queries import MEASURED, SHOWN, Lookup
+from autosched.recordstore.rows import KnownWorkload, Measurement, Schedule, Workload
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, SCHEDULES, WORKLOADS
+
+ID_DIGITS = 12
+"""Characters of an identifier that are shown: hexadecimal digits of a digest, or the first ones of a hash."""
+ID_DIGITS_MIN = 4
+"""Minimum characters that name a schedule or a workload."""
+AMBIGUOUS_SHOWN = 8
+"""Workloads that an error names, of those that a text could mean."""
+
+
+_KEY = ("workload_id", "environment_id", "digest")
+_WORKLOAD = tuple(WORKLOADS.c[name] for name in Workload.__struct_fields__)
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Words that must occur, in capital or small letters. Empty: whatever it is."""
+
+    operator: str = ""
+    """Of the name or the description of the operator, or the beginning of its hash."""
+    network: str = ""
+    """Of the name of a network or a job in which it was measured."""
+    device: str = ""
+    """Of the model of the device."""
+    backend: str = ""
+    """Of the name and version of the backend."""
+
+
+ANYTHING = Filter()
+
+
+class Catalogue(Lookup):
+    """Searches an open store, for one thread at a time. All methods raise StoreUnavailable."""
+
+    def workloads(self, wanted: Filter = ANYTHING, limit: int | None = None) -> list[KnownWorkload]:
+        """What is known of each workload, a row for each kind of circumstances; the latest workloads first.
+
+        limit: maximum number of workloads.
+        """
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                select(WORKLOADS.c.id, *_WORKLOAD)
+                .where(*_conditions(wanted))
+                .order_by(WORKLOADS.c.id.desc())
+                .limit(limit)
+            ).all()
+            return [one for row in rows for one in self._known(connection, row.id, Workload(*row[1:]), wanted)]
+
+    def workload(self, text: str) -> Workload:
+        """The workload whose hash begins with the text, or whose description it is or is part of.
+
+        Raises NotFound, and RequestError where there are several.
+        """
+        hashed = WORKLOADS.c.hash.startswith(text, autoescape=True)
+        told = or_(WORKLOADS.c.name == text, WORKLOADS.c.shape == text)
+        for condition in (hashed, told, _about(text)):
+            with self._database.transaction() as connection:
+                found = connection.execute(
+                    select(*_WORKLOAD).where(condition).order_by(WORKLOADS.c.id).limit(AMBIGUOUS_SHOWN + 1)
+                ).all()
+            if len(found) == 1:
+                return Workload(*found[0])
+            if found:
+                some = "; ".join(f"{row.shape or row.name} ({row.hash[:ID_DIGITS]})" for row in found[:AMBIGUOUS_SHOWN])
+                more = "; and more" if len(found) > AMBIGUOUS_SHOWN else ""
+                raise RequestError(f"{text!r} may be several workloads: {some}{more}. Name one by its identifier")
+        raise NotFound(f"there is no workload {text!r}. See what there is:  autosched records list")
+
+    def fastest(self, workload: str, wanted: Filter = ANYTHING, k: int = 10) -> list[Schedule]:
+        """The k fastest schedules of a workload, under whatever circumstances (device and backend as wanted)."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                select(*SHOWN)
+                .join(WORKLOADS)
+                .join(ENVIRONMENTS)
+                .where(WORKLOADS.c.hash == workload, SCHEDULES.c.best_s.is_not(None), *_circumstances(wanted))
+                .order_by(SCHEDULES.c.best_s, SCHEDULES.c.digest)
+                .limit(k)
+            )
+            return self._schedules(connection, workload, rows.all())
+
+    def schedule(self, identifier: str) -> list[Schedule]:
+        """What is known of a schedule, the fastest first: a row for each workload and each kind of circumstances.
+
+        identifier: first hexadecimal digits of its digest. Raises NotFound, and RequestError where there are
+        several.
+        """
+        if len(identifier) < ID_DIGITS_MIN or not identifier.isascii():
+            raise NotFound(f"{identifier!r} names no schedule: it takes {ID_DIGITS_MIN} hexadecimal digits or more")
+        try:
+            least = bytes.fromhex(identifier + "0" * (len(identifier) % 2))
+            most = bytes.fromhex(identifier + "f" * (len(identifier) % 2))
+        except ValueError:
+            raise NotFound(f"{identifier!r} names no schedule: it takes hexadecimal digits alone") from None
+        with self._database.transaction() as connection:
+            keys = connection.execute(
+                select(*(MEASUREMENTS.c[name] for name in _KEY), WORKLOADS.c.hash)
+                .distinct()
+                .join(WORKLOADS)
+                .where(MEASUREMENTS.c.digest >= least, MEASUREMENTS.c.digest < most + b"\xff" * DIGEST_BYTES)
+            ).all()
+            if len({key.digest for key in keys}) > 1:
+                some = ", ".join(sorted({key.digest.hex()[: len(identifier) + 4] for key in keys})[:AMBIGUOUS_SHOWN])
+                raise RequestError(f"{identifier!r} may be several schedules: {some}. Write more digits")
+            found: list[Schedule] = []
+            for key in keys:
+                same = and_(*(SCHEDULES.c[name] == getattr(key, name) for name in _KEY))
+                found += self._schedules(connection, key.hash, connection.execute(select(*SHOWN).where(same)).all())
+        if not found:
+            raise NotFound(f"there is no schedule {identifier!r}. See what there is:  autosched records list")
+        return sorted(found, key=lambda one: (one.best_s is None, one.best_s or 0.0))
+
+    def measurements(self, schedule: Schedule) -> list[Measurement]:
+        """All measurements of a schedule of one workload under one kind of circumstances, in order of time."""
+        with self._database.transaction() as connection:
+            environment, digest = self._place(connection, schedule)
+            rows = connection.execute(
+                MEASURED.where(
+                    WORKLOADS.c.hash == schedule.workload,
+                    MEASUREMENTS.c.environment_id == environment,
+                    MEASUREMENTS.c.digest == digest,
+                )
+            ).all()
+            return [one for _, one in self._measurements(connection, rows)]
+
+    def _known(
+        self, connection: Connection, number: int, workload: Workload, wanted: Filter
+    ) -> Iterator[KnownWorkload]:
+        tried, valid = func.count(), func.count(SCHEDULES.c.best_s)
+        groups = connection.execute(
+            select(SCHEDULES.c.environment_id, tried, valid, func.max(SCHEDULES.c.measured_at))
+            .join(ENVIRONMENTS)
+            .where(SCHEDULES.c.workload_id == number, *_circumstances(wanted))
+            .group_by(SCHEDULES.c.environment_id)
+            .order_by(SCHEDULES.c.environment_id)
+        ).all()
+        for environment_id, all_of, right, measured_at in groups:
+            rows = self._fastest(connection, number, environment_id, 1)
+            best = next(iter(self._schedules(connection, workload.hash, rows)), None)
+            environment = self._environment(connection, environment_id)
+            yield KnownWorkload(workload, environment, all_of, all_of - right, measured_at, best)
+
+
+def _about(text: str) -> ColumnElement[bool]:
+    """Whether an operator's name or description has this text."""
+    return or_(WORKLOADS.c.name.icontains(text, autoescape=True), WORKLOADS.c.shape.icontains(text, autoescape=True))
+
+
+def _circumstances(wanted: Filter) -> list[ColumnElement[bool]]:
+    """Conditions on environments."""
+    return [
+        ENVIRONMENTS.c[name].icontains(text, autoescape=True)
+        for name, text in (("device", wanted.device), ("backend", wanted.backend))
+        if text
+    ]
+
+
+def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    """Conditions on workloads."""
+    found: list[ColumnElement[bool]] = []
+    if wanted.operator:
+        found.append(or_(_about(wanted.operator), WORKLOADS.c.hash.startswith(wanted.operator, autoescape=True)))
+    if wanted.network:
+        named = (JOBS.c[name].icontains(wanted.network, autoescape=True) for name in ("network", "name"))
+        jobs = select(JOBS.c.id).where(or_(*named))
+        found.append(WORKLOADS.c.id.in_(select(MEASUREMENTS.c.workload_id).where(MEASUREMENTS.c.job_id.in_(jobs))))
+    if circumstances := _circumstances(wanted):
+        known = select(SCHEDULES.c.workload_id).join(ENVIRONMENTS)
+        found.append(WORKLOADS.c.id.in_(known.where(SCHEDULES.c.workload_id == WORKLOADS.c.id, *circumstances)))
+    return found
