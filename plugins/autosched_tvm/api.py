@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autosched_tvm.compile.winograd import kernel as winograd_kernel
     from autosched_tvm.compile.winograd import workload as winograd_workload
     from autosched_tvm.device.loaded_module import LoadedModule
+    from autosched_tvm.record_formats import metaschedule
     from autosched_tvm.source_fingerprint import fingerprint_of
     from autosched_tvm.tuning import options, schedule_traces
     from autosched_tvm.tuning.early_stopping import EarlyStopping
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "Search", "SearchContext", "SearchMethod", "SketchSpace",
-    "TvmBackend", "Unsupported", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "method_of",
-    "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain", "winograd_algebra",
-    "winograd_kernel", "winograd_workload", "zoo_models",
+    "TvmBackend", "Unsupported", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "metaschedule",
+    "method_of", "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain",
+    "winograd_algebra", "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -47,6 +48,7 @@ _HOMES = {
 _MODULES = {
     "candidate_build": "compile.candidate_build",
     "intrinsics": "compile.intrinsics",
+    "metaschedule": "record_formats.metaschedule",
     "network_import": "compile.network_import",
     "options": "tuning.options",
     "schedule_traces": "tuning.schedule_traces",

@@ -1,8 +1,12 @@
 """`autosched records export|import|merge|prune`: what goes into a record store and out of it."""
 
 import contextlib
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,43 +14,132 @@ from autosched import formatting
 from autosched.cli.db import NEEDS_FORCE, config_option, style_option
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import complain, data, document, say
-from autosched.cli.records import SCHEDULES_MAX, catalogue, existing, store_option, url_of
+from autosched.cli.records import (
+    SCHEDULES_MAX,
+    backend_option,
+    catalogue,
+    device_option,
+    existing,
+    store_option,
+    url_of,
+)
 from autosched.errors import NotFound, RequestError
 
+if TYPE_CHECKING:
+    from autosched.recordstore.catalogue import Catalogue
+    from autosched.recordstore.json_lines import Complain, Taken
+    from autosched.recordstore.rows import Measurement, Origin
+    from autosched.recordstore.store import RecordStore
+
+GZIP = ".gz"
 WRONG_SHOWN = 20
 """Wrong lines of a file that are told one by one."""
 KEPT = 10
 """Schedules of each workload that `prune` keeps, unless another number is given."""
 
 
+METASCHEDULE = "metaschedule"
+FORMATS = ("jsonl", "csv", "parquet", METASCHEDULE)
+
+
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
+@click.option("--as", "kind", type=click.Choice(FORMATS), help="Format. Default: what the name of the file ends with.")
+@click.option("--network", default="", metavar="TEXT", help="Only networks or jobs with this text.")
+@device_option
+@click.option("--target", default="", metavar="TEXT", help="Only targets with this text, such as znver4.")
+@backend_option
 @store_option
 @config_option
-def export(file: Path, store: str, settings: Path | None) -> None:
-    """Write all measurements to a file.
+def export(
+    path: Path, kind: str | None, network: str, device: str, target: str, backend: str, store: str,
+    settings: Path | None,
+) -> None:  # fmt: skip
+    """Write measurements to a file.
 
-    .jsonl has everything, and other record stores take it in. .csv and .parquet are tables for notebooks. With .gz at
-    the end, the file is compressed.
+    jsonl has everything, and other record stores take it in. csv and parquet are tables for notebooks. With .gz at
+    the end of its name, the file is compressed. metaschedule is a folder with a database for programs that use TVM.
     """
-    from autosched.recordstore import json_lines, table_files
-
-    kind = file.with_suffix("") if file.suffix == json_lines.GZIP else file
-    writers = {".jsonl": json_lines.write, ".csv": table_files.write_csv}
-    if file.suffix != ".parquet" and kind.suffix not in writers:
-        raise RequestError(f"the name of {file} says nothing of its format. Let it end with .jsonl, .csv or .parquet")
-    part = file.with_name(f".{file.name}.part{file.suffix}")
+    plain = path.with_suffix("") if path.suffix == GZIP and kind not in ("parquet", METASCHEDULE) else path
+    kind = kind or plain.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise RequestError(
+            f"the name of {path} says nothing of its format. Let it end with .jsonl, .csv or .parquet, or give --as"
+        )
+    wanted = _Wanted(network, device, target, backend)
+    part = path.with_name(f".{path.name}.part{path.suffix}")
     with catalogue(settings, store) as known:
         try:
-            if file.suffix == ".parquet":
-                count = table_files.write_parquet(known.everything(), part)
-            else:
-                with json_lines.opened(part, "wb") as out:
-                    count = writers[kind.suffix](known.everything(), out)
-            part.replace(file)
+            told = _written(known, wanted, kind, part, path)
+            part.replace(path)
         finally:
+            if part.is_dir():
+                shutil.rmtree(part)
             part.unlink(missing_ok=True)
-    say(f"{count:,} measurements are in {file}")
+    say(told)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Texts that must occur, in capital or small letters."""
+
+    network: str
+    device: str
+    target: str
+    backend: str
+
+    def of(self, measurements: "Iterable[tuple[Origin, Measurement]]") -> "Iterator[tuple[Origin, Measurement]]":
+        """Those of the measurements that are meant."""
+        for origin, one in measurements:
+            where = one.environment
+            if (
+                self.network.lower() in f"{one.job.network} {one.job.name}".lower()
+                and self.device.lower() in where.device.lower()
+                and self.target.lower() in where.target.lower()
+                and self.backend.lower() in where.backend.lower()
+            ):
+                yield origin, one
+
+
+def _written(known: "Catalogue", wanted: _Wanted, kind: str, part: Path, path: Path) -> str:
+    """Write a file or folder; returns what was written, in words."""
+    from autosched.recordstore import json_lines, table_files
+
+    if kind == METASCHEDULE:
+        return _written_for_tvm(known, wanted, part, path)
+    chosen = wanted.of(known.everything())
+    if kind == "parquet":
+        count = table_files.write_parquet(chosen, part)
+    else:
+        with json_lines.opened(part, "wb") as out:
+            if kind == "csv":
+                count = table_files.write_csv(chosen, out)
+            else:
+                count = json_lines.write(chosen, known.programs, out)
+    return f"{count:,} measurements are in {path}"
+
+
+def _written_for_tvm(known: "Catalogue", wanted: _Wanted, part: Path, path: Path) -> str:
+    if path.exists():
+        raise RequestError(f"{path} is there already. Name a folder that is not")
+    files = _metaschedule()
+    part.mkdir()
+    found = files.write(lambda: wanted.of(known.everything()), known.programs, part)
+    left = ", ".join(f"{count:,} {reason}" for reason, count in found.left.most_common())
+    return f"{found.records:,} measurements of {found.workloads:,} workloads are in {path}" + (
+        f"; left out: {left}" if left else ""
+    )
+
+
+def _metaschedule() -> Any:
+    """The module that reads and writes databases of MetaSchedule. Raises RequestError."""
+    try:
+        from autosched_tvm.api import metaschedule
+    except ImportError as error:
+        raise RequestError(
+            f"databases of MetaSchedule take TVM ({error}); install it: pip install 'autosched[tvm]'"
+        ) from None
+    return metaschedule
 
 
 @click.command("import")
@@ -54,18 +147,17 @@ def export(file: Path, store: str, settings: Path | None) -> None:
 @store_option
 @config_option
 def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
-    """Take in files that `export` wrote, here or elsewhere.
+    """Take in files that `export` wrote, here or elsewhere, and databases of MetaSchedule (folders).
 
     What is known already is not doubled. Imported schedules are the first candidates of later searches: they count with
     what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
     """
-    from autosched.recordstore import json_lines
     from autosched.recordstore.store import RecordStore
 
     code = 0
     with contextlib.closing(RecordStore(url_of(settings, store))) as target:
         for path in files:
-            if not path.is_file():
+            if not path.exists():
                 raise NotFound(f"there is no file {path}")
             told = 0
 
@@ -75,8 +167,7 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
                 if told <= WRONG_SHOWN:
                     complain(f"{path}:{number}: {why}")
 
-            with json_lines.opened(path, "rb") as file:
-                taken = json_lines.read(file, target, complain_of)
+            taken = _taken(path, target, complain_of)
             if taken.wrong > WRONG_SHOWN:
                 complain(f"{path}: {taken.wrong - WRONG_SHOWN} more lines are wrong")
             say(
@@ -85,6 +176,20 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
             )
             code = RequestError.exit_code if taken.wrong else code
     return code
+
+
+def _taken(path: Path, target: "RecordStore", complain_of: "Complain") -> "Taken":
+    from autosched.recordstore import json_lines
+
+    if path.is_dir():
+        files = _metaschedule()
+        for name in (files.WORKLOADS, files.RECORDS):
+            if not (path / name).is_file():
+                raise NotFound(f"{path} is no database of MetaSchedule: it has no {name}")
+        found: Taken = files.read(path, target, complain_of)
+        return found
+    with json_lines.opened(path, "rb") as file:
+        return json_lines.read(file, target, complain_of)
 
 
 @click.command()
@@ -97,7 +202,7 @@ def merge(other: str, store: str, settings: Path | None) -> None:
     from autosched.recordstore.store import RecordStore
 
     with catalogue(None, other) as source, contextlib.closing(RecordStore(url_of(settings, store))) as target:
-        taken = json_lines.merge(source.everything(), target)
+        taken = json_lines.merge(source.everything(), source.programs, target)
     say(f"{taken.new:,} measurements are new, {taken.known:,} were known")
 
 

@@ -8,7 +8,7 @@ imported: it is measured here before it counts.
 import gzip
 import io
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from msgspec import Struct
 from autosched.errors import RequestError
 from autosched.model import Record
 from autosched.recordstore.keys import Environment, measurement_id
-from autosched.recordstore.rows import Measurement, Origin, SourceJob, Tag, Workload
+from autosched.recordstore.rows import Measurement, Origin, Program, SourceJob, Tag, Workload
 from autosched.recordstore.store import RecordStore
 
 FORMAT = 1
@@ -43,6 +43,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: Workload
     environment: Environment
     record: Record
+    program: Program | None = None
+    """Of the workload; on the first line of each."""
 
 
 class Taken(Struct):
@@ -63,6 +65,8 @@ class Taken(Struct):
 _LINE = msgspec.json.Decoder(Line)
 Complain = Callable[[int, str], None]
 """Hears of a wrong line: its number, from 1, and what is wrong."""
+Programs = Callable[[Collection[str]], Mapping[str, Program]]
+"""Gives programs of workloads, by hash, as far as they are known."""
 
 
 @contextmanager
@@ -76,13 +80,16 @@ def opened(path: Path, mode: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, packed)
 
 
-def write(measurements: Iterable[tuple[Origin, Measurement]], file: BinaryIO) -> int:
+def write(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs, file: BinaryIO) -> int:
     """Write all of them; returns how many."""
-    count = 0
+    count, told = 0, set[str]()
     for origin, one in measurements:
+        name = one.workload.hash
+        program = programs((name,)).get(name) if name not in told else None
+        told.add(name)
         line = Line(
             origin=origin.name, host=origin.detail, job=one.job, workload=one.workload, environment=one.environment,
-            record=one.record,
+            record=one.record, program=program,
         )  # fmt: skip
         file.write(msgspec.json.encode(line) + b"\n")
         count += 1
@@ -96,6 +103,7 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
     """
     taken = Taken()
     found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
+    programs: dict[str, Program] = {}
     try:
         for number, text in enumerate(_lines(file), 1):
             if not text.strip():
@@ -108,14 +116,16 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
                 complain(number, str(error))
                 continue
             found[Origin(line.origin, True, line.host)].append(_measurement(line))
+            if line.program is not None:
+                programs[line.workload.hash] = line.program
             if number % BATCH == 0:
-                _add(found, store, taken)
+                _add(found, programs, store, taken)
     finally:
-        _add(found, store, taken)  # of a file that was cut off, what is whole
+        _add(found, programs, store, taken)  # of a file that was cut off, what is whole
     return taken
 
 
-def merge(measurements: Iterable[tuple[Origin, Measurement]], store: RecordStore) -> Taken:
+def merge(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs, store: RecordStore) -> Taken:
     """Take the measurements of another store. Raises StoreUnavailable."""
     taken, waiting = Taken(), iter(measurements)
     while batch := list(islice(waiting, BATCH)):
@@ -123,16 +133,20 @@ def merge(measurements: Iterable[tuple[Origin, Measurement]], store: RecordStore
         for origin, one in batch:
             taken.lines += 1
             found[msgspec.structs.replace(origin, imported=True)].append(one)
-        _add(found, store, taken)
+        _add(found, dict(programs({one.workload.hash for _, one in batch})), store, taken)
     return taken
 
 
-def _add(found: dict[Origin, list[Measurement]], store: RecordStore, taken: Taken) -> None:
+def _add(
+    found: dict[Origin, list[Measurement]], programs: dict[str, Program], store: RecordStore, taken: Taken
+) -> None:
     for origin, measurements in found.items():
         disturbed = [one for one in measurements if one.record.disturbed]
         tags = [Tag(one.job.number, one.record.trial, one.record.disturbed) for one in disturbed]
         taken.new += store.add(origin, measurements, tags)
+    store.add_programs(programs)
     found.clear()
+    programs.clear()
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

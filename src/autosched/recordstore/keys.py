@@ -48,8 +48,15 @@ class Environment(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def loose(self) -> bytes:
-        """Loose key, to be taken together with the workload."""
-        return _digest((self.target, self.threads, self.backend.partition(" ")[0], self.template))
+        """Loose key, to be taken together with the workload. A schedule of a template can be applied by all backends
+        that have it."""
+        backend = "" if self.template else self.backend_name
+        return _digest((self.target, self.threads, backend, self.template))
+
+    @property
+    def backend_name(self) -> str:
+        """Name of the backend, without its version."""
+        return self.backend.partition(" ")[0]
 
 
 @lru_cache(1_024)

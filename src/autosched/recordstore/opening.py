@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, StoreUnavailable
 
-SCHEMA = "2"
+SCHEMA = "3"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
 """Seconds until a server that does not answer is given up."""

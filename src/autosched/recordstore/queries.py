@@ -3,13 +3,13 @@
 Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, bindparam, func, select, tuple_
+from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.engine import URL
 
 from autosched.model import Failure, Purpose, Record
@@ -20,6 +20,7 @@ from autosched.recordstore.rows import (
     Measurement,
     Neighbour,
     Origin,
+    Program,
     Schedule,
     SourceJob,
     Standing,
@@ -27,7 +28,7 @@ from autosched.recordstore.rows import (
     Workload,
 )
 from autosched.recordstore.store import KNOWN_MAX
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
 
 EVERYTHING_PAGE = 500
 """Measurements that are read at once."""
@@ -71,6 +72,7 @@ _WORKLOAD = select(WORKLOADS.c.id).where(WORKLOADS.c.hash == bindparam("hash"))
 _MEASURED = (
     select(1).join(WORKLOADS).where(WORKLOADS.c.hash == bindparam("hash"), SCHEDULES.c.best_s.is_not(None)).limit(1)
 )
+_VERSIONED = func.substr(ENVIRONMENTS.c.backend, 1, func.length(bindparam("versions")))
 _TRIED = (
     select(func.count())
     .select_from(SCHEDULES)
@@ -80,6 +82,7 @@ _TRIED = (
         WORKLOADS.c.hash == bindparam("hash"),
         ENVIRONMENTS.c.loose_key == bindparam("key"),
         ENVIRONMENTS.c.device == bindparam("device"),
+        or_(ENVIRONMENTS.c.backend == bindparam("backend"), bindparam("versions") == _VERSIONED),
     )
 )
 MEASURED = (
@@ -111,6 +114,11 @@ _HOLDINGS = (
     .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
     .group_by(*_KINDS)
     .order_by(_SCHEDULES.desc(), *_KINDS)
+)
+_PROGRAMS = (
+    select(WORKLOADS.c.hash, PROGRAMS.c.form, PROGRAMS.c.content)
+    .join(WORKLOADS, WORKLOADS.c.id == PROGRAMS.c.workload_id)
+    .where(WORKLOADS.c.hash.in_(bindparam("hashes", expanding=True)))
 )
 _FAILED = (
     select(SCHEDULES.c.digest)
@@ -176,9 +184,12 @@ class Lookup:
         return self._best(workload, "loose_key", environment.loose, k)
 
     def tried(self, workload: str, environment: Environment) -> int:
-        """Number of schedules of a workload that were tried on the same model of device, failures included, with
-        whatever versions of compiler and backend."""
-        told = {"key": environment.loose, "device": environment.device, "hash": workload}
+        """Number of schedules of a workload that were tried on the same model of device by the same backend, failures
+        included, with whatever versions of compiler and backend."""
+        told = {
+            "key": environment.loose, "device": environment.device, "hash": workload,
+            "backend": environment.backend_name, "versions": f"{environment.backend_name} ",
+        }  # fmt: skip
         with self._database.transaction() as connection:
             found: int = connection.execute(_TRIED, told).scalar_one()
         return found
@@ -204,6 +215,15 @@ class Lookup:
             for workload_id, workload in hashes.items():
                 own = [row for row in rows if row.workload_id == workload_id]
                 found += self._schedules(connection, workload, own)
+        return found
+
+    def programs(self, workloads: Collection[str]) -> dict[str, Program]:
+        """Programs of these workloads, as far as they are known."""
+        found: dict[str, Program] = {}
+        for some in _batches(sorted(workloads)):
+            with self._database.transaction() as connection:
+                rows = connection.execute(_PROGRAMS, {"hashes": some}).all()
+            found |= {row.hash: Program(row.form, row.content) for row in rows}
         return found
 
     def everything(self) -> Iterator[tuple[Origin, Measurement]]:
@@ -371,6 +391,11 @@ def _record(row: Row[*tuple[Any, ...]]) -> Record:
         profile_s=row.profile_s, purpose=Purpose(row.purpose), disturbed=row.disturbed, code=row.code,
         measured_at=row.measured_at,
     )  # fmt: skip
+
+
+def _batches(hashes: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(hashes), EVERYTHING_PAGE):
+        yield hashes[begin : begin + EVERYTHING_PAGE]
 
 
 def _keep(known: dict[Any, Any], key: object, value: object) -> None:

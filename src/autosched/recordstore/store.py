@@ -19,8 +19,8 @@ from sqlalchemy.engine import URL
 from autosched.model import Failure, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, SCHEDULES, WORKLOADS
+from autosched.recordstore.rows import Cursor, Measurement, Origin, Program, SourceJob, Tag, Workload, judge
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
 
 IMPORTED = ", imported"
 """Follows the name of an origin under which a file's measurements stand beside those of the daemon itself."""
@@ -141,6 +141,20 @@ class RecordStore:
             for tag in tags:
                 self._tag(connection, origin, tag)
         return new
+
+    def add_programs(self, programs: Mapping[str, Program]) -> None:
+        """Keep the programs of workloads, by hash. Those of unknown workloads are left out, and what is there already
+        stays as it is. Raises StoreUnavailable."""
+        if not programs:
+            return
+        with self._database.transaction() as connection:
+            known = select(WORKLOADS.c.id, WORKLOADS.c.hash).where(WORKLOADS.c.hash.in_(programs))
+            rows = [
+                {"workload_id": row.id, "form": programs[row.hash].form, "content": programs[row.hash].content}
+                for row in connection.execute(known.order_by(WORKLOADS.c.id))
+            ]
+            if rows:
+                connection.execute(self._insert(PROGRAMS).on_conflict_do_nothing(), rows)
 
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""

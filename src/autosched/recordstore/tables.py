@@ -116,6 +116,14 @@ SCHEDULES = Table(
 
 In SQLite rows lie in the order of their key, so that all schedules of a workload are read in one piece.
 """
+PROGRAMS = Table(
+    "programs",
+    META,
+    Column("workload_id", ID, ForeignKey("workloads.id"), primary_key=True, autoincrement=False),
+    Column("form", Text, nullable=False),  # what can read it: "tvm 0.27"
+    Column("content", LargeBinary, nullable=False),
+)
+"""What a workload computes, for other programs that compile it."""
 _coded = SCHEDULES.c.code != ""
 Index("ix_schedules_code", SCHEDULES.c.code, sqlite_where=_coded, postgresql_where=_coded)
 _valid = SCHEDULES.c.best_s.is_not(None)

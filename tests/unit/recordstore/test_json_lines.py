@@ -12,7 +12,7 @@ from autosched.model import Failure, Identity, Purpose
 from autosched.recordstore import json_lines
 from autosched.recordstore.keys import environment
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Measurement, Origin, Tag, Workload
+from autosched.recordstore.rows import Measurement, Origin, Program, Tag, Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
@@ -40,7 +40,7 @@ def filled(path: Path, rows: list[Measurement], origin: Origin = LAB) -> str:
 def exported(url: str) -> bytes:
     file = io.BytesIO()
     with contextlib.closing(Lookup(url)) as lookup:
-        json_lines.write(lookup.everything(), file)
+        json_lines.write(lookup.everything(), lookup.programs, file)
     return file.getvalue()
 
 
@@ -56,6 +56,22 @@ def taken_beside_own(url: str, text: bytes, file_first: bool) -> list[int]:
     with contextlib.closing(RecordStore(url)) as store:
         store.add(LAB, [measured(1, 1e-3)])
     return new or [taken(url, text)[0].new for _ in range(2)]
+
+
+def test_programs_travel_with_their_workloads(url: str, tmp_path: Path) -> None:
+    program = Program("tvm 0.27", b"\x00packed")
+    with contextlib.closing(RecordStore(url)) as store:
+        store.add(LAB, ROWS)
+        store.add_programs({CONV.hash: program})
+    text = exported(url)
+    assert text.count(b'"form"') == 1
+    copy, merged = f"sqlite:///{tmp_path}/copy.db", f"sqlite:///{tmp_path}/merged.db"
+    taken(copy, text)
+    with contextlib.closing(Lookup(url)) as source, contextlib.closing(RecordStore(merged)) as target:
+        json_lines.merge(source.everything(), source.programs, target)
+    for one in (copy, merged):
+        with contextlib.closing(Lookup(one)) as lookup:
+            assert lookup.programs({CONV.hash}) == {CONV.hash: program}
 
 
 def test_a_store_comes_out_of_its_file_as_it_was(url: str, tmp_path: Path) -> None:

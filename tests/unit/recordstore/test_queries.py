@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from autosched.recordstore import shapes
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Workload
+from autosched.recordstore.rows import Program, Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, LAB, measured
 
@@ -31,6 +31,33 @@ def test_another_version_of_the_backend_gives_hints(store: RecordStore, lookup: 
     store.add(LAB, [measured(0, 1e-3, where=replace(HERE, backend="autotvm 2"))])
     assert lookup.best(CONV.hash, HERE) == []
     assert len(lookup.hints(CONV.hash, HERE)) == 1
+
+
+def test_schedules_of_a_template_are_hints_for_other_backends(store: RecordStore, lookup: Lookup) -> None:
+    ansor = replace(HERE, backend="ansor 1", template="trace 1")
+    autotvm = replace(ansor, backend="autotvm 2")
+    store.add(LAB, [measured(0, 1e-3, where=ansor), measured(1, 2e-3, where=autotvm)])
+    assert [one.candidate for one in lookup.hints(CONV.hash, autotvm, 9)] == [b"schedule 0", b"schedule 1"]
+    assert [one.candidate for one in lookup.best(CONV.hash, autotvm, 9)] == [b"schedule 1"]
+
+
+def test_trials_of_other_backends_are_not_counted(store: RecordStore, lookup: Lookup) -> None:
+    names = ("auto", "auto 1", "auto 2", "autotvm 2", "ansor 1")
+    where = [replace(HERE, backend=name, template="trace 1") for name in names]
+    store.add(LAB, [measured(number, 1e-3, where=one) for number, one in enumerate(where)])
+    assert lookup.tried(CONV.hash, where[1]) == 3
+    assert lookup.tried(CONV.hash, where[0]) == 3
+    assert lookup.tried(CONV.hash, where[3]) == 1
+
+
+def test_programs_are_kept_once(store: RecordStore, lookup: Lookup) -> None:
+    store.add(LAB, [measured(0, 1e-3)])
+    program = Program("tvm 0.27", b"\x00packed")
+    store.add_programs({CONV.hash: program, "of no workload": program})
+    store.add_programs({CONV.hash: Program("tvm 0.28", b"another")})
+    store.add_programs({})
+    assert lookup.programs({CONV.hash, "of no workload"}) == {CONV.hash: program}
+    assert lookup.programs(()) == {}
 
 
 def test_device_models_share_their_schedules(store: RecordStore, lookup: Lookup) -> None:
