@@ -75,7 +75,7 @@ bench-networks: $(VENV)/.rivals
 	$(BIN)/python benchmarks/run.py trained_networks
 
 bench-records: $(VENV)/.development
-	$(BIN)/python benchmarks/run.py records store_cost known_again
+	$(BIN)/python benchmarks/run.py records store_cost known_again round_trip
 
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)

@@ -101,3 +101,28 @@ def again(told: dict[str, Any]) -> list[str]:
         f"| tasks with a schedule of the record store | {first['tasks_from_store']} of {first['tasks']} |"
         f" {second['tasks_from_store']} of {second['tasks']} | - |",
     ]
+
+
+def round_trip(told: dict[str, Any]) -> list[str]:
+    """Schedules out to TVM and back."""
+    kernels = told["kernels"]
+    close = sum(abs(one["tvm_us"] / one["ours_us"] - 1) <= 0.02 for one in kernels)
+    left = ", ".join(f"{count} {reason}" for reason, count in told["left_out"].items()) or "nothing"
+    return [
+        f"## Schedules of {told['network']} out to MetaSchedule and back",
+        "",
+        "`python benchmarks/round_trip.py`: what Ansor's method measured, as a database of MetaSchedule, into another",
+        "store, and out again. TVM alone compiles the best schedule of each workload; its kernels and ours are",
+        "measured in turns. TVM takes buffers above one kilobyte from a pool, which our lowering keeps on the stack:",
+        "a kernel with such a tile is slower there, whatever its schedule.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| traces after the round trip | byte-equal | {'byte-equal' if told['traces_equal'] else 'not equal'},"
+        f" {told['read_back']} of {told['records']} |",
+        f"| left out | - | {left} |",
+        f"| latency with TVM alone over ours, median of {len(kernels)} kernels | 1.02 x | {told['ratio']:.3f} x |",
+        f"| least and greatest; sum over sum | - | {told['ratio_min']:.2f} x and {told['ratio_max']:.2f} x;"
+        f" {told['total_ratio']:.3f} x |",
+        f"| kernels within 2 % | - | {close} of {len(kernels)} |",
+    ]

@@ -21,6 +21,7 @@ from autosched.model import (
     JobId,
     JobSpec,
     Name,
+    Program,
     Record,
     Seconds,
     StepId,
@@ -428,6 +429,15 @@ class ComparingSession(Session, Protocol):
 
         The timings are "tuned" and that of the baseline. A build that is right and clearly faster than the baseline is
         left in the output folder, as by `evaluate`, and `published` is "tuned"; otherwise it is empty.
+        """
+
+
+class DescribingSession(Session, Protocol):
+    """One job inside a backend whose workloads other programs can compile. Since 1.7."""
+
+    def program(self, task: TaskInfo) -> Program | None:
+        """What a task's workload computes, in a form that other programs read; None where there is none. Asked for
+        after the import, and only for what the record store lacks. The job goes on without it where it fails.
         """
 
 

@@ -167,6 +167,19 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     is. Calls in no group are its own."""
 
 
+PROGRAM_BYTES = 256 * 1024
+"""Maximum size of a program; a larger one is not kept."""
+
+
+class Program(Struct, frozen=True):
+    """What a workload computes, for other programs that compile it. Since protocol 1.9."""
+
+    form: Annotated[str, Meta(min_length=1, max_length=100)]
+    """Name and version of what can read it: "tvm 0.27"."""
+    content: Annotated[bytes, Meta(max_length=PROGRAM_BYTES)]
+    """In that form, compressed with zlib."""
+
+
 class Failure(StrEnum):
     """Why a trial has no latency."""
 

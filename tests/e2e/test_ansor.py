@@ -1,14 +1,17 @@
 """The ansor backend without daemon and client: a whole job in this process, and all that can befall a candidate."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,8 +23,10 @@ from onnx import helper
 from autosched import zoo
 from autosched.backend import Built, Lease, Measured, Network
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
+from autosched.model import Failure, Identity, JobSpec, Purpose, Record, TaskInfo
 from autosched.records import winner
+from autosched.recordstore.keys import environment, measurement_id
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload
 from deadlines import DEADLINE_S
 from nets import conv_net, model, small_net
 from processes import is_dead
@@ -29,9 +34,14 @@ from processes import is_dead
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+import tvm  # noqa: E402
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo  # noqa: E402
+
 from autosched_backend_ansor import AnsorBackend  # noqa: E402
+from autosched_tvm.compile import candidate_build  # noqa: E402
 from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.generated_inputs import random_inputs  # noqa: E402
+from autosched_tvm.record_formats import metaschedule  # noqa: E402
 from autosched_tvm.tuning.session import TvmSession  # noqa: E402
 from autosched_tvm.tuning.tuner import KEPT  # noqa: E402
 from autosched_tvm.worker_messages import UNTUNED  # noqa: E402
@@ -280,6 +290,45 @@ def test_the_same_records_give_the_same_module(session: TvmSession, task: TaskIn
         modules.append((other._builds / "tuned.so").read_bytes())
         other.kill()
     assert modules[0] == modules[1]
+
+
+def test_an_unmodified_tvm_compiles_what_is_exported(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
+    tuner = session.tuner(task, 29)
+    built = tuner.build(tuner.select(4, lane("select")), lane("build"))
+    measured = [one for one in tuner.profile(built, device("profile")) if one.candidate]
+    fastest = min((one for one in measured if one.latency_s), key=lambda one: statistics.mean(one.latency_s))
+    where = environment(Identity(session.target, "a CPU"), "ansor", task.template)
+    workload = Workload(task.workload, task.name, task.shape, task.flops)
+    rows = []
+    for number, one in enumerate(measured):
+        record = Record(task=1, trial=number, candidate=one.candidate, latency_s=one.latency_s, failure=one.failure)
+        name = measurement_id("lab", 1, task.workload, record)
+        rows.append((Origin("lab"), Measurement(name, SourceJob(1), workload, where, record)))
+    database, out = tmp_path / "database", tmp_path / "out"
+    database.mkdir()
+    out.mkdir()
+    told = metaschedule.write(lambda: rows, lambda _: {task.workload: session.program(task)}, database)
+    assert (told.records, told.workloads) == (len(rows), 1)
+    program = [sys.executable, "benchmarks/tvm_alone.py", str(database), str(out)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {task.workload: pytest.approx(statistics.mean(fastest.latency_s))}
+    candidate_build.build(session.kernels.task_file(task), session.target, fastest.candidate, str(tmp_path / "ours.so"))
+    module = candidate_build.load_task(session.kernels.task_file(task))
+    answers = []
+    for library in (tmp_path / "ours.so", out / f"{task.workload}.so"):
+        arguments = random_arguments(module)
+        tvm.runtime.load_module(str(library))["main"](*arguments)
+        answers.append(arguments[-1].numpy())
+    np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-5)
+
+
+def random_arguments(module: Any) -> list[Any]:
+    """The same for the same workload: its inputs, and room for its output."""
+    generator = np.random.default_rng(7)
+    infos = ArgInfo.from_entry_func(module, remove_preproc=True)
+    shapes = [[int(size) for size in info.shape] for info in infos]
+    return [tvm.runtime.tensor(generator.random(shape, dtype="float32")) for shape in shapes]
 
 
 def test_candidates_that_cannot_be_built_are_records(session: TvmSession, task: TaskInfo) -> None:

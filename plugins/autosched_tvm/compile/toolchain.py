@@ -49,6 +49,11 @@ def versions() -> str:
     return f"{packages}, lowering {fingerprint_of(*(f'autosched_tvm.compile.{name}' for name in LOWERING))}"
 
 
+def program_form() -> str:
+    """What reads a module that this TVM has written as JSON."""
+    return f"tvm {version('apache-tvm')}"
+
+
 @cache
 def linker() -> tuple[str, ...]:
     """The linker itself (a fifth of the compiler driver's time), else a compiler. Raises RequestError for neither."""

@@ -23,11 +23,12 @@ from msgspec import Struct
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched.errors import RequestError
-from autosched.model import Failure, Purpose, Record
+from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore.json_lines import BATCH, LINE_BYTES_MAX, Complain, Programs, Taken
 from autosched.recordstore.keys import Environment, measurement_id, split_target
-from autosched.recordstore.rows import Measurement, Origin, Program, SourceJob, Standing, Workload, judge
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Standing, Workload, judge
 from autosched.recordstore.store import RecordStore
+from autosched_tvm.compile import toolchain
 from autosched_tvm.compile.task_extraction import buffers_of, describe, hash_of
 from autosched_tvm.compile.winograd import workload as stages
 from autosched_tvm.worker_messages import TEMPLATE
@@ -208,7 +209,7 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
         numbered = enumerate(_lines(file), 1)
         while batch := list(islice(numbered, BATCH)):
             found: list[Measurement] = []
-            programs: dict[str, Program] = {}
+            programs: dict[Workload, Program] = {}
             for number, text in batch:
                 if not (text := text.strip()):
                     continue
@@ -220,7 +221,7 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
                     complain(number, f"{RECORDS}: {error}")
                     continue
                 found.append(one)
-                programs[one.workload.hash] = program
+                programs[one.workload] = program
             taken.new += store.add(Origin(ORIGIN, True, folder.name), found)
             store.add_programs(programs)
     return taken
@@ -243,12 +244,16 @@ def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Work
                 complain(number + 1, f"{path.name}: {error}")
 
 
+def module_of(line: bytes) -> Any:
+    """The module in a line of a workload. Raises whatever decoders and TVM raise for other lines."""
+    _, packed = _WORKLOAD_LINE.decode(line)
+    return tvm.ir.load_json(base64.b64decode(packed, validate=True)[LENGTH_BYTES:].decode())
+
+
 def _workload(text: bytes) -> tuple[Workload, Program]:
     """Raises RequestError."""
     try:
-        _, packed = _WORKLOAD_LINE.decode(text)
-        content = base64.b64decode(packed, validate=True)[LENGTH_BYTES:]
-        module = tvm.ir.load_json(content.decode())
+        module = module_of(text)
         name = hash_of(module)
         buffers = buffers_of(module)
         named = str((module["main"].attrs or {}).get("global_symbol", "main"))
@@ -262,7 +267,7 @@ def _workload(text: bytes) -> tuple[Workload, Program]:
 
 def program_of(module: Any) -> Program:
     """A workload's program, as the store keeps it."""
-    return Program(f"tvm {tvm.__version__}", zlib.compress(tvm.ir.save_json(module).encode(), 9))
+    return Program(toolchain.program_form(), zlib.compress(tvm.ir.save_json(module).encode(), 9))
 
 
 def _described(buffers: list[tuple[int, ...]]) -> str:

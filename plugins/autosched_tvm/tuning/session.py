@@ -8,6 +8,7 @@ import re
 import shutil
 import threading
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import msgspec
 
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import Identity, JobId, JobSpec, Record, TaskInfo
+from autosched.model import Identity, JobId, JobSpec, Program, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
 from autosched_tvm import worker_messages
@@ -347,6 +348,10 @@ class TvmSession:
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """The search for one task."""
         return TvmTuner(task, self.kernels, self.experience, partial(self.search, task, seed))
+
+    def program(self, task: TaskInfo) -> Program:
+        """The task's module as TVM writes it in JSON."""
+        return Program(toolchain.program_form(), zlib.compress(Path(self.kernels.task_file(task)).read_bytes(), 9))
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the workers of this lease, or all."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from autosched.backend import Baseline, Built, Evaluation, Measured, Network
 from autosched.errors import RequestError, StepFailed
-from autosched.model import CODE_DIGEST_PATTERN, Failure
+from autosched.model import CODE_DIGEST_PATTERN, Failure, Program
 
 CANDIDATE_BYTES_MAX = 200_000
 LATENCY_S_MAX = 1e6
@@ -145,6 +145,14 @@ def baseline(found: object) -> Baseline | None:
         return None if found is None else _checked(found, Baseline)
     except ValueError as error:
         raise StepFailed(f"the backend's baseline cannot be used: {error}") from None
+
+
+def program(found: object) -> Program | None:
+    """A program that may be told. Raises StepFailed."""
+    try:
+        return None if found is None else _checked(found, Program)
+    except ValueError as error:
+        raise StepFailed(f"the backend's program of a workload cannot be used: {error}") from None
 
 
 def _checked(found: object, kind: type[T]) -> T:

@@ -1,6 +1,7 @@
 """Hosts one job: answers the daemon's calls, runs the steps it orders, reports each with the new load."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -46,6 +47,7 @@ from autosched.protocol import (
     MEASUREMENTS_SINCE,
     AddArtifact,
     AddArtifacts,
+    AddProgram,
     AddRecord,
     AskLoad,
     Done,
@@ -54,6 +56,7 @@ from autosched.protocol import (
     GetKnown,
     GetOrder,
     GetTimings,
+    GetUnknownPrograms,
     Goodbye,
     JobOrder,
     KnownSchedules,
@@ -68,6 +71,7 @@ from autosched.protocol import (
     StartStep,
     Stop,
     TagRecords,
+    UnknownPrograms,
     pagination,
 )
 from autosched.records import record_selection
@@ -78,6 +82,8 @@ log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
 """A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
+DESCRIBE_S = 10.0
+"""Maximum seconds for the programs of a network's workloads; the next job of the network tells the rest."""
 WATCHDOG_S = 1.0
 """So long after its time is over, a step is killed though nobody has asked for it: the daemon may be gone. With the
 grace before, that is sooner than the daemon takes it for dead."""
@@ -320,6 +326,7 @@ class JobRunner:
                 for record in known:
                     self._tell_record(record)
                 worker.trials += len(known)
+                await self._describe(network)
                 return load
             case "baseline":
                 load = course.baseline(await self._in_thread(lease, lambda: worker.baseline(lease)))
@@ -394,6 +401,23 @@ class JobRunner:
         if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
             return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
         return msgspec.structs.replace(network, recalled=recall.recalled), recall.records, recall.hints
+
+    async def _describe(self, network: backend.Network) -> None:
+        """Give the record store the programs of workloads that it lacks."""
+        worker = self._worker
+        if worker is None or not worker.describes or not self._line.speaks(KNOWN_SINCE):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DESCRIBE_S):
+                asked = GetUnknownPrograms(workloads=tuple({info.workload for info in network.tasks}))
+                unknown = set((await self._line.ask(asked, UnknownPrograms)).workloads)
+                for info in network.tasks:
+                    if info.workload not in unknown:
+                        continue
+                    unknown.remove(info.workload)
+                    program = await asyncio.to_thread(worker.program, info)
+                    if program is not None:
+                        await self._line.ask(AddProgram(task=info, program=program), Done)
 
     async def _look_up(self, course: JobPlan, codes: Sequence[str]) -> None:
         """Ask the record store for latencies of object code that other jobs have measured."""

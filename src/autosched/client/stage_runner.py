@@ -1,5 +1,6 @@
 """Runs the backend's stages: each step in a thread of its own, pinned to the cores of its lease."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from autosched.backend import (
     Baseline,
     Built,
     ComparingSession,
+    DescribingSession,
     Earlier,
     Evaluation,
     Lease,
@@ -27,9 +29,11 @@ from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.machine import cpu_model
-from autosched.model import Failure, JobSpec, Purpose, Record, TaskIndex, TaskInfo
+from autosched.model import Failure, JobSpec, Program, Purpose, Record, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
+
+log = logging.getLogger(__name__)
 
 SAME_CODE = "not measured: the same object code as {}"
 
@@ -360,6 +364,19 @@ class StageRunner:
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""
         return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
+
+    @property
+    def describes(self) -> bool:
+        """Whether the backend has programs of its workloads; before interface 1.7 none had."""
+        return hasattr(self._session, "program")
+
+    def program(self, task: TaskInfo) -> Program | None:
+        """What a workload computes; None where the backend has no program of it, or fails, or it is too large."""
+        try:
+            return backend_boundary.program(cast(DescribingSession, self._session).program(task))
+        except Exception:  # a job does not end for what only others need
+            log.warning("the program of %s is not kept", task.name, exc_info=True)
+            return None
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for this lease, or all of them."""

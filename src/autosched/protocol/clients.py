@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from autosched.backend import Network
 from autosched.model import (
+    TASKS_MAX,
     DeviceNote,
     Identity,
     JobId,
@@ -13,12 +14,14 @@ from autosched.model import (
     JobSpec,
     Name,
     Outcome,
+    Program,
     Record,
     Seconds,
     Sha256,
     Step,
     StepId,
     TaskIndex,
+    TaskInfo,
     Text,
 )
 from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Asker, Done, Method, Role
@@ -121,7 +124,8 @@ class KnownSchedules(Struct, frozen=True):
 
 KNOWN_MAX = 32
 KNOWN_SINCE = (1, 9)
-"""Below this protocol a daemon knows none of GetKnown, GetTimings, Network.recalled and Purpose.KNOWN."""
+"""Below this protocol a daemon knows none of GetKnown, GetTimings, GetUnknownPrograms, AddProgram, Network.recalled and
+Purpose.KNOWN."""
 
 
 class GetKnown(Method, frozen=True):
@@ -165,6 +169,32 @@ class GetTimings(Method, frozen=True):
     """Digests, as `Record.code` has them."""
     identity: Identity
     """Circumstances in which the job measures."""
+
+
+class UnknownPrograms(Struct, frozen=True):
+    """Workloads whose program the record store lacks."""
+
+    workloads: tuple[Name, ...]
+
+
+class GetUnknownPrograms(Method, frozen=True):
+    """A client asks which programs of its network the record store lacks."""
+
+    result = UnknownPrograms
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    workloads: Annotated[tuple[Name, ...], Meta(max_length=TASKS_MAX)]
+    """`TaskInfo.workload` of each task."""
+
+
+class AddProgram(Method, frozen=True):
+    """A client tells what a workload computes, so that other programs can use its schedules."""
+
+    result = Done
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    task: TaskInfo
+    program: Program
 
 
 class AddRecord(Method, frozen=True):

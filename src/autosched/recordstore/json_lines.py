@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from autosched.errors import RequestError
-from autosched.model import Record
+from autosched.model import Program, Record
 from autosched.recordstore.keys import Environment, measurement_id
-from autosched.recordstore.rows import Measurement, Origin, Program, SourceJob, Tag, Workload
+from autosched.recordstore.rows import Measurement, Origin, SourceJob, Tag, Workload
 from autosched.recordstore.store import RecordStore
 
 FORMAT = 1
@@ -103,7 +103,7 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
     """
     taken = Taken()
     found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
-    programs: dict[str, Program] = {}
+    programs: dict[Workload, Program] = {}
     try:
         for number, text in enumerate(_lines(file), 1):
             if not text.strip():
@@ -117,7 +117,7 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
                 continue
             found[Origin(line.origin, True, line.host)].append(_measurement(line))
             if line.program is not None:
-                programs[line.workload.hash] = line.program
+                programs[line.workload] = line.program
             if number % BATCH == 0:
                 _add(found, programs, store, taken)
     finally:
@@ -133,12 +133,13 @@ def merge(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs
         for origin, one in batch:
             taken.lines += 1
             found[msgspec.structs.replace(origin, imported=True)].append(one)
-        _add(found, dict(programs({one.workload.hash for _, one in batch})), store, taken)
+        workloads = {one.workload.hash: one.workload for _, one in batch}
+        _add(found, {workloads[name]: one for name, one in programs(workloads).items()}, store, taken)
     return taken
 
 
 def _add(
-    found: dict[Origin, list[Measurement]], programs: dict[str, Program], store: RecordStore, taken: Taken
+    found: dict[Origin, list[Measurement]], programs: dict[Workload, Program], store: RecordStore, taken: Taken
 ) -> None:
     for origin, measurements in found.items():
         disturbed = [one for one in measurements if one.record.disturbed]

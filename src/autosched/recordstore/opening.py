@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,10 @@ CHECKPOINT_PAGES = 4_000
 MIGRATING = 0x6175746F
 """Key of the lock that lets one process at a time migrate a PostgreSQL database."""
 DIALECTS = ("sqlite", "postgresql")
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Alembic keeps the migration that runs in global variables."""
 
 
 class Unstorable(StoreUnavailable):
@@ -115,7 +120,8 @@ def migrate(made: Engine, schema: str = SCHEMA) -> None:
                 f"the record store {shown(made.url)} was written by a newer autosched (schema {found}); install that"
                 " again, or name another database in records.url"
             ) from None
-        alembic.command.upgrade(config, schema)
+        with _ONE_AT_A_TIME:
+            alembic.command.upgrade(config, schema)
 
 
 def _lock(connection: Connection) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, tuple_
 from sqlalchemy.engine import URL
 
-from autosched.model import Failure, Purpose, Record
+from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
 from autosched.recordstore.rows import (
@@ -20,7 +20,6 @@ from autosched.recordstore.rows import (
     Measurement,
     Neighbour,
     Origin,
-    Program,
     Schedule,
     SourceJob,
     Standing,
@@ -115,11 +114,13 @@ _HOLDINGS = (
     .group_by(*_KINDS)
     .order_by(_SCHEDULES.desc(), *_KINDS)
 )
+_AMONG = WORKLOADS.c.hash.in_(bindparam("hashes", expanding=True))
 _PROGRAMS = (
     select(WORKLOADS.c.hash, PROGRAMS.c.form, PROGRAMS.c.content)
     .join(WORKLOADS, WORKLOADS.c.id == PROGRAMS.c.workload_id)
-    .where(WORKLOADS.c.hash.in_(bindparam("hashes", expanding=True)))
+    .where(_AMONG)
 )
+_WITH_PROGRAM = select(WORKLOADS.c.hash).join(PROGRAMS).where(_AMONG)
 _FAILED = (
     select(SCHEDULES.c.digest)
     .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
@@ -225,6 +226,14 @@ class Lookup:
                 rows = connection.execute(_PROGRAMS, {"hashes": some}).all()
             found |= {row.hash: Program(row.form, row.content) for row in rows}
         return found
+
+    def without_program(self, workloads: Collection[str]) -> set[str]:
+        """Those of the workloads whose program is not known."""
+        known = set[str]()
+        for some in _batches(sorted(workloads)):
+            with self._database.transaction() as connection:
+                known.update(connection.execute(_WITH_PROGRAM, {"hashes": some}).scalars())
+        return set(workloads) - known
 
     def everything(self) -> Iterator[tuple[Origin, Measurement]]:
         """All measurements, each with its schedule, in the order in which jobs came."""

@@ -32,15 +32,6 @@ class Workload(Struct, frozen=True):
     """Floating-point operations of one call."""
 
 
-class Program(Struct, frozen=True):
-    """What a workload computes, for other programs that compile it."""
-
-    form: str
-    """Name and version of what can read it: "tvm 0.27"."""
-    content: bytes
-    """In that form, compressed with zlib."""
-
-
 class SourceJob(Struct, frozen=True):
     """The job in which something was measured."""
 

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Engine, Row, Table, and_, bindparam, func, se
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
-from autosched.model import Failure, Purpose, Record
+from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Cursor, Measurement, Origin, Program, SourceJob, Tag, Workload, judge
+from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
 from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
 
 IMPORTED = ", imported"
@@ -142,19 +142,18 @@ class RecordStore:
                 self._tag(connection, origin, tag)
         return new
 
-    def add_programs(self, programs: Mapping[str, Program]) -> None:
-        """Keep the programs of workloads, by hash. Those of unknown workloads are left out, and what is there already
-        stays as it is. Raises StoreUnavailable."""
+    def add_programs(self, programs: Mapping[Workload, Program]) -> None:
+        """Keep the programs of workloads. What is there already stays as it is. Raises StoreUnavailable."""
         if not programs:
             return
         with self._database.transaction() as connection:
-            known = select(WORKLOADS.c.id, WORKLOADS.c.hash).where(WORKLOADS.c.hash.in_(programs))
+            self._know_workloads(connection, programs)
             rows = [
-                {"workload_id": row.id, "form": programs[row.hash].form, "content": programs[row.hash].content}
-                for row in connection.execute(known.order_by(WORKLOADS.c.id))
+                {"workload_id": self._workloads[workload.hash], "form": one.form, "content": one.content}
+                for workload, one in programs.items()
             ]
-            if rows:
-                connection.execute(self._insert(PROGRAMS).on_conflict_do_nothing(), rows)
+            rows.sort(key=itemgetter("workload_id"))
+            connection.execute(self._insert(PROGRAMS).on_conflict_do_nothing(), rows)
 
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""
@@ -278,14 +277,16 @@ class RecordStore:
         """Know the numbers of all rows that these refer to; rows that are missing are made."""
         origin_id = self._origin_id(connection, origin)
         jobs = {(origin.name, one.job.number): one.job for one in measurements}
-        workloads = {one.workload.hash: one.workload for one in measurements}
         environments = {one.environment: one.environment for one in measurements}
         job_rows = {key: _job_row(origin_id, job) for key, job in jobs.items()}
         self._number(connection, JOBS, self._jobs, job_rows, ("origin_id", "number"))
-        workload_rows = {key: _workload_row(workload) for key, workload in workloads.items()}
-        self._number(connection, WORKLOADS, self._workloads, workload_rows, ("hash",))
+        self._know_workloads(connection, (one.workload for one in measurements))
         environment_rows = {key: _environment_row(one) for key, one in environments.items()}
         self._number(connection, ENVIRONMENTS, self._environments, environment_rows, ("strict_key", "device"))
+
+    def _know_workloads(self, connection: Connection, workloads: Iterable[Workload]) -> None:
+        rows = {hashed: _workload_row(one) for hashed, one in {one.hash: one for one in workloads}.items()}
+        self._number(connection, WORKLOADS, self._workloads, rows, ("hash",))
 
     def _number(
         self,

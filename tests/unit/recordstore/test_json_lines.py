@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from autosched.errors import RequestError
-from autosched.model import Failure, Identity, Purpose
+from autosched.model import Failure, Identity, Program, Purpose
 from autosched.recordstore import json_lines
 from autosched.recordstore.keys import environment
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Measurement, Origin, Program, Tag, Workload
+from autosched.recordstore.rows import Measurement, Origin, Tag, Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
@@ -62,7 +62,7 @@ def test_programs_travel_with_their_workloads(url: str, tmp_path: Path) -> None:
     program = Program("tvm 0.27", b"\x00packed")
     with contextlib.closing(RecordStore(url)) as store:
         store.add(LAB, ROWS)
-        store.add_programs({CONV.hash: program})
+        store.add_programs({CONV: program})
     text = exported(url)
     assert text.count(b'"form"') == 1
     copy, merged = f"sqlite:///{tmp_path}/copy.db", f"sqlite:///{tmp_path}/merged.db"

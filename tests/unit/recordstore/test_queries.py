@@ -6,9 +6,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from autosched.model import Program
 from autosched.recordstore import shapes
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Program, Workload
+from autosched.recordstore.rows import Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, LAB, measured
 
@@ -53,10 +54,11 @@ def test_trials_of_other_backends_are_not_counted(store: RecordStore, lookup: Lo
 def test_programs_are_kept_once(store: RecordStore, lookup: Lookup) -> None:
     store.add(LAB, [measured(0, 1e-3)])
     program = Program("tvm 0.27", b"\x00packed")
-    store.add_programs({CONV.hash: program, "of no workload": program})
-    store.add_programs({CONV.hash: Program("tvm 0.28", b"another")})
+    store.add_programs({CONV: program})
+    store.add_programs({CONV: Program("tvm 0.28", b"another")})
     store.add_programs({})
     assert lookup.programs({CONV.hash, "of no workload"}) == {CONV.hash: program}
+    assert lookup.without_program({CONV.hash, "of no workload"}) == {"of no workload"}
     assert lookup.programs(()) == {}
 
 

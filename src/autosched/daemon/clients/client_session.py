@@ -21,6 +21,7 @@ from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
 from autosched.protocol import (
     AddArtifact,
     AddArtifacts,
+    AddProgram,
     AddRecord,
     Artifact,
     EarlierJob,
@@ -30,6 +31,7 @@ from autosched.protocol import (
     GetOrder,
     GetRecords,
     GetTimings,
+    GetUnknownPrograms,
     JobOrder,
     KnownSchedules,
     KnownTimings,
@@ -38,6 +40,7 @@ from autosched.protocol import (
     PutBlob,
     ResultFile,
     TagRecords,
+    UnknownPrograms,
 )
 
 
@@ -89,6 +92,10 @@ class ClientSession:
                 return self._known(method)
             case GetTimings():
                 return self._timings(method)
+            case GetUnknownPrograms(workloads=workloads):
+                return self._unknown_programs(workloads)
+            case AddProgram():
+                return self._add_program(method)
             case AddArtifact(name=name, sha256=sha256):
                 return self._add_artifacts((ResultFile(name, sha256),))
             case AddArtifacts(files=files):
@@ -135,6 +142,14 @@ class ClientSession:
         if self._lookup is None:
             return KnownTimings({})
         return await self._lookup.timings(method, self._job, self._runtime.state.jobs[self._job].spec.backend)
+
+    async def _unknown_programs(self, workloads: tuple[str, ...]) -> UnknownPrograms:
+        unknown = await self._lookup.unknown_programs(workloads) if self._lookup is not None else ()
+        return UnknownPrograms(tuple(unknown))
+
+    async def _add_program(self, method: AddProgram) -> None:
+        if self._lookup is not None:
+            await self._lookup.add_program(method)
 
     def _plan(self, method: PlanNetwork) -> Awaitable[None]:
         if not 0 <= method.trials <= TRIALS_MAX:

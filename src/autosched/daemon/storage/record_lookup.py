@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
@@ -17,12 +17,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from autosched.errors import AutoschedError
 from autosched.model import JobId
-from autosched.protocol import GetKnown, GetTimings, KnownSchedule, KnownSchedules, KnownTiming, KnownTimings
+from autosched.protocol import (
+    AddProgram,
+    GetKnown,
+    GetTimings,
+    KnownSchedule,
+    KnownSchedules,
+    KnownTiming,
+    KnownTimings,
+)
 from autosched.recordstore.keys import Environment, candidate_digest, environment
-from autosched.recordstore.rows import Schedule, Standing
+from autosched.recordstore.rows import Schedule, Standing, Workload
 
 if TYPE_CHECKING:  # SQLAlchemy is imported in the thread
+    from sqlalchemy.engine import URL
+
     from autosched.recordstore.queries import Lookup
+    from autosched.recordstore.store import RecordStore
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,6 +60,7 @@ class RecordLookup:
         self._met: set[JobId] = set()
         self._thread = ThreadPoolExecutor(1, "record lookup")
         self._lookup: Lookup | None = None
+        self._store: RecordStore | None = None
         self._trouble, self._rests_until = "", 0.0
 
     async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
@@ -66,14 +78,21 @@ class RecordLookup:
         """Latencies of object code; none where the store does not answer."""
         return await self._ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
 
+    async def unknown_programs(self, workloads: Collection[str]) -> Collection[str]:
+        """Workloads whose program the store lacks; none where it does not answer."""
+        return await self._ask(lambda: self._open().without_program(workloads)) or ()
+
+    async def add_program(self, method: AddProgram) -> None:
+        """Keep the program of a workload; it is dropped where the store does not answer."""
+        await self._ask(partial(self._add_program, method))
+
     async def _ask(self, query: Callable[[], T]) -> T | None:
         """Run a query in the thread; None, and `_trouble`, where the store does not answer."""
         if time.monotonic() < self._rests_until:
             return None
         done = asyncio.get_running_loop().run_in_executor(self._thread, query)
         if not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
-            if (lookup := self._lookup) is not None:
-                lookup.interrupt()
+            self._interrupt()
             self._rest(f"the record store does not answer within {DEADLINE_S:.0f} s")
             return None
         try:
@@ -83,11 +102,15 @@ class RecordLookup:
             return None
 
     def close(self) -> None:
-        """Close the connection; nothing is waited for."""
-        if self._lookup is not None:
-            self._lookup.interrupt()
+        """Close the connections; nothing is waited for."""
+        self._interrupt()
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
+
+    def _interrupt(self) -> None:
+        for one in (self._lookup, self._store):
+            if one is not None:
+                one.interrupt()
 
     def _rest(self, trouble: str) -> None:
         log.warning("%s; jobs go on without what it knows", trouble)
@@ -96,16 +119,30 @@ class RecordLookup:
     # In the thread ----------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
-        if self._lookup is not None:
-            self._lookup.close()
+        for one in (self._lookup, self._store):
+            if one is not None:
+                one.close()
+
+    def _url_of_store(self) -> "str | URL":
+        from autosched.recordstore import opening
+
+        return opening.file_url(self._url) if isinstance(self._url, Path) else self._url
 
     def _open(self) -> "Lookup":
-        from autosched.recordstore import opening
         from autosched.recordstore.queries import Lookup
 
         if self._lookup is None:
-            self._lookup = Lookup(opening.file_url(self._url) if isinstance(self._url, Path) else self._url)
+            self._lookup = Lookup(self._url_of_store())
         return self._lookup
+
+    def _add_program(self, method: AddProgram) -> None:
+        """Raises StoreUnavailable."""
+        from autosched.recordstore.store import RecordStore
+
+        if self._store is None:
+            self._store = RecordStore(self._url_of_store())
+        task = method.task
+        self._store.add_programs({Workload(task.workload, task.name, task.shape, task.flops): method.program})
 
     def _timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
         """Raises StoreUnavailable."""

@@ -15,11 +15,11 @@ from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
 from autosched.errors import RequestError
-from autosched.model import Failure, Purpose
+from autosched.model import Failure, Program, Purpose
 from autosched.recordstore.json_lines import Taken
 from autosched.recordstore.keys import Environment
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Measurement, Program, Workload
+from autosched.recordstore.rows import Measurement, Workload
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.record_formats import metaschedule as files
@@ -153,11 +153,11 @@ def own(
     return one if latency_s else replace(one, record=replace(one.record, failure=Failure.RUN_CRASH))
 
 
-def stored(path: Path, rows: list[Measurement], programs: Mapping[str, Program] | None = None) -> None:
+def stored(path: Path, rows: list[Measurement], programs: Mapping[Workload, Program] | None = None) -> None:
     module = multiply(64)
     with contextlib.closing(RecordStore(f"sqlite:///{path}")) as store:
         store.add(LAB, rows)
-        store.add_programs({hash_of(module): files.program_of(module)} if programs is None else programs)
+        store.add_programs({Workload(hash_of(module)): files.program_of(module)} if programs is None else programs)
 
 
 def traces(count: int, memo: str = "") -> list[bytes]:
@@ -222,6 +222,8 @@ def test_workloads_that_cannot_be_written_are_counted(
     tmp_path: Path, programs: dict[str, Program], reason: str
 ) -> None:
     (one,) = traces(1)
-    stored(tmp_path / "records.db", [own(0, 1e-3, one)], {hash_of(multiply(64)): p for p in programs.values()})
+    stored(
+        tmp_path / "records.db", [own(0, 1e-3, one)], {Workload(hash_of(multiply(64))): p for p in programs.values()}
+    )
     told = written(tmp_path / "records.db", tmp_path / "out")
     assert (told.records, told.left) == (0, {reason: 1})

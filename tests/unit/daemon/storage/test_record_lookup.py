@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -11,8 +11,8 @@ import pytest
 
 from autosched.daemon.storage import record_lookup
 from autosched.daemon.storage.record_lookup import RecordLookup
-from autosched.model import Identity, Purpose
-from autosched.protocol import GetKnown, KnownSchedules
+from autosched.model import Identity, Program, Purpose, TaskInfo
+from autosched.protocol import AddProgram, GetKnown, KnownSchedules
 from autosched.recordstore import opening
 from autosched.recordstore.keys import environment
 from autosched.recordstore.queries import Lookup
@@ -166,3 +166,40 @@ def test_a_store_that_stands_still_is_given_up(tmp_path: Path, monkeypatch: pyte
             lookup.close()
 
     assert "does not answer" in asyncio.run(ask()).trouble
+
+
+def test_programs_are_asked_for_until_they_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    task = TaskInfo(task=1, name=CONV.name, workload=CONV.hash, shape=CONV.shape, flops=CONV.flops)
+    program = Program("tvm 0.27", b"\x00packed")
+
+    async def caught_up(timeout_s: float) -> None:
+        """Nothing is behind."""
+
+    async def ask() -> tuple[set[str], set[str]]:
+        lookup = RecordLookup(path, LAB.name, caught_up)
+        try:
+            before = await lookup.unknown_programs((CONV.hash, "other"))
+            await lookup.add_program(AddProgram(task=task, program=program))
+            await lookup.add_program(AddProgram(task=task, program=program))
+            return set(before), set(await lookup.unknown_programs((CONV.hash, "other")))
+        finally:
+            lookup.close()
+
+    assert asyncio.run(ask()) == ({CONV.hash, "other"}, {"other"})
+    with contextlib.closing(Lookup(opening.file_url(path))) as lookup:
+        assert lookup.programs({CONV.hash}) == {CONV.hash: program}
+
+
+def test_a_store_that_is_away_wants_no_programs(tmp_path: Path) -> None:
+    async def caught_up(timeout_s: float) -> None:
+        """Nothing is behind."""
+
+    async def ask() -> Collection[str]:
+        lookup = RecordLookup(tmp_path / "missing" / "records.db", LAB.name, caught_up)
+        try:
+            return await lookup.unknown_programs((CONV.hash,))
+        finally:
+            lookup.close()
+
+    assert not asyncio.run(ask())

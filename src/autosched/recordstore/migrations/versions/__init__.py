@@ -1,4 +1,5 @@
 """The changes of the schema, the first one makes it.
 
-Files: schema_1.py (all tables), schema_2.py (schedules by object code; imported ones).
+Files: schema_1.py (all tables), schema_2.py (schedules by object code; imported ones), schema_3.py
+(programs; hints for all backends of a template).
 """
