@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.version import __version__
 
-__all__ = ["Model", "Module", "TunedModel", "__version__", "load_model", "load_module", "policy"]
+__all__ = ["Model", "Module", "TunedModel", "__version__", "best", "load_model", "load_module", "policy"]
 
 if TYPE_CHECKING:
-    from autosched.api import Model, Module, TunedModel, load_model, load_module, policy
+    from autosched.api import Model, Module, TunedModel, best, load_model, load_module, policy
 
 
 if not TYPE_CHECKING:  # else the type checker would take any name for granted

@@ -112,7 +112,7 @@ def test_the_store_of_the_settings_is_used(
     settings.write_text(f'[records]\nurl = "{opening.file_url(shared)}"\n')
     assert CONV.hash in cli("records", "list", "--config", str(settings))[1]
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", "")
-    monkeypatch.setattr("autosched.cli.db.SERVICE_SETTINGS", settings)
+    monkeypatch.setattr("autosched.api.local_daemon.SERVICE_SETTINGS", settings)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     assert CONV.hash in cli("records", "list")[1]

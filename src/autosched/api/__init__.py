@@ -11,8 +11,9 @@ runs.
 
 Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (how to tune), fluent.py (waits for
 coroutines), result_folder.py (results on disk), daemon_address.py (which daemon), connection.py (a connection to it),
-on_demand.py (starts a private one), tvm_programs.py (what only TVM can do, in a process of its own). Names are imported
-when first used, since the command line uses these files and must start fast.
+on_demand.py (starts a private one), local_daemon.py (settings and record store on this machine), tvm_programs.py (what
+only TVM can do, in a process of its own). Names are imported when first used, since the command line uses these files
+and must start fast.
 """
 
 from importlib import import_module
@@ -21,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from autosched.api.compiled_module import Inputs, Module, load_module
     from autosched.api.settings import Option, Settings
-    from autosched.api.tuning import Job, Model, TunedModel, Watch, load_model, policy, policy_async, submit
+    from autosched.api.tuning import Job, Model, TunedModel, Watch, best, load_model, policy, policy_async, submit
 
 __all__ = [
-    "Inputs", "Job", "Model", "Module", "Option", "Settings", "TunedModel", "Watch", "load_model", "load_module",
-    "policy", "policy_async", "submit",
+    "Inputs", "Job", "Model", "Module", "Option", "Settings", "TunedModel", "Watch", "best", "load_model",
+    "load_module", "policy", "policy_async", "submit",
 ]  # fmt: skip
 
 _HOMES = {
     "compiled_module": ("Inputs", "Module", "load_module"),
     "settings": ("Option", "Settings"),
-    "tuning": ("Job", "Model", "TunedModel", "Watch", "load_model", "policy", "policy_async", "submit"),
+    "tuning": ("Job", "Model", "TunedModel", "Watch", "best", "load_model", "policy", "policy_async", "submit"),
 }
 """Module -> the names that it defines."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -16,7 +16,7 @@ from autosched.api.on_demand import connected, kind_of_cores
 from autosched.api.settings import Settings, Words, chosen
 from autosched.backend import Evaluation
 from autosched.errors import RequestError
-from autosched.model import Goal, JobId, JobSpec, Record
+from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, Record
 from autosched.protocol import JobView, PolicyView
 from autosched.report import EvaluationSummary, verdict
 from autosched.wire import blob_transfer
@@ -45,6 +45,22 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
         if any(extent < 1 for extent in shape):
             raise RequestError(f"the shape of input {name!r} is {shape}: every extent must be 1 or more")
     return Model(path.absolute(), checked)
+
+
+def best(
+    model: "str | Path | Model",
+    device: str = "cpu",
+    *,
+    backend: str = DEFAULT_BACKEND,
+    daemon: str | None = None,
+) -> "TunedModel":
+    """The best that is known of a network, without a search: its tasks get the best schedules that any job measured.
+
+    device: kind of device of the daemon. Tasks of which nothing is known get the schedule by rule. What was measured
+    under other circumstances is compared once more. Raises as `Model.tune`.
+    """
+    wanted = model if isinstance(model, Model) else load_model(model)
+    return wanted.tune(daemon=daemon, trials=0, device=device, backend=backend)
 
 
 def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:

@@ -3,21 +3,17 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from autosched import formatting
+from autosched.api.local_daemon import config_of
 from autosched.cli.command_group import Group
 from autosched.cli.listings import caller, seconds_of
 from autosched.cli.output import data, document, say, table
 from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
 
-if TYPE_CHECKING:
-    from autosched.config import Config
-
-SERVICE_SETTINGS = Path("/etc/autosched/autosched.toml")
 config_option = click.option(
     "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
 )
@@ -30,18 +26,6 @@ style_option = click.option(
 def db() -> None:
     """Check, back up, restore, upgrade and prune a daemon's database. It need not run; check, backup and prune may be
     used while it does."""
-
-
-def config_of(settings: Path | None) -> "Config":
-    """These settings of a daemon; without any, those of the user's own daemon, or else of the service."""
-    from autosched.config import load
-    from autosched.daemon.storage import database
-
-    own = load(settings)
-    asked = settings is not None or os.environ.get("AUTOSCHED_STATE_DIR")
-    if asked or database.database(own.state_dir).exists() or not SERVICE_SETTINGS.exists():
-        return own
-    return load(SERVICE_SETTINGS)
 
 
 @db.command()

@@ -1,6 +1,5 @@
 """`autosched records list|best|show|stats`: what a record store knows."""
 
-import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import formatting
-from autosched.cli.db import config_of, config_option, style_option
+from autosched.api.local_daemon import RECORDS_VARIABLE, catalogue
+from autosched.cli.db import config_option, style_option
 from autosched.cli.output import data, document, format_option, listing_option, say, show, table
-from autosched.errors import NotFound, RequestError
+from autosched.errors import NotFound
 from autosched.text.tables import Column
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
     from autosched.recordstore.catalogue import Catalogue, Filter
     from autosched.recordstore.rows import Measurement, Schedule, SourceJob, Workload
 
@@ -30,42 +28,11 @@ NEAREST = 5
 """Similar workloads that are shown with one."""
 
 store_option = click.option(
-    "--store", default="", envvar="AUTOSCHED_RECORDS", metavar="URL|FILE",
+    "--store", default="", envvar=RECORDS_VARIABLE, metavar="URL|FILE",
     help="The record store: postgresql://USER@HOST/DATABASE, or a file. Default: that of the daemon on this machine.",
 )  # fmt: skip
 device_option = click.option("--device", default="", metavar="TEXT", help="Only devices with this text.")
 backend_option = click.option("--backend", default="", metavar="TEXT", help="Only backends with this text.")
-
-
-def url_of(settings: Path | None, store: str) -> "str | URL":
-    """The store that is named; without a name, that of the daemon with these settings. Raises RequestError."""
-    from autosched.daemon.storage.record_projection import RECORDS
-    from autosched.recordstore import opening
-
-    if store:
-        return store if "://" in store else opening.file_url(Path(store).absolute())
-    config = config_of(settings)
-    chosen = config.records.url
-    if chosen == "off":
-        raise RequestError('there is no record store: records.url is "off" in the settings. Name one with --store')
-    return chosen or opening.file_url(config.state_dir / RECORDS)
-
-
-def existing(settings: Path | None, store: str) -> "URL":
-    """The URL of a store that is there. Raises NotFound."""
-    from autosched.recordstore import opening
-
-    url = opening.read_url(url_of(settings, store))
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
-    return url
-
-
-def catalogue(settings: Path | None, store: str) -> "contextlib.closing[Catalogue]":
-    """Searches a store that is there. Raises NotFound."""
-    from autosched.recordstore.catalogue import Catalogue
-
-    return contextlib.closing(Catalogue(existing(settings, store)))
 
 
 def _filter(**words: str) -> "Filter":
@@ -196,7 +163,7 @@ def list_(
     OPERATOR: text of its description, such as conv2d or 3x3, or the first characters of its identifier.
     """
     wanted = _filter(operator=" ".join(words), network=network, device=device, backend=backend)
-    with catalogue(settings, store) as known:
+    with catalogue(store, settings) as known:
         found = known.workloads(wanted, limit)
     if not found and style in ("table", "wide"):
         return say("Nothing is known of that. See what there is:  autosched records stats")
@@ -220,7 +187,7 @@ def best(
 
     WORKLOAD: its identifier, or as much of its description as no other one has.
     """
-    with catalogue(settings, store) as known:
+    with catalogue(store, settings) as known:
         workload = known.workload(" ".join(words))
         found = known.fastest(workload.hash, _filter(device=device, backend=backend), k)
     if style in ("table", "wide"):
@@ -241,7 +208,7 @@ def show_(words: tuple[str, ...], store: str, settings: Path | None, style: str)
     Both have identifiers, of which the first characters are enough. A workload may be named by its description, too.
     """
     text = " ".join(words)
-    with catalogue(settings, store) as known:
+    with catalogue(store, settings) as known:
         try:
             workload = known.workload(text)
         except NotFound:
@@ -316,7 +283,7 @@ def _facts(one: "Schedule", workload: "Workload") -> Sequence[str]:
 @style_option
 def stats(store: str, settings: Path | None, style: str) -> None:
     """Count what the record store has, by backend, device and compiler."""
-    with catalogue(settings, store) as lookup:
+    with catalogue(store, settings) as lookup:
         found = lookup.stats()
     if style == "json":
         return document("stats", found)

@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import formatting
+from autosched.api.local_daemon import catalogue, existing_store, store_url
 from autosched.cli.db import NEEDS_FORCE, config_option, style_option
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import complain, data, document, say
-from autosched.cli.records import (
-    SCHEDULES_MAX,
-    backend_option,
-    catalogue,
-    device_option,
-    existing,
-    store_option,
-    url_of,
-)
+from autosched.cli.records import SCHEDULES_MAX, backend_option, device_option, store_option
 from autosched.errors import NotFound, RequestError
 
 if TYPE_CHECKING:
@@ -68,7 +61,7 @@ def export(
         )
     wanted = _Wanted(network, device, target, backend)
     part = path.with_name(f".{path.name}.part{path.suffix}")
-    with catalogue(settings, store) as known:
+    with catalogue(store, settings) as known:
         try:
             told = _written(known, wanted, kind, part, path)
             part.replace(path)
@@ -155,7 +148,7 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
     from autosched.recordstore.store import RecordStore
 
     code = 0
-    with contextlib.closing(RecordStore(url_of(settings, store))) as target:
+    with contextlib.closing(RecordStore(store_url(settings, store))) as target:
         for path in files:
             if not path.exists():
                 raise NotFound(f"there is no file {path}")
@@ -201,7 +194,7 @@ def merge(other: str, store: str, settings: Path | None) -> None:
     from autosched.recordstore import json_lines
     from autosched.recordstore.store import RecordStore
 
-    with catalogue(None, other) as source, contextlib.closing(RecordStore(url_of(settings, store))) as target:
+    with catalogue(other) as source, contextlib.closing(RecordStore(store_url(settings, store))) as target:
         taken = json_lines.merge(source.everything(), source.programs, target)
     say(f"{taken.new:,} measurements are new, {taken.known:,} were known")
 
@@ -235,7 +228,7 @@ def prune(
         )
     before = 0.0 if older_than_s is None else datetime.now(UTC).timestamp() - older_than_s
     wanted = pruning.Unwanted(before=before, imported=imported, keep=keep)
-    gone = pruning.prune(existing(settings, store), wanted, dry_run=not force)
+    gone = pruning.prune(existing_store(settings, store), wanted, dry_run=not force)
     if style == "json":
         document("prune", gone)
     else:

@@ -6,3 +6,20 @@ that a network is compiled with), failure_attribution.py (whether
 the candidate or the device caused a failure), network_estimate.py (latency of the network from its tasks'),
 statistics.py (medians and intervals).
 """
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autosched.recordstore.catalogue import Catalogue
+
+
+def open(store: str | Path = "") -> "Catalogue":
+    """Open a record store, to see what all jobs have measured; use it in a `with` statement.
+
+    store: URL or file; default: AUTOSCHED_RECORDS, or the store of the daemon on this machine. Raises NotFound where
+    there is none, ConfigError for a wrong URL; each query raises StoreUnavailable where the database does not answer.
+    """
+    from autosched.api import local_daemon
+
+    return local_daemon.catalogue(str(store) or local_daemon.named_store())

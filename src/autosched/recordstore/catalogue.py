@@ -4,11 +4,13 @@ Workloads come first, the latest ones before others, so that an answer reads few
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from autosched.errors import NotFound, RequestError
+from autosched.recordstore import table_files
 from autosched.recordstore.keys import DIGEST_BYTES
 from autosched.recordstore.queries import MEASURED, SHOWN, Lookup
 from autosched.recordstore.rows import KnownWorkload, Measurement, Schedule, Workload
@@ -135,6 +137,11 @@ class Catalogue(Lookup):
                 )
             ).all()
             return [one for _, one in self._measurements(connection, rows)]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All measurements as flat rows, for a table: see `table_files.COLUMNS`."""
+        for origin, one in self.everything():
+            yield table_files.row(origin, one)
 
     def _known(
         self, connection: Connection, number: int, workload: Workload, wanted: Filter

@@ -6,7 +6,7 @@ Each query reads few rows by an index; rows of small tables that many others ref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select, tuple_
@@ -171,6 +171,12 @@ class Lookup:
         """Workloads that have a valid schedule."""
         self._indices: dict[str, shapes.ShapeIndex[Workload]] = {}
         self._database.known = (self._workloads, self._environments, self._jobs, self._measured, self._indices)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connection. The next use opens another one."""

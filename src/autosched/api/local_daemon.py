@@ -1,0 +1,67 @@
+"""The settings and the record store of the daemon on this machine, whether or not it runs."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autosched.config import Config, load
+from autosched.errors import NotFound, RequestError
+
+if TYPE_CHECKING:  # SQLAlchemy and the daemon's database are imported when they are needed
+    from sqlalchemy.engine import URL
+
+    from autosched.recordstore.catalogue import Catalogue
+
+SERVICE_SETTINGS = Path("/etc/autosched/autosched.toml")
+RECORDS_VARIABLE = "AUTOSCHED_RECORDS"
+"""Environment variable that names the record store."""
+
+
+def config_of(settings: Path | None) -> Config:
+    """These settings of a daemon; without any, those of the user's own daemon, or else of the service."""
+    from autosched.daemon.storage import database
+
+    own = load(settings)
+    asked = settings is not None or os.environ.get("AUTOSCHED_STATE_DIR")
+    if asked or database.database(own.state_dir).exists() or not SERVICE_SETTINGS.exists():
+        return own
+    return load(SERVICE_SETTINGS)
+
+
+def store_url(settings: Path | None, store: str) -> "str | URL":
+    """The record store that is named, by URL or file; without a name, that of the daemon with these settings.
+
+    Raises RequestError where that has none.
+    """
+    from autosched.daemon.storage.record_projection import RECORDS
+    from autosched.recordstore import opening
+
+    if store:
+        return store if "://" in store else opening.file_url(Path(store).absolute())
+    config = config_of(settings)
+    chosen = config.records.url
+    if chosen == "off":
+        raise RequestError('there is no record store: records.url is "off" in the settings. Name one with --store')
+    return chosen or opening.file_url(config.state_dir / RECORDS)
+
+
+def existing_store(settings: Path | None, store: str) -> "URL":
+    """The URL of a record store that is there. Raises NotFound."""
+    from autosched.recordstore import opening
+
+    url = opening.read_url(store_url(settings, store))
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
+    return url
+
+
+def named_store() -> str:
+    """The record store that the environment names; empty: none."""
+    return os.environ.get(RECORDS_VARIABLE, "")
+
+
+def catalogue(store: str = "", settings: Path | None = None) -> "Catalogue":
+    """Open a record store that is there, to search it. Raises NotFound."""
+    from autosched.recordstore.catalogue import Catalogue
+
+    return Catalogue(existing_store(settings, store))
