@@ -1,5 +1,6 @@
 """The page in a real browser: it teaches, it follows what happens, it can be used without a mouse and on a phone."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.web import overview_page
 from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
+from autosched.recordstore import opening
+from autosched.recordstore.store import RecordStore
 from integration.served import PROFILE, Puppet, attached, run, serving, spec, user
 from samples import evaluation, job_view, records, spans
+from samples_of_store import CONV, LAB, measured
 
 pytestmark = pytest.mark.skipif(
     browser.installed() is None, reason="Chromium is not installed: apt-get install chromium"
@@ -116,6 +120,34 @@ def test_no_table_of_a_report_is_cut_off(tmp_path: Path, width: int) -> None:
             assert await page.ask(cut_off) == []
 
     run(look)
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_what_is_known_is_searched_and_opened(tmp_path: Path, width: int) -> None:
+    other = replace(CONV, hash="beef", shape="dense 1x512 -> 1x1000")
+    with contextlib.closing(RecordStore(opening.file_url(tmp_path / "records.db"))) as store:
+        store.add(LAB, [measured(0, 3e-3), measured(1, 2e-3), measured(2, 1e-3, workload=other)])
+    rows = "document.querySelectorAll('#workloads tbody tr').length"
+    box = "document.getElementById('operator')"
+    type_in = f"{box}.value = '{{}}'; {box}.dispatchEvent(new Event('input', {{{{bubbles: true}}}}))"
+
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        await page.open(f"{url}records", width=width)
+        await page.until(PAINTED)
+        assert await page.ask(rows) == 2
+        await page.ask(f"(() => {{ {type_in.format('3x3')} }})()")
+        await page.until(f"{rows} === 1 && location.search === '?operator=3x3'")
+        await page.ask("document.querySelector('#workloads a').click()")
+        await page.until("document.querySelector('#history canvas') !== null")
+        assert await page.ask("document.getElementById('about-title').innerText") == CONV.shape
+        told = await page.ask("document.getElementById('fastest').innerText")
+        assert "2.20 ms" in told
+        assert "squeezenet.onnx" in told
+        assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
+        await page.ask(f"(() => {{ {type_in.format('softmax')} }})()")
+        await page.until("document.getElementById('problem').innerText === 'Nothing is known of that.'")
+
+    looked_at(tmp_path, work)
 
 
 def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:

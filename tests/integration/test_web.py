@@ -1,6 +1,7 @@
 """The page, the metrics and the health over real HTTP: who may look, what is said, and that nobody is held up."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -10,15 +11,19 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from autosched.daemon.access import keyring
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.observe.usage import Cause, Spell
-from autosched.daemon.web import feed, overview_page
+from autosched.daemon.web import feed, overview_page, records_page
 from autosched.daemon.web.routes import Site
 from autosched.model import JobLoad
 from autosched.protocol.roles import Role
+from autosched.recordstore import opening
+from autosched.recordstore.store import RecordStore
 from integration.served import PROFILE, attached, run, serving, user
+from samples_of_store import CONV, HERE, LAB, measured
 
 ETC = Path(__file__).parents[2] / "etc"
 METRIC = re.compile(r"\b((?:autosched|process|python)_[a-z0-9_]+)")
@@ -99,6 +104,51 @@ def test_health_is_said_to_everybody_and_the_rest_to_who_has_a_key(tmp_path: Pat
             async with session.get("/api/everything", headers={"Cookie": value}) as answer:
                 assert answer.status == 401
 
+    run(work)
+
+
+def filled(path: Path) -> None:
+    with contextlib.closing(RecordStore(opening.file_url(path))) as store:
+        store.add(LAB, [measured(0, 3e-3), measured(1, 2e-3), measured(2, None)])
+        store.add(LAB, [measured(3, 1e-3, where=replace(HERE, device="AMD Ryzen"))])
+
+
+def test_what_is_known_can_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_page, "WORKLOADS_MAX", 1)
+    filled(tmp_path / "records.db")
+
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            found = json.loads(await text(session, "/api/records?operator=3x3&network=squeeze"))
+            assert [(row["device"], row["tried"], row["failed"]) for row in found["workloads"]] == [
+                ("AMD EPYC", 3, 1), ("AMD Ryzen", 1, 0),
+            ]  # fmt: skip
+            assert found["more"] is False
+            best = found["workloads"][0]["best"]
+            assert (best["best_s"], best["job"], best["owner"], best["own"]) == (2.2e-3, 7, "ada", False)
+            assert json.loads(await text(session, "/api/records?operator=softmax"))["workloads"] == []
+            about = json.loads(await text(session, f"/api/records/{CONV.hash}"))
+            assert [one["best_s"] for one in about["fastest"]] == pytest.approx([1.1e-3, 2.2e-3, 3.3e-3])
+            assert {device: len(points) for device, points in about["history"].items()} == {
+                "AMD EPYC": 2, "AMD Ryzen": 1,
+            }  # fmt: skip
+            assert "there is no workload" in await text(session, "/api/records/none", 404)
+            assert "characters" in await text(session, f"/api/records?operator={'x' * 300}", 400)
+            assert "Known schedules" in await text(session, "/records")
+
+    run(work)
+
+
+def test_a_record_store_that_is_off_or_away_is_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path / "off", '[records]\nurl = "off"\n') as served, browsing(served) as session:
+            assert "records.url is" in await text(session, "/api/records", 400)
+        away = f'[records]\nurl = "sqlite:///{tmp_path}/missing/records.db"\n'
+        async with serving(tmp_path / "away", away) as served, browsing(served) as session:
+            assert "cannot be used" in await text(session, "/api/records", 503)
+
+    (tmp_path / "off").mkdir()
+    (tmp_path / "away").mkdir()
     run(work)
 
 

@@ -58,6 +58,7 @@ from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
+from autosched.daemon.storage.store_reader import StoreReader
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
@@ -184,8 +185,9 @@ class Daemon:
             await asyncio.wait({loop}, timeout=HALT_S)
             for work in (loop, keeper, retention, tidy, *projection):
                 work.cancel()
-            if self._lookup is not None:
-                self._lookup.close()
+            for one in (self._lookup, self._reader):
+                if one is not None:
+                    one.close()
             await console.close()
             await self._end()
         return self._exit_code
@@ -194,6 +196,8 @@ class Daemon:
         """Repeat records in the record store, unless the settings say that there is none. Raises ConfigError."""
         self._projections: list[RecordProjection] = []
         self._lookup: RecordLookup | None = None
+        self._origin = schema.origin_name(journal.rows)
+        self._reader: StoreReader | None = None
         if (chosen := self._settings.records.url) == "off":
             return
         jobs = self._runtime.state.jobs
@@ -201,7 +205,8 @@ class Daemon:
         projection = RecordProjection(journal.path, url, lambda job: source_job(jobs, job), self._runtime.records)
         self._runtime.stream.attach(projection.take, *projection.KINDS)
         self._projections = [projection]
-        self._lookup = RecordLookup(url, schema.origin_name(journal.rows), projection.caught_up)
+        self._lookup = RecordLookup(url, self._origin, projection.caught_up)
+        self._reader = StoreReader(url, "the records page is empty")
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
         scheduler = self._settings.scheduler
@@ -287,7 +292,9 @@ class Daemon:
         runtime.stream.attach(usage.take, *usage.KINDS)
         runtime.stream.attach(curves.take, *curves.KINDS)
         runtime.stream.attach(recent.take, *recent.KINDS)
-        return WebServices(services, self._authenticator, usage, tally, curves, recent, self._stop.is_set)
+        return WebServices(
+            services, self._authenticator, usage, tally, curves, recent, self._reader, self._origin, self._stop.is_set
+        )
 
     async def _apply(self, new: Config, old: Config) -> None:
         """Make changed settings true. Raises Refused for a policy that cannot be used; then nothing is changed."""

@@ -94,6 +94,18 @@ class Catalogue(Lookup):
             )
             return self._schedules(connection, workload, rows.all())
 
+    def history(self, workload: str, limit: int) -> list[Schedule]:
+        """Valid schedules of a workload, the latest measurement first; at most `limit`."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                select(*SHOWN)
+                .join(WORKLOADS)
+                .where(WORKLOADS.c.hash == workload, SCHEDULES.c.best_s.is_not(None))
+                .order_by(SCHEDULES.c.measured_at.desc(), SCHEDULES.c.digest)
+                .limit(limit)
+            )
+            return self._schedules(connection, workload, rows.all())
+
     def schedule(self, identifier: str) -> list[Schedule]:
         """What is known of a schedule, the fastest first: a row for each workload and each kind of circumstances.
 

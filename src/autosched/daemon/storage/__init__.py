@@ -4,5 +4,6 @@ Files: database.py (connections), schema.py (tables and upgrades), journal.py (e
 records, spans), blob_store.py (files by content hash), batched_statements.py (many rows in few statements),
 commit_mark.py (detects lost commits), stage_times.py, failure_cases.py and audit_log.py (tables of other parts),
 integrity_check.py, pruning.py; record_projection.py (repeats records in the record store),
-projection_status.py (how far that is), record_lookup.py (tells jobs what the store knows).
+projection_status.py (how far that is), store_reader.py (asks the store in a
+thread), record_lookup.py (tells jobs what the store knows).
 """

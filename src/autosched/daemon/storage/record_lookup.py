@@ -1,21 +1,12 @@
-"""Answers what the record store knows of a workload, for the clients of jobs.
+"""Answers what the record store knows of a workload, for the clients of jobs."""
 
-Queries run in a thread of their own. A store that is away, slow or wrong costs a job seconds, and never more: it goes
-on as if nothing were known.
-"""
-
-import asyncio
-import logging
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
-from autosched.errors import AutoschedError
+from autosched.daemon.storage.store_reader import StoreReader
 from autosched.model import JobId
 from autosched.protocol import (
     AddProgram,
@@ -29,21 +20,8 @@ from autosched.protocol import (
 from autosched.recordstore.keys import Environment, candidate_digest, environment
 from autosched.recordstore.rows import Schedule, Standing, Workload
 
-if TYPE_CHECKING:  # SQLAlchemy is imported in the thread
-    from sqlalchemy.engine import URL
-
-    from autosched.recordstore.queries import Lookup
-    from autosched.recordstore.store import RecordStore
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-
 CATCH_UP_S = 3.0
 """Seconds that a job waits at most for measurements that end when it begins."""
-DEADLINE_S = 5.0
-"""Seconds after which a store that does not answer is given up for this time."""
-REST_S = 30.0
-"""Seconds for which a store that failed is not asked again."""
 ANSWER_BYTES = 256 * 1024
 """An answer is closed when it is larger than this; one more schedule still fits a frame."""
 SPARE = 4
@@ -56,12 +34,9 @@ class RecordLookup:
     def __init__(self, url: str | Path, origin: str, caught_up: Callable[[float], Awaitable[None]]) -> None:
         """`url`: URL or file of the store. `origin`: name of the daemon's own database in the store. `caught_up`: waits
         until the store has all records of that database; its argument is the maximum duration in seconds."""
-        self._url, self._origin, self._caught_up = url, origin, caught_up
+        self._origin, self._caught_up = origin, caught_up
         self._met: set[JobId] = set()
-        self._thread = ThreadPoolExecutor(1, "record lookup")
-        self._lookup: Lookup | None = None
-        self._store: RecordStore | None = None
-        self._trouble, self._rests_until = "", 0.0
+        self._reader = StoreReader(url, "jobs go on without what it knows")
 
     async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
         """Known schedules for a task of the job; `trouble` says why where the store does not answer.
@@ -71,84 +46,37 @@ class RecordLookup:
         if job not in self._met:
             self._met.add(job)
             await self._caught_up(CATCH_UP_S)
-        found = await self._ask(partial(self._known, asked, job, backend))
-        return KnownSchedules(trouble=self._trouble) if found is None else found
+        found = await self._reader.ask(partial(self._known, asked, job, backend))
+        return KnownSchedules(trouble=self._reader.trouble) if found is None else found
 
     async def timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
         """Latencies of object code; none where the store does not answer."""
-        return await self._ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
+        return await self._reader.ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
 
     async def unknown_programs(self, workloads: Collection[str]) -> Collection[str]:
         """Workloads whose program the store lacks; none where it does not answer."""
-        return await self._ask(lambda: self._open().without_program(workloads)) or ()
+        return await self._reader.ask(lambda reader: reader.catalogue().without_program(workloads)) or ()
 
     async def add_program(self, method: AddProgram) -> None:
         """Keep the program of a workload; it is dropped where the store does not answer."""
-        await self._ask(partial(self._add_program, method))
-
-    async def _ask(self, query: Callable[[], T]) -> T | None:
-        """Run a query in the thread; None, and `_trouble`, where the store does not answer."""
-        if time.monotonic() < self._rests_until:
-            return None
-        done = asyncio.get_running_loop().run_in_executor(self._thread, query)
-        if not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
-            self._interrupt()
-            self._rest(f"the record store does not answer within {DEADLINE_S:.0f} s")
-            return None
-        try:
-            return done.result()
-        except AutoschedError as error:
-            self._rest(str(error))
-            return None
+        await self._reader.ask(partial(self._add_program, method))
 
     def close(self) -> None:
         """Close the connections; nothing is waited for."""
-        self._interrupt()
-        self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
-
-    def _interrupt(self) -> None:
-        for one in (self._lookup, self._store):
-            if one is not None:
-                one.interrupt()
-
-    def _rest(self, trouble: str) -> None:
-        log.warning("%s; jobs go on without what it knows", trouble)
-        self._trouble, self._rests_until = trouble, time.monotonic() + REST_S
+        self._reader.close()
 
     # In the thread ----------------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        for one in (self._lookup, self._store):
-            if one is not None:
-                one.close()
-
-    def _url_of_store(self) -> "str | URL":
-        from autosched.recordstore import opening
-
-        return opening.file_url(self._url) if isinstance(self._url, Path) else self._url
-
-    def _open(self) -> "Lookup":
-        from autosched.recordstore.queries import Lookup
-
-        if self._lookup is None:
-            self._lookup = Lookup(self._url_of_store())
-        return self._lookup
-
-    def _add_program(self, method: AddProgram) -> None:
+    def _add_program(self, method: AddProgram, reader: StoreReader) -> None:
         """Raises StoreUnavailable."""
-        from autosched.recordstore.store import RecordStore
-
-        if self._store is None:
-            self._store = RecordStore(self._url_of_store())
         task = method.task
-        self._store.add_programs({Workload(task.workload, task.name, task.shape, task.flops): method.program})
+        reader.store().add_programs({Workload(task.workload, task.name, task.shape, task.flops): method.program})
 
-    def _timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
+    def _timings(self, asked: GetTimings, job: JobId, backend: str, reader: StoreReader) -> KnownTimings:
         """Raises StoreUnavailable."""
         here = environment(asked.identity, backend)
         found: dict[str, Schedule] = {}
-        for one in self._open().of_code(asked.codes, here):
+        for one in reader.catalogue().of_code(asked.codes, here):
             before = found.get(one.code)
             if self._holds(one, here, job) and (before is None or one.standing > before.standing):
                 found[one.code] = one
@@ -156,9 +84,9 @@ class RecordLookup:
             {code: KnownTiming(one.samples_s, source(one, self._origin)) for code, one in found.items()}
         )
 
-    def _known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
+    def _known(self, asked: GetKnown, job: JobId, backend: str, reader: StoreReader) -> KnownSchedules:
         """Raises StoreUnavailable."""
-        lookup = self._open()
+        lookup = reader.catalogue()
         here = environment(asked.identity, backend, asked.template)
         strict = lookup.best(asked.workload, here, asked.count)
         own = [one for one in strict if self._holds(one, here, job)]

@@ -17,6 +17,7 @@ from autosched.daemon.web.connections import REQUEST_S, Connections
 from autosched.daemon.web.feed import Feed
 from autosched.daemon.web.job_page import JobPages
 from autosched.daemon.web.overview_page import OverviewPage
+from autosched.daemon.web.records_page import RecordsPage
 from autosched.daemon.web.web_authentication import WebAuthenticator
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, NotFound, Refused
@@ -58,6 +59,7 @@ class Site:
         self._board = OverviewPage(shown)
         self.feed = Feed(self._board)
         self._jobs = JobPages(shown)
+        self._known = RecordsPage(shown.reader, shown.origin)
         self._runner = web.AppRunner(
             self._application(), access_log=None, shutdown_timeout=0.5, keepalive_timeout=REQUEST_S
         )
@@ -75,6 +77,9 @@ class Site:
         get("/", _page("index.html"))
         get(r"/jobs/{job:\d+}", _page("job.html"))
         get(r"/jobs/{job:\d+}/report", self._jobs.report)
+        get("/records", _page("records.html"))
+        get("/api/records", self._known.search)
+        get(r"/api/records/{workload:[^/]{1,200}}", self._known.workload)
         get("/api/everything", self._everything)
         get("/api/past", self._past)
         get("/api/jobs", self._older)

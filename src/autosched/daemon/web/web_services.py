@@ -10,6 +10,7 @@ from autosched.daemon.event_stream.recent_events import Recent
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.observe.usage import Usage
 from autosched.daemon.operations.user_session import Services
+from autosched.daemon.storage.store_reader import StoreReader
 
 
 class WebServices(Struct, frozen=True):
@@ -22,4 +23,8 @@ class WebServices(Struct, frozen=True):
     tally: Counters
     curves: Curves
     recent: Recent
+    reader: StoreReader | None
+    """None: there is no record store."""
+    origin: str
+    """Name of the daemon's own database in the record store."""
     stopping: Callable[[], bool]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autosched.daemon.storage import record_lookup
+from autosched.daemon.storage import record_lookup, store_reader
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.model import Identity, Program, Purpose, TaskInfo
 from autosched.protocol import AddProgram, GetKnown, KnownSchedules
@@ -145,7 +145,7 @@ def test_a_store_that_fails_costs_its_jobs_nothing_and_is_left_alone_for_a_while
 
 
 def test_a_store_that_stands_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_lookup, "DEADLINE_S", 0.05)
+    monkeypatch.setattr(store_reader, "DEADLINE_S", 0.05)
     goes_on = threading.Event()
 
     def best(*_: object) -> list[object]:

@@ -75,6 +75,7 @@ function draw(explained) {
   at("about").replaceChildren(...facts.map(([name, value, more]) => make("div", "", "", make("dt", "", name), make("dd", "", value, make("small", "", more)))));
   at("why").replaceChildren(...explained.map((line) => make("li", "", line)));
   at("tasks").tBodies[0].replaceChildren(...weighed().map(([task, part]) => taskRow(task, part)));
+  at("tasks").classList.toggle("known", view.tasks.some((task) => task.came_from));
   at("curves").hidden = view.ended_at !== null && !view.trials;
   at("tasks-panel").hidden = !view.tasks.length;
   at("cancel").hidden = view.ended_at !== null || lab.role === "viewer" || !lab.role;
@@ -90,7 +91,7 @@ function taskRow(task, part) {
   const cells = [[task.weight, wide], [task.trials], [task.failed || "–", wide], [latency(task.first_s), wide], [latency(task.best_s)],
     [gain(task.first_s, task.best_s)], [speed, wide]];
   return make("tr", "", "", name, make("td", "num", "", meter, make("span", "", percent(part))),
-    ...cells.map(([text, where]) => make("td", `num ${where ?? ""}`, String(text))), make("td", "dim", task.stage || ""));
+    ...cells.map(([text, where]) => make("td", `num ${where ?? ""}`, String(text))), make("td", "from dim", task.came_from), make("td", "dim", task.stage || ""));
 }
 
 function drawCurves() {
