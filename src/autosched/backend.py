@@ -8,6 +8,7 @@ of a lease, and it answers. State that must survive a killed client is the job's
 
 import itertools
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -125,7 +126,8 @@ class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
     rest_s: Seconds | None = None
     """Latency of what is not tuned: that of a build beyond the sum of its tasks; None: no build was measured yet."""
     module_s: PositiveSeconds | None = None
-    """Latency of the module that is kept for the user while the search goes on: right, and faster than the baseline."""
+    """Latency of the module that is kept for the user while the search goes on: right, and faster than the baseline or,
+    where the user named a latency, the best so far."""
     faster_after_s: Seconds | None = None
     """Seconds from the start of the job's first client to the first such module."""
 
@@ -169,7 +171,29 @@ class MeasuredBuild(Struct, frozen=True, forbid_unknown_fields=True):
     """Other load ran on the device meanwhile."""
 
 
-class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True):
+class GoalReached(StrEnum):
+    """Whether a measured network meets the latency that its user asked for."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNCLEAR = "unclear"  # the goal lies within what measurements of one module differ by
+
+
+class LatencyGoal(Struct, frozen=True, forbid_unknown_fields=True):
+    """The latency that a job's user asked for, and the module that is nearest to it. Since protocol 1.9."""
+
+    goal_s: PositiveSeconds
+    latency_s: PositiveSeconds
+    """Median of the module that the user can have."""
+    low_s: PositiveSeconds
+    high_s: PositiveSeconds
+    """Bounds of its 95 % confidence interval."""
+    reached: GoalReached
+    ended: Text = ""
+    """Why the search ended, in words; empty while it goes on."""
+
+
+class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Measurements of the whole network during its search and at its end."""
 
     builds: Annotated[tuple[MeasuredBuild, ...], Meta(max_length=BUILDS_MAX)] = ()
@@ -178,6 +202,8 @@ class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True):
     """Latency of one call of each task without a search, in the first undisturbed build; not of all tasks."""
     result_s: PositiveSeconds | None = None
     """Latency of the module that the user gets, as measured at the job's end; None before that, and without one."""
+    goal: LatencyGoal | None = None
+    """None: the user named no latency, or no build was measured yet. Since protocol 1.9."""
 
 
 def expected_s(
@@ -427,8 +453,9 @@ class ComparingSession(Session, Protocol):
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check what was compiled last, in the middle of the search, and measure it side by side with the baseline.
 
-        The timings are "tuned" and that of the baseline. A build that is right and clearly faster than the baseline is
-        left in the output folder, as by `evaluate`, and `published` is "tuned"; otherwise it is empty.
+        The timings are "tuned" and that of the baseline. A build that is right and clearly faster than the baseline or,
+        for a job whose user named a latency (`JobSpec.latency_goal_s`, `improve_by`), however fast, is left in the
+        output folder, as by `evaluate`, and `published` is "tuned"; otherwise it is empty.
         """
 
 

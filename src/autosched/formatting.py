@@ -124,6 +124,14 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def latency_goal(goal_s: float, latency_s: float, interval_s: tuple[float, float], reached: str, ended: str) -> str:
+    """How a job's goal stands: "goal 10.0 ms: met with 9.31 ms (9.25 ms to 9.40 ms); the search ended: ..."."""
+    words = {"met": "met with", "missed": "not met, the best is", "unclear": "neither met nor missed for sure,"}
+    low, high = (latency(bound) for bound in interval_s)
+    said = f"goal {latency(goal_s)}: {words[reached]} {latency(latency_s)} ({low} to {high})"
+    return f"{said}; the search ended: {ended}" if ended else said
+
+
 def disturbed(records: int) -> str:
     """How many records something slowed down, for people."""
     return f"{count(records, 'measurement')} disturbed by other load or by a slower device" if records else ""

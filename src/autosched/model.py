@@ -130,6 +130,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Earlier jobs, of any models, whose records teach the search; what they measured is not counted as measured."""
     fresh: bool = False
     """Take nothing from the record store: measure all anew. Since protocol 1.9."""
+    latency_goal_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """Latency of the network, in seconds, with which the search ends. Since protocol 1.9."""
+    improve_by: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """The search ends when the network's latency is lower by this share than that of the best known schedules at the
+    job's start. Since protocol 1.9."""
     until_faster: bool = False
     """The search ends when a module is right and faster than what the user would run otherwise."""
     output: Annotated[str, Meta(max_length=4_096)] = ""

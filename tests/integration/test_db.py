@@ -32,7 +32,7 @@ def test_check_backup_restore_and_the_way_out_of_damage(
     backup = out.strip()
     assert code == 0
     assert Path(backup).is_file()
-    monkeypatch.setattr("autosched.cli.db.SERVICE_SETTINGS", there.config)
+    monkeypatch.setattr("autosched.api.local_daemon.SERVICE_SETTINGS", there.config)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     code, out, _ = cli("db", "check")
     assert (code, str(there.folder) in out) == (0, True), "who has none of his own looks after the machine's"

@@ -9,7 +9,7 @@ import pytest
 
 from autosched.api import result_folder
 from autosched.api.connection import Daemon
-from autosched.backend import Evaluation, version
+from autosched.backend import Evaluation, GoalReached, version
 from autosched.errors import RequestError
 from autosched.machine import cpu_model
 from autosched.model import Identity
@@ -82,6 +82,34 @@ def test_until_faster_ends_the_job_soon_after(there: Lab) -> None:
     assert view.state == "done"
     assert kept(view)
     assert view.trials < 1000
+
+
+def test_a_job_ends_when_its_goal_is_met(there: Lab, tmp_path: Path) -> None:
+    job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, improve_by=0.3)
+    view = there.wait(job)
+    assert (view.state, view.goal and view.goal.reached) == ("done", GoalReached.MET)
+    assert view.goal is not None
+    assert view.goal.ended == "a build met the goal"
+    assert view.goal.high_s <= view.goal.goal_s == pytest.approx(0.7 * view.builds[0].latency_s)
+    assert 0 < view.trials < 4000
+
+
+def test_what_is_known_can_be_fetched_before_the_search(there: Lab, tmp_path: Path) -> None:
+    """Slower than what its user would run otherwise, and far from the goal."""
+    job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, latency_goal_s=1e-7)
+    view = until(there, job, kept)
+    assert view.comparison is not None and view.comparison.faster_after_s is None
+    result = fetched(there, view, tmp_path / "out")
+    assert result.report.job.goal is not None
+    assert result.report.job.goal.reached is GoalReached.MISSED
+    there.cancel(job)
+
+
+def test_a_search_for_a_goal_ends_at_its_deadline(there: Lab) -> None:
+    view = there.wait(there.submit(**SEARCH, rival_s=1e-5, latency_goal_s=1e-7, deadline_s=3.0))
+    assert view.goal is not None
+    assert (view.goal.reached, view.goal.ended) == (GoalReached.MISSED, "the deadline is near")
+    assert view.trials < 4000
 
 
 def test_an_ended_job_shows_what_was_measured_at_its_end(there: Lab) -> None:

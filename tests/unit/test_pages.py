@@ -70,11 +70,16 @@ def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
         "--policy",
         "--goal",
         "--until-faster",
+        "--target-ms",
+        "--improve-by",
         "--fresh",
     }
     assert options - table.keys() == elsewhere
     assert table["--backend"] == f"`{DEFAULT_BACKEND}`"
-    assert all(f"{name} " in text for name in ("--priority", "--deadline", "--shape", "--until-faster", "--fresh"))
+    assert all(
+        f"{name} " in text
+        for name in ("--priority", "--deadline", "--shape", "--until-faster", "--target-ms", "--improve-by", "--fresh")
+    )
 
 
 def test_settings_of_the_operators_page_are_settings() -> None:

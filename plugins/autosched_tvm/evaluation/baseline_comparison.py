@@ -29,9 +29,16 @@ def baseline(contest: EngineBenchmark, forms: Sequence[Form], inputs: Mapping[st
     return Baseline(RIVALS[rival.contestant.name], rival.version, rival.form, best.median_s, best.low_s, best.high_s)
 
 
-def measured(contest: EngineBenchmark, build: Path, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Evaluation:
+def measured(
+    contest: EngineBenchmark,
+    build: Path,
+    forms: Sequence[Form],
+    inputs: Mapping[str, Array],
+    *,
+    also_slower: bool = False,
+) -> Evaluation:
     """Time a build beside the engine that runs the model's file, and the build's operators; `published` is "tuned" if
-    the build is clearly faster. Outputs are not compared.
+    the build is clearly faster. Outputs are not compared. `also_slower`: a slower build is to be published, too.
 
     Raises StepFailed when either crashes, and WorkerError.
     """
@@ -40,18 +47,18 @@ def measured(contest: EngineBenchmark, build: Path, forms: Sequence[Form], input
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
         raise StepFailed(rival)
-    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4), until_clear=True)
+    found = race([ours, rival.contestant], min(BUDGET_S, contest.left_s / 4), until_clear=not also_slower)
     if found.lost:
         name, why = next(iter(found.lost.items()))
         raise StepFailed(f"{name} crashed while it was measured: {why}")
     timings = {timing.name: timing for timing in found.timings}
     name = RIVALS[rival.contestant.name]
-    faster = clearly_faster(timings["tuned"], timings[rival.contestant.name])
+    wanted = also_slower or clearly_faster(timings["tuned"], timings[rival.contestant.name])
     return Evaluation(
         timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
-        max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if faster else "", form=rival.form,
+        max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if wanted else "", form=rival.form,
         operators=_operators(ours),
-        notes=() if faster else (f"the build is not clearly faster than {name}; its outputs were not compared",),
+        notes=() if wanted else (f"the build is not clearly faster than {name}; its outputs were not compared",),
     )  # fmt: skip
 
 

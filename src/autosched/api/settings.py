@@ -38,6 +38,10 @@ class Settings:
     """By which jobs are found again."""
     fresh: bool = False
     """Take nothing from the record store: measure all anew."""
+    target_ms: float | None = None
+    """Latency of the network, in milliseconds, with which the search ends. What is known best is measured first."""
+    improve_by: float | None = None
+    """The search ends when the latency is lower by this share, such as 0.2, than that of the best known schedules."""
     until_faster: bool = False
     """End the search as soon as a module is right and faster than ONNX Runtime."""
     learn_from: Sequence[int] = ()
@@ -64,6 +68,8 @@ class Words(TypedDict, total=False):
     step_timeout_s: float | None
     labels: Mapping[str, str]
     fresh: bool
+    target_ms: float | None
+    improve_by: float | None
     until_faster: bool
     learn_from: Sequence[int]
     inputs: str | Path | None
@@ -81,6 +87,12 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         )
     if settings.trials == 0 and settings.fresh:
         raise RequestError("trials is 0 and fresh asks for nothing known: nothing would be tuned")
+    if settings.target_ms is not None and not 0 < settings.target_ms <= 1e9:
+        raise RequestError(f"target_ms is {settings.target_ms}: it is a latency in milliseconds, more than 0")
+    if settings.improve_by is not None and not 0 < settings.improve_by < 1:
+        raise RequestError(f"improve_by is {settings.improve_by}: it is a share, more than 0 and less than 1")
+    if sum((settings.target_ms is not None, settings.improve_by is not None, settings.until_faster)) > 1:
+        raise RequestError("only one of target_ms, improve_by and until_faster can end a search: choose one")
     if settings.cores is not None and settings.cores < 1:
         raise RequestError(f"cores is {settings.cores}: at least 1 is needed, or None for those of the device")
     if not -100 <= settings.priority <= 100:

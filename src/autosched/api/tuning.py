@@ -110,7 +110,8 @@ class Model(Ordered):
             options={**settings.options, **tolerance}, inputs=inputs,
             output=str(settings.output or ""), priority=settings.priority,
             deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
-            until_faster=settings.until_faster, fresh=settings.fresh,
+            latency_goal_s=None if settings.target_ms is None else settings.target_ms / 1e3,
+            improve_by=settings.improve_by, until_faster=settings.until_faster, fresh=settings.fresh,
             learn_from=tuple(settings.learn_from),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
 from autosched.report import verdict
 from autosched.report.evaluation_summary import advice, interval, label
+from autosched.text.latency_gain import goal, goal_advice
 
 
 def outcome(result: Result) -> Iterator[str]:
@@ -22,6 +23,10 @@ def outcome(result: Result) -> Iterator[str]:
     yield f" {job.name}  {tuned} in {took}, job {job.job}"
     if (known := formatting.came_from([task.came_from for task in job.tasks])) != "":
         yield f" {known}"
+    if (wish := goal(job)) != "":
+        yield f" {wish}"
+        if (told := goal_advice(job, result.report.expected_gain)) != "":
+            yield f" ! {told}"
     if result.report.evaluation is not None:
         found = verdict(result.report.evaluation)
         told = advice(found, result.report.expected_gain, trials=job.trials, job=job.job)

@@ -105,6 +105,19 @@ def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) 
     return value
 
 
+def share_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    """ "20%" and "0.2" become 0.2."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / (100.0 if value.endswith("%") else 1.0)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share < 1.0:
+        raise click.BadParameter(f"{value!r} is no share between 0 and 1. Write for example 20% or 0.2")
+    return share
+
+
 def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     """ "30m" becomes 1800.0."""
     try:
@@ -171,6 +184,14 @@ _SETTINGS = (
     ),
     click.option(
         "--fresh", is_flag=True, help="Measure all anew: take nothing from the record store of earlier jobs."
+    ),
+    click.option(
+        "--target-ms", type=float, metavar="MS",
+        help="End the search when the network takes at most so many milliseconds. What is known best is tried first.",
+    ),
+    click.option(
+        "--improve-by", callback=share_of, metavar="PERCENT",
+        help="End the search when the network is faster by so much than with what is known best, such as 20%.",
     ),
     click.option(
         "--until-faster", is_flag=True,

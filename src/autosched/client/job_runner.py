@@ -20,7 +20,7 @@ from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
-from autosched.client.plan import known_schedules
+from autosched.client.plan import known_schedules, latency_goal
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, JobPlan
 from autosched.client.stage_runner import StageRunner, Timed, pin
@@ -82,6 +82,10 @@ log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
 """A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
+LAST_STAGE_S = 15.0
+"""Assumed seconds of the last compile and of the last evaluate, before one was seen."""
+LAST_STAGES_GROWTH = 1.5
+"""Factor of the durations of an early build, for the last one: it takes in more, and is compared with more."""
 DESCRIBE_S = 10.0
 """Maximum seconds for the programs of a network's workloads; the next job of the network tells the rest."""
 WATCHDOG_S = 1.0
@@ -121,6 +125,8 @@ class JobRunner:
         """Known schedules that an earlier client of the job took over; None: there was no earlier client."""
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
+        self._age_s = 0.0
+        """Age of the job when this client began, in seconds."""
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -164,6 +170,7 @@ class JobRunner:
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
         course.early.resume(order.network)
+        self._age_s = order.age_s
         self._recalled = None if order.network is None else order.network.recalled
         self._course.set_result(course)
 
@@ -286,6 +293,8 @@ class JobRunner:
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
+            if self._deadline_is_near(course):
+                course.out_of_time()
             load = await self._stage(course, step, lease, watch)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
@@ -307,6 +316,15 @@ class JobRunner:
 
         await self._line.end(said)
         del self._held[step.id]
+
+    def _deadline_is_near(self, course: JobPlan) -> bool:
+        """Whether a search for a latency must end, for the network to be compiled and measured before the deadline."""
+        deadline_s = course.spec.deadline_s
+        if deadline_s is None or not latency_goal.is_wanted(course.spec):
+            return False
+        rest_s = sum(max(course.durations_s[stage], default=LAST_STAGE_S) for stage in ("compile", "evaluate"))
+        age_s = self._age_s + asyncio.get_running_loop().time() - self._began_at
+        return age_s + LAST_STAGES_GROWTH * rest_s >= deadline_s
 
     async def _stage(self, course: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
         worker, task, stage = self._worker, step.task, step.stage
@@ -365,8 +383,8 @@ class JobRunner:
                 else:
                     await self._hand_over(evaluation)
                 last = BuildMeasurement.of(step.id, evaluation, disturbed=bool(watch.disturbed))
-                result_s = next((t.median_s for t in evaluation.timings if t.name == published), None)
-                load = course.evaluated(last, result_s)
+                result = next((timing for timing in evaluation.timings if timing.name == published), None)
+                load = course.evaluated(last, result)
                 await self._plan(course)
                 return load
         raise RequestError(f"no stage is named {stage!r}")
@@ -392,7 +410,8 @@ class JobRunner:
             if found.trouble:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
-        recall = known_schedules.recall(network, spec.trials, known, worker.trials)
+        goes_on = latency_goal.is_wanted(spec) and spec.trials != 0
+        recall = known_schedules.recall(network, spec.trials, known, worker.trials, goes_on=goes_on)
         self._elsewhere = {
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
             for task, found in known.items()
@@ -455,11 +474,14 @@ class JobRunner:
     async def _keep_early(
         self, course: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
     ) -> JobLoad:
-        """Hand over a build that was made in the middle of the search, if it is right and faster than the baseline."""
+        """Hand over a build that was made in the middle of the search, if it is right, and faster than the baseline and
+        than the module that the user has."""
         build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
         if build is None:
             raise RequestError(f"the backend's early evaluation has no timing of {TUNED!r}")
-        if kept := evaluation.published == TUNED:
+        known = course.early.comparison
+        better = known is None or known.module_s is None or build.latency_s < known.module_s
+        if kept := evaluation.published == TUNED and better:
             await self._hand_over(evaluation)
         else:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")

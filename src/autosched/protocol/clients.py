@@ -51,6 +51,8 @@ class JobOrder(Struct, frozen=True):
     """CPU cores of one of the devices."""
     host_cores: tuple[int, ...] = ()
     """Where a client on the daemon's own machine may run, so that devices stay quiet."""
+    age_s: Seconds = 0.0
+    """Time since the job's submission. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()
     """Jobs to learn from: those of `learn_from` in the spec. Their records are to be fetched with GetRecords."""
 

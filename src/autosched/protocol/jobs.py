@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autosched.backend import Comparison, MeasuredBuild, expected_s
+from autosched.backend import Comparison, LatencyGoal, MeasuredBuild, expected_s
 from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
@@ -107,6 +107,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """How it compares with what its user would run otherwise; None while that is not measured."""
     result_s: float | None = None
     """Latency of the network as measured at the job's end; None before that, and for a job without a module."""
+    goal: LatencyGoal | None = None
+    """The latency that its user asked for, and the module that is nearest to it; None before a build was measured."""
     identities: tuple[IdentityFrom, ...] = ()
     """Circumstances of its measurements; in the answer to GetJob only."""
     builds: tuple[MeasuredBuild, ...] = ()

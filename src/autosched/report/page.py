@@ -23,6 +23,7 @@ from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.evaluation_summary import Standing, advice, label, verdict
+from autosched.text.latency_gain import goal, goal_advice
 
 WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
 
@@ -115,6 +116,8 @@ def _latencies(report: Report) -> str:
     head = f'<p class="{kind}"><strong>{escape(found.headline)}</strong></p>' + (
         f"<p>{escape(told)}</p>" if told else ""
     )
+    for line in (goal(report.job), goal_advice(report.job, report.expected_gain)):
+        head += f"<p>{escape(line)}</p>" if line else ""
     rejected = f'<p class="bad">{escape(found.difference)}</p>' if found.difference else ""
     return (
         '<section aria-labelledby="latency"><h2 id="latency">Latency of the whole network</h2>'

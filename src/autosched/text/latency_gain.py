@@ -1,6 +1,7 @@
 """Phrases about a job's latency and its gain, for tables, progress and pages."""
 
 from autosched import formatting
+from autosched.backend import GoalReached
 from autosched.protocol import JobView, TaskView
 from autosched.records.network_estimate import calls_made
 
@@ -27,6 +28,37 @@ def best(view: JobView) -> str:
         return ""
     word = "best" if view.result_s is None else "result"
     return f"{word} {formatting.latency(view.whole_s)}{gain(view)}"
+
+
+def goal(view: JobView) -> str:
+    """How the latency stands that its user asked for; empty without one."""
+    if (known := view.goal) is not None:
+        interval_s = known.low_s, known.high_s
+        return formatting.latency_goal(known.goal_s, known.latency_s, interval_s, known.reached.value, known.ended)
+    spec = view.spec
+    if spec is None or (spec.latency_goal_s is None and spec.improve_by is None):
+        return ""
+    if spec.latency_goal_s is not None:
+        return f"goal {formatting.latency(spec.latency_goal_s)}: nothing is measured yet"
+    return f"goal {formatting.share(spec.improve_by or 0.0, 1.0)} less than what is known: nothing is measured yet"
+
+
+def goal_advice(view: JobView, gain: float | None) -> str:
+    """Whether more trials would help to meet a goal; empty where it is met, or there is none.
+
+    gain: what twice the trials are expected to bring, as a ratio of latencies; None: not known.
+    """
+    if (known := view.goal) is None or known.reached is GoalReached.MET:
+        return ""
+    missing = known.latency_s / known.goal_s
+    if gain is None:
+        return "whether more trials would help is not known: too few were made"
+    if gain >= missing:
+        return f"twice the trials may meet the goal: they are expected to bring {formatting.ratio(gain)}"
+    return (
+        f"twice the trials will hardly meet the goal: they are expected to bring {formatting.ratio(gain)} of"
+        f" {formatting.ratio(missing)}"
+    )
 
 
 def against(view: JobView) -> str:

@@ -18,7 +18,7 @@ from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
 from autosched.model import JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskLoadView, TaskView, UnitView
-from autosched.text.latency_gain import against, best, compared, ready, tasks_by_share
+from autosched.text.latency_gain import against, best, compared, goal, ready, tasks_by_share
 
 WIDTH = 80
 TASKS_SHOWN = 15
@@ -179,6 +179,8 @@ def facts(view: JobView) -> list[str]:
         lines.append(f" {known}")
     elif (against := compared(view)) != "":
         lines.append(f" to beat: {against}")
+    if (wish := goal(view)) != "":
+        lines.append(f" {wish}")
     if (module := ready(view)) != "":
         lines.append(f" ready: {module}. Fetch it:  autosched fetch {view.job}")
     if not _ended(view):

@@ -2,5 +2,6 @@
 
 Files: job_plan.py (state machine of a job: the next stage of each task), allocation.py (which task deserves the next
 round), rounds.py (rounds rebuilt from records), known_schedules.py (which tasks need no search), early_builds.py (when
-the network is built before the search ends), blocked_candidates.py (candidates that must not be run).
+the network is built before the search ends), latency_goal.py (whether it is fast enough),
+blocked_candidates.py (candidates that must not be run).
 """

@@ -21,6 +21,7 @@ from autosched.backend import (
     Baseline,
     Comparison,
     Evaluation,
+    LatencyGoal,
     MeasuredBuild,
     Network,
     NetworkMeasurements,
@@ -63,6 +64,8 @@ class BuildMeasurement:
     """The form of the model that the baseline ran; empty: the same as before."""
     disturbed: bool = False
     """Other load ran on the device meanwhile."""
+    timing: Timing | None = None
+    """The samples, with their confidence interval."""
 
     @classmethod
     def of(cls, step: StepId, evaluation: Evaluation, *, disturbed: bool) -> "BuildMeasurement | None":
@@ -71,7 +74,7 @@ class BuildMeasurement:
         if (tuned := timings.get(TUNED)) is None or tuned.median_s <= 0.0:
             return None
         baseline = next((timing for name, timing in timings.items() if name in RIVALS), None)
-        return cls(step, tuned.median_s, baseline, evaluation.form, disturbed)
+        return cls(step, tuned.median_s, baseline, evaluation.form, disturbed, tuned)
 
 
 @dataclass
@@ -102,8 +105,10 @@ class EarlyBuilds:
         if baseline is not None:
             self.comparison = Comparison(baseline)
 
-    def wants(self, tasks_s: float | None) -> bool:
-        """Whether a build is worth its time now. `tasks_s`: sum over the tasks, None while one lacks a latency."""
+    def wants(self, tasks_s: float | None, goal_s: float | None = None) -> bool:
+        """Whether a build is worth its time now. `tasks_s`: sum over the tasks, None while one lacks a latency.
+        `goal_s`: latency that ends the search; None: there is none.
+        """
         known = self.comparison
         if known is None or self.under_way or self.failures >= FAILURES_MAX:
             return False
@@ -116,6 +121,8 @@ class EarlyBuilds:
                 return False
         elif self.built_s is not None and (self.rounds < ROUNDS_BETWEEN or tasks_s > PROMISE * self.built_s):
             return False
+        if goal_s is not None and known.whole_s(tasks_s) <= goal_s:
+            return True
         if known.module_s is not None:
             return known.whole_s(tasks_s) <= BETTER * known.module_s
         if known.rest_s is None:
@@ -156,9 +163,15 @@ class EarlyBuilds:
         self._add(build)
         if kept:
             known = self.comparison
-            first_s = known.faster_after_s if known.faster_after_s is not None else after_s
+            first_s = known.faster_after_s
+            if first_s is None and build.latency_s < known.baseline.median_s:
+                first_s = after_s
             self.comparison = structs.replace(known, module_s=build.latency_s, faster_after_s=first_s)
         self.under_way = False
+
+    def told(self, goal: LatencyGoal) -> None:
+        """How far the network is from the latency that its user asked for."""
+        self.measurements = structs.replace(self.measurements, goal=goal)
 
     def ended(self, build: BuildMeasurement, tasks_s: float | None, result_s: float | None) -> None:
         """The last build was measured. `tasks_s`: sum over the tasks. `result_s`: latency of the module that the user

@@ -20,7 +20,8 @@ from statistics import median
 
 import msgspec
 
-from autosched.backend import Baseline, Network, OperatorTimes
+from autosched.backend import Baseline, GoalReached, Network, OperatorTimes, Timing
+from autosched.client.plan import latency_goal
 from autosched.client.plan.allocation import LIGHT_TRIALS, TaskRounds, leading, light, next_share, outdone
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds, in_tasks_s, untuned
@@ -107,6 +108,8 @@ class JobPlan:
     """Builds of the network in the middle of the search."""
     finishing: bool = False
     """No more rounds begin, and those under way end with their step: what was looked for is found."""
+    why_finished: str = ""
+    """Why the search ended before its trials were made, in words."""
 
     def started(self, task: TaskIndex) -> None:
         """A step of the task runs; the next call that names the task is its end."""
@@ -154,8 +157,8 @@ class JobPlan:
         del self.stage[NETWORK_TASK]
         known = self.early.comparison  # by an earlier client
         self.early.builds = int(known is not None)
-        if known is not None and known.module_s is not None:
-            self.finishing = self.spec.until_faster
+        if known is not None and known.module_s is not None and (self.spec.until_faster or self._goal_is_met):
+            self._finish_search("a build met the goal")
         elif known is None and compares and self._searching:
             self.stage[NETWORK_TASK] = "baseline"
         begun = [NETWORK_TASK] if NETWORK_TASK in self.stage else []
@@ -292,8 +295,30 @@ class JobPlan:
             for task, seconds in untuned_s.items():
                 self.shares[task].untuned_s = seconds
         self.early.measured(build, inside, untuned_s, kept=kept, after_s=after_s)
-        self.finishing = self.finishing or (kept and self.spec.until_faster)
+        if kept and not build.disturbed and build.timing is not None and (goal_s := self.goal_s) is not None:
+            self.early.told(latency_goal.result(goal_s, build.timing, ""))
+        if kept and (self.spec.until_faster or self._goal_is_met):
+            self._finish_search("a build met the goal")
         return self._network_over()
+
+    @property
+    def goal_s(self) -> float | None:
+        """Latency with which the search ends; None: there is none, or not yet."""
+        return latency_goal.goal_s(self.spec, self.early.measurements.builds)
+
+    @property
+    def _goal_is_met(self) -> bool:
+        goal = self.early.measurements.goal
+        return goal is not None and goal.reached is GoalReached.MET
+
+    def out_of_time(self) -> None:
+        """The deadline of the job is so near that the network must be compiled now."""
+        if self._searching:
+            self._finish_search("the deadline is near")
+
+    def _finish_search(self, why: str) -> None:
+        if not self.finishing:
+            self.finishing, self.why_finished = True, why
 
     @property
     def optional(self) -> bool:
@@ -322,16 +347,34 @@ class JobPlan:
         """Whether more trials are to come."""
         return not self.finishing and self.spent < self.trials and any(share.open for share in self.shares.values())
 
-    def evaluated(self, build: BuildMeasurement | None = None, result_s: float | None = None) -> JobLoad:
+    def evaluated(self, build: BuildMeasurement | None = None, result: Timing | None = None) -> JobLoad:
         """The results are with the daemon: nothing is left to do. `build`: the last one, where it was measured.
 
-        `result_s`: latency of the module that the user gets, unless it was kept before.
+        `result`: latency of the module that the user gets, unless it was kept before.
         """
+        goal_s = self.goal_s
         if build is not None:
-            self.early.ended(build, self.tasks_s, result_s)
+            self.early.ended(build, self.tasks_s, None if result is None else result.median_s)
+        if goal_s is not None:
+            self._judge_goal(goal_s, result)
         self.running.discard(NETWORK_TASK)
         self.complete = True
         return self._report([])
+
+    def _judge_goal(self, goal_s: float, result: Timing | None) -> None:
+        """Say whether the goal is met at the end. `result`: of the last build; None: the user keeps an earlier one."""
+        known, why = self.early.measurements.goal, self.why_finished or self._why_spent()
+        if result is not None:
+            self.early.told(latency_goal.result(goal_s, result, why))
+        elif known is not None:
+            self.early.told(msgspec.structs.replace(known, ended=why))
+
+    def _why_spent(self) -> str:
+        if not self.trials:
+            return "nothing was to be searched"
+        if self.spent >= self.trials:
+            return f"its {self.trials} trials are made"
+        return "no task has more to gain"
 
     def broken(self, failure: JobFailure) -> JobLoad:
         """The job cannot go on."""
@@ -383,7 +426,7 @@ class JobPlan:
             under_way_max = self.lanes + 1  # else the network would wait for its lane behind many candidates
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
-        for begin in () if self.finishing else beginnings:
+        for begin in () if self.finishing or self._waits_for_known else beginnings:
             while len(self.stage) < under_way_max and (task := begin()) is not None:
                 chosen.append(task)
         if not self.stage and self._nothing_worked():
@@ -395,9 +438,19 @@ class JobPlan:
             chosen.append(NETWORK_TASK)
         return list(dict.fromkeys(chosen))
 
+    @property
+    def _waits_for_known(self) -> bool:
+        """Whether what is known is measured first: it may be good enough. Then nothing is searched meanwhile."""
+        first = not self.early.measurements.builds and not self.early.failures
+        return latency_goal.is_wanted(self.spec) and NETWORK_TASK in self.stage and first and self._searching
+
     def _build_early(self, chosen: list[TaskIndex]) -> None:
         """Begin a build of the network in the middle of the search where it is worth its time."""
-        if NETWORK_TASK not in self.stage and self._searching and self.early.wants(tasks_s := self.tasks_s):
+        if (
+            NETWORK_TASK not in self.stage
+            and self._searching
+            and self.early.wants(tasks_s := self.tasks_s, self.goal_s)
+        ):
             self.early.begin(tasks_s)
             self.stage[NETWORK_TASK] = "compile"
             chosen.append(NETWORK_TASK)

@@ -36,18 +36,24 @@ class Recall(Struct, frozen=True):
 
 
 def recall(
-    network: Network, trials: int | None, known: Mapping[TaskIndex, KnownSchedules], first_trial: int = 0
+    network: Network,
+    trials: int | None,
+    known: Mapping[TaskIndex, KnownSchedules],
+    first_trial: int = 0,
+    *,
+    goes_on: bool = False,
 ) -> Recall:
     """Choose the known schedules that a job takes over, and the tasks that need no search.
 
-    `trials`: as the job's user asked for. `first_trial`: number of the first record.
+    `trials`: as the job's user asked for. `first_trial`: number of the first record. `goes_on`: the search goes on from
+    what is known, however much was spent on it: its user asked for a latency.
     """
     whole = budget(network, trials)
     winners = {task: [one for one in found.own if one.compared] for task, found in known.items()}
     proven = {task for task, found in winners.items() if found}
     share = whole * len(proven) / max(1, len(network.tasks))
     tried = sum(known[task].tried - 1 for task in proven)  # the default is among them, and cost no trial
-    taken = proven if tried >= ENOUGH * share else set()
+    taken = proven if tried >= ENOUGH * share and not goes_on else set()
     records: list[Record] = []
     for task, found in sorted(known.items()):
         kept = winners[task][:FINALISTS_MAX] if task in taken else found.own
@@ -59,7 +65,7 @@ def recall(
         if found.hints and task not in taken
     }
     sources = {task: told for task, found in known.items() if (told := _sources(found, task in taken))}
-    spared = round(share) if taken else min(whole, tried)
+    spared = 0 if goes_on else round(share) if taken else min(whole, tried)
     return Recall(Recalled(tuple(sorted(taken)), min(whole, spared), sources), tuple(records), hints)
 
 

@@ -124,6 +124,7 @@ class ClientSession:
             devices=len(devices.pool.units) if devices is not None else 0,
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
             host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
+            age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
             earlier=tuple(self._earlier(job) for job in dict.fromkeys(spec.learn_from)),
         )
 

@@ -71,6 +71,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         labels=job.spec.labels,
         comparison=None if network is None else network.comparison,
         result_s=None if network is None else network.measured.result_s,
+        goal=None if network is None else network.measured.goal,
         identities=tuple(progress.identities) if whole else (),
         builds=network.measured.builds if whole and network is not None else (),
     )

@@ -232,7 +232,7 @@ def test_the_measurement_of_a_build_is_its_tuned_timing_beside_its_rival() -> No
     ours, theirs = Timing("tuned", (1.0,), 1.0, 0.9, 1.1), Timing("litert", (2.0,), 2.0, 1.9, 2.1)
     evaluation = Evaluation((theirs, ours), "LiteRT", True, 0.0, 0.0, (1,), "tuned", form="simplified")
     assert BuildMeasurement.of(3, evaluation, disturbed=True) == BuildMeasurement(
-        3, 1.0, theirs, "simplified", disturbed=True
+        3, 1.0, theirs, "simplified", disturbed=True, timing=ours
     )
     only = Evaluation((theirs,), "LiteRT", True, 0.0, 0.0, (1,), "")
     assert BuildMeasurement.of(3, only, disturbed=False) is None

@@ -54,6 +54,12 @@ function toBeat({ baseline, module_s: module, rest_s: rest }) {
   return [`To beat: ${baseline.runtime}`, latency(baseline.median_s), [baseline.form, said, ready].filter(Boolean).join("; ")];
 }
 
+function goalFact(goal) {
+  const word = { met: "met", missed: "not met", unclear: "neither met nor missed for sure" }[goal.reached];
+  const ended = goal.ended ? `; the search ended: ${goal.ended}` : "";
+  return ["Goal", latency(goal.goal_s), `${word}: ${latency(goal.latency_s)} (${latency(goal.low_s)} to ${latency(goal.high_s)})${ended}`];
+}
+
 function draw(explained) {
   document.title = `autosched: job ${number} ${view.name}`;
   say(at("title"), `Job ${number}: ${view.name}`);
@@ -67,6 +73,7 @@ function draw(explained) {
     ["State", stands, view.reason === view.state ? "" : view.reason],
     [view.result_s === null ? "Network, estimated" : "Network", latency(whole()), view.first_estimate_s ? `${gain(view.first_estimate_s, view.estimate_s)} of the first valid schedules, ${latency(view.first_estimate_s)}` : "no valid trial of each task yet"],
     ...(view.comparison ? [toBeat(view.comparison)] : []),
+    ...(view.goal ? [goalFact(view.goal)] : []),
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
     ["Searched by", view.backend, `on ${view.device}, target ${view.target}`],

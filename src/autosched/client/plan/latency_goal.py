@@ -1,0 +1,45 @@
+"""Whether a network is fast enough for its user: a service level instead of a number of trials. Pure.
+
+What is known best is compiled and measured before anything is searched (Lorien 3; thesis 4.3: "check the known best
+configurations and see if the SLA is already met before tuning starts"). The search ends when a whole network that
+was measured meets the goal with its confidence interval.
+"""
+
+from collections.abc import Sequence
+
+from autosched.backend import GoalReached, LatencyGoal, MeasuredBuild, Timing
+from autosched.model import JobSpec
+
+MARGIN = 0.01
+"""Share by which two measurements of one module may lie apart, however narrow their intervals are: a goal within it is
+neither met nor missed."""
+
+
+def is_wanted(spec: JobSpec) -> bool:
+    """Whether the user of a job named a latency, in whatever words."""
+    return spec.latency_goal_s is not None or spec.improve_by is not None
+
+
+def goal_s(spec: JobSpec, builds: Sequence[MeasuredBuild]) -> float | None:
+    """The latency that is to be met; None: there is none, or none before an undisturbed build."""
+    if spec.latency_goal_s is not None:
+        return spec.latency_goal_s
+    first = next((build for build in builds if not build.disturbed), None)
+    return None if spec.improve_by is None or first is None else (1.0 - spec.improve_by) * first.latency_s
+
+
+def reached(goal: float, measured: Timing) -> GoalReached:
+    """Compare a measurement with a goal in seconds."""
+    if measured.high_s * (1.0 + MARGIN) <= goal:
+        return GoalReached.MET
+    if measured.low_s * (1.0 - MARGIN) > goal:
+        return GoalReached.MISSED
+    return GoalReached.UNCLEAR
+
+
+def result(goal: float, measured: Timing, ended: str) -> LatencyGoal:
+    """The goal as the job's user is told of it. `ended`: why the search ended, in words; empty: it goes on."""
+    return LatencyGoal(
+        goal_s=goal, latency_s=measured.median_s, low_s=measured.low_s, high_s=measured.high_s,
+        reached=reached(goal, measured), ended=ended,
+    )  # fmt: skip
