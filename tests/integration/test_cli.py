@@ -121,6 +121,7 @@ def test_cancel_by_selector(cli: Callable[..., Said]) -> None:
     assert code == 0
     assert err.count("is cancelled") == 2
     assert "has ended already" in cli("cancel", last)[2]
+    cli("cancel", "all")  # jobs of other tests
     assert "No job is active" in cli("cancel", "all")[2]
     code, _, err = cli("attach", last)
     assert code == 7
