@@ -54,3 +54,30 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
     """Those of some cores that this process may use; the numbers may be another machine's."""
     there = cores()
     return tuple(core for core in wanted if core in there)
+
+
+UNITS = 2
+"""Assumed floating-point units of a core that multiply and add."""
+LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "sve2": 16, "sve": 16, "asimd": 8}
+"""Float32 numbers of one instruction, by the flags of /proc/cpuinfo; generous where a flag says no exact number."""
+LANES_UNKNOWN = 16
+CLOCK_UNKNOWN_HZ = 5e9
+"""Assumed maximum clock of a core where the kernel tells none: no server or laptop runs faster for long."""
+
+
+def peak_flops(
+    cores: int, cpuinfo: Path = Path("/proc/cpuinfo"), devices: Path = Path("/sys/devices/system/cpu")
+) -> float:
+    """Upper bound of the float32 operations per second of some cores; a multiplication and an addition are two."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    told = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
+    flags = (told.get("flags") or told.get("Features") or "").split()
+    lanes = next((count for flag, count in LANES.items() if flag in flags), LANES_UNKNOWN)
+    clocks_hz = []
+    for path in devices.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"):
+        with suppress(OSError, ValueError):
+            clocks_hz.append(1e3 * int(path.read_text()))
+    return cores * UNITS * lanes * 2 * max(clocks_hz, default=CLOCK_UNKNOWN_HZ)

@@ -113,6 +113,20 @@ def test_listings_as_table_json_and_ids(cli: Callable[..., Said], there: Lab, mo
     assert cli("jobs")[1].split() == ids
 
 
+def test_submit_tells_what_may_be_expected(cli: Callable[..., Said]) -> None:
+    submit = ("submit", "net.onnx", "--backend", "mock", "--seed", 77, "--option", "tasks=3")
+    assert "forecast from earlier jobs of this network: unknown" in cli(*submit, "--trials", 8)[2]
+    assert cli("wait", "last")[0] == 0
+    (told,) = json.loads(cli(*submit, "--target-ms", 1e6, "-o", "json")[1])["jobs"]
+    assert told["forecast"]["chance"] == "known"
+    assert told["forecast"]["job"] < told["job"]
+    assert cli("wait", "last")[0] == 0
+    assert "unlikely" in cli(*submit, "--target-ms", 0.05)[2]
+    cli("cancel", "last")
+    assert cli(*submit, "--target-ms", 5, "--until-faster")[0] == 2
+    assert cli(*submit, "--improve-by", "0%")[0] == 2
+
+
 def test_cancel_by_selector(cli: Callable[..., Said]) -> None:
     for _ in range(2):
         cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=build")

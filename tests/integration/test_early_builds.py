@@ -96,7 +96,7 @@ def test_a_job_ends_when_its_goal_is_met(there: Lab, tmp_path: Path) -> None:
 
 def test_what_is_known_can_be_fetched_before_the_search(there: Lab, tmp_path: Path) -> None:
     """Slower than what its user would run otherwise, and far from the goal."""
-    job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, latency_goal_s=1e-7)
+    job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, latency_goal_s=5e-5)
     view = until(there, job, kept)
     assert view.comparison is not None and view.comparison.faster_after_s is None
     result = fetched(there, view, tmp_path / "out")
@@ -106,7 +106,7 @@ def test_what_is_known_can_be_fetched_before_the_search(there: Lab, tmp_path: Pa
 
 
 def test_a_search_for_a_goal_ends_at_its_deadline(there: Lab) -> None:
-    view = there.wait(there.submit(**SEARCH, rival_s=1e-5, latency_goal_s=1e-7, deadline_s=3.0))
+    view = there.wait(there.submit(**SEARCH, rival_s=1e-5, latency_goal_s=5e-5, deadline_s=3.0))
     assert view.goal is not None
     assert (view.goal.reached, view.goal.ended) == (GoalReached.MISSED, "the deadline is near")
     assert view.trials < 4000

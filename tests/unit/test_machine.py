@@ -59,3 +59,25 @@ def test_cores_of_another_machine_are_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(machine, "cores", lambda: frozenset({0, 1, 2, 3}))
     assert machine.cores_of((2, 3, 4)) == (2, 3)
     assert machine.cores_of((62, 63)) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"),
+    [
+        ("processor : 0\nflags\t\t: fpu sse2 avx avx2 fma avx512f\n", 16),
+        ("flags : sse2 avx avx2 fma\n", 8),
+        ("flags : sse2\n", 4),
+        ("Features : fp asimd evtstrm\n", 8),
+        ("nothing of use", 16),
+    ],
+)
+def test_the_peak_of_cores_is_a_bound(text: str, lanes: int, tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(text)
+    assert machine.peak_flops(3, info, tmp_path) == 3 * 2 * lanes * 2 * 5e9
+    for core, clock_khz in ((0, "3000000\n"), (1, "3600000\n"), (2, "none")):
+        folder = tmp_path / f"cpu{core}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "cpuinfo_max_freq").write_text(clock_khz)
+    assert machine.peak_flops(1, info, tmp_path) == pytest.approx(2 * lanes * 2 * 3.6e9)
+    assert machine.peak_flops(1, tmp_path / "none", tmp_path) == pytest.approx(2 * 16 * 2 * 3.6e9)

@@ -51,6 +51,15 @@ class Settings:
     tolerance: float | None = None
     """Allowed difference of outputs, as a share of each output's largest value; None: what rounding explains."""
 
+    def __post_init__(self) -> None:
+        """Raise RequestError for a latency that is none, and for two of them."""
+        if self.target_ms is not None and not 0 < self.target_ms <= 1e9:
+            raise RequestError(f"target_ms is {self.target_ms}: it is a latency in milliseconds, more than 0")
+        if self.improve_by is not None and not 0 < self.improve_by < 1:
+            raise RequestError(f"improve_by is {self.improve_by}: it is a share, more than 0 and less than 1")
+        if sum((self.target_ms is not None, self.improve_by is not None, self.until_faster)) > 1:
+            raise RequestError("a search ends with one of target_ms, improve_by and until_faster: choose one of them")
+
 
 class Words(TypedDict, total=False):
     """The same as keywords, for type checkers and editors."""
@@ -87,12 +96,6 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         )
     if settings.trials == 0 and settings.fresh:
         raise RequestError("trials is 0 and fresh asks for nothing known: nothing would be tuned")
-    if settings.target_ms is not None and not 0 < settings.target_ms <= 1e9:
-        raise RequestError(f"target_ms is {settings.target_ms}: it is a latency in milliseconds, more than 0")
-    if settings.improve_by is not None and not 0 < settings.improve_by < 1:
-        raise RequestError(f"improve_by is {settings.improve_by}: it is a share, more than 0 and less than 1")
-    if sum((settings.target_ms is not None, settings.improve_by is not None, settings.until_faster)) > 1:
-        raise RequestError("only one of target_ms, improve_by and until_faster can end a search: choose one")
     if settings.cores is not None and settings.cores < 1:
         raise RequestError(f"cores is {settings.cores}: at least 1 is needed, or None for those of the device")
     if not -100 <= settings.priority <= 100:

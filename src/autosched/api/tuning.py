@@ -17,7 +17,7 @@ from autosched.api.settings import Settings, Words, chosen
 from autosched.backend import Evaluation
 from autosched.errors import RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, Record
-from autosched.protocol import JobView, PolicyView
+from autosched.protocol import Forecast, JobView, PolicyView
 from autosched.report import EvaluationSummary, verdict
 from autosched.wire import blob_transfer
 
@@ -248,11 +248,19 @@ class TunedModel(Ordered):
 
 
 async def submit(
-    daemon: Daemon, model: Model, settings: Settings, progress: blob_transfer.Progress | None = None
+    daemon: Daemon,
+    model: Model,
+    settings: Settings,
+    progress: blob_transfer.Progress | None = None,
+    *,
+    expected: Callable[[Forecast], None] | None = None,
 ) -> JobId:
-    """Upload a model and submit the job."""
+    """Upload a model and submit the job. `expected` is told what may be expected of it."""
     sha256 = await daemon.upload(model.path, progress)
-    return (await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))).job
+    accepted = await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))
+    if expected is not None and accepted.forecast is not None:
+        expected(accepted.forecast)
+    return accepted.job
 
 
 async def upload_inputs(daemon: Daemon, path: str | Path | None) -> str | None:

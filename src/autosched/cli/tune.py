@@ -20,7 +20,7 @@ from autosched.config import DEVICE_POOL, Config
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
-from autosched.protocol import JobList, JobView, ListJobs, Submitted, UnitView
+from autosched.protocol import Forecast, JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pagination import answered_async
 from autosched.text.job_selectors import labels, select, select_one
 
@@ -262,7 +262,7 @@ def tune(
             kind = kind_of_cores(lab, kind, cores)
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
-            return await api.submit(daemon, net, settings, _uploading())
+            return await api.submit(daemon, net, settings, _uploading(), expected=lambda one: say(_forecast(one)))
 
     job = interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
     if job is None:
@@ -272,6 +272,11 @@ def tune(
         say(f"Follow it:  autosched attach {job}     stop it:  autosched cancel {job}")
         return 0
     return follow(host, job, folder)
+
+
+def _forecast(one: Forecast) -> str:
+    told = formatting.forecast(one.chance.value, one.latency_s, one.job, one.ready_s)
+    return f"forecast from earlier jobs of this network: {told}"
 
 
 async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -> None:
@@ -330,9 +335,12 @@ def submit(
 
     accepted = asyncio.run(hand_over())
     jobs = [one.job for one in accepted]
+    forecasts = [one.forecast for one in accepted]
     if style == "json":
         secrets = [{"token": one.token} if external else {} for one in accepted]
-        named = [{"job": job, "name": net.name} for job, net in zip(jobs, nets, strict=True)]
+        named: list[dict[str, object]] = [
+            {"job": job, "name": net.name, "forecast": one} for job, net, one in zip(jobs, nets, forecasts, strict=True)
+        ]
         return document("jobs", [one | secret for one, secret in zip(named, secrets, strict=True)])
     if style == "table" and external:
         data(table(("JOB", "TOKEN"), [(str(one.job), one.token) for one in accepted], right=(0,)))
@@ -341,6 +349,9 @@ def submit(
     if style == "table":
         these = selected(jobs)
         data(f" job {these} accepted" if len(jobs) == 1 else f" jobs {these} accepted ({len(jobs)})")
+        for job, one in zip(jobs, forecasts, strict=True):
+            if one is not None:
+                say(f" job {job}: {_forecast(one)}")
         say(f" Follow:  autosched jobs     autosched attach {jobs[-1]}     stop:  autosched cancel {these}")
     return None
 

@@ -26,7 +26,7 @@ from autosched.client.plan.job_plan import HOST, JobPlan
 from autosched.client.stage_runner import StageRunner, Timed, pin
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, RequestError, WireError
-from autosched.machine import cores_of
+from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     NETWORK_TASK,
     JobFailure,
@@ -125,6 +125,7 @@ class JobRunner:
         """Known schedules that an earlier client of the job took over; None: there was no earlier client."""
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
+        self._device_cores = 0
         self._age_s = 0.0
         """Age of the job when this client began, in seconds."""
         self._leases: dict[StepId, Lease] = {}
@@ -170,7 +171,7 @@ class JobRunner:
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
         course.early.resume(order.network)
-        self._age_s = order.age_s
+        self._age_s, self._device_cores = order.age_s, order.device_cores
         self._recalled = None if order.network is None else order.network.recalled
         self._course.set_result(course)
 
@@ -332,6 +333,7 @@ class JobRunner:
         match stage:
             case "import":
                 taken_in = await self._in_thread(lease, lambda: worker.take_in(lease))
+                latency_goal.check(course.spec, taken_in, peak_flops(max(1, self._device_cores)))
                 network, known, hints = await self._recall(course, taken_in)
                 records, borrowed = [*self._records, *known], self._borrowed
                 await self._in_thread(

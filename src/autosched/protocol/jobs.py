@@ -1,5 +1,6 @@
 """Methods of users about jobs."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -9,12 +10,36 @@ from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
 
+class Chance(StrEnum):
+    """Whether a job will reach the latency that its user asked for, judged at its submission."""
+
+    KNOWN = "known"  # an earlier job of the same network has measured it
+    LIKELY = "likely"
+    UNLIKELY = "unlikely"
+    UNKNOWN = "unknown"  # no earlier job of the same network was measured
+
+
+class Forecast(Struct, frozen=True, omit_defaults=True):
+    """What may be expected of a job, from earlier jobs of the same network. Since 1.9."""
+
+    chance: Chance
+    """Without a latency to reach: known or unknown."""
+    latency_s: float | None = None
+    """The least latency that an earlier job has measured."""
+    job: JobId | None = None
+    """That job."""
+    ready_s: float | None = None
+    """Seconds that such a job took; the jobs before this one not counted."""
+
+
 class Submitted(Struct, frozen=True):
     """The job is durably accepted."""
 
     job: JobId
     token: str = ""
     """For external clients: what to show in Hello."""
+    forecast: Forecast | None = None
+    """None: from a daemon of an earlier protocol."""
 
 
 class Submit(Method, frozen=True):

@@ -7,8 +7,11 @@ was measured meets the goal with its confidence interval.
 
 from collections.abc import Sequence
 
-from autosched.backend import GoalReached, LatencyGoal, MeasuredBuild, Timing
+from autosched.backend import GoalReached, LatencyGoal, MeasuredBuild, Network, Timing
+from autosched.errors import RequestError
+from autosched.formatting import latency
 from autosched.model import JobSpec
+from autosched.records.network_estimate import network_s
 
 MARGIN = 0.01
 """Share by which two measurements of one module may lie apart, however narrow their intervals are: a goal within it is
@@ -26,6 +29,24 @@ def goal_s(spec: JobSpec, builds: Sequence[MeasuredBuild]) -> float | None:
         return spec.latency_goal_s
     first = next((build for build in builds if not build.disturbed), None)
     return None if spec.improve_by is None or first is None else (1.0 - spec.improve_by) * first.latency_s
+
+
+def check(spec: JobSpec, network: Network, peak_flops: float) -> None:
+    """Raise RequestError for a latency that the cores cannot reach, since they do not compute that fast.
+
+    peak_flops: float32 operations per second of the device's cores, an upper bound.
+    """
+    if spec.latency_goal_s is None:
+        return
+    flops = network_s(network.tasks, {info.task: info.flops for info in network.tasks}) or 0.0
+    bound_s = flops / peak_flops
+    if spec.latency_goal_s < bound_s:
+        raise RequestError(
+            f"a latency of {latency(spec.latency_goal_s)} cannot be reached: the network computes"
+            f" {flops / 1e9:.3g} billion operations, for which these cores need {latency(bound_s)} at their peak of"
+            f" {peak_flops / 1e9:,.0f} billion a second. Ask for more than that, give the job more cores, or take a"
+            " smaller network"
+        )
 
 
 def reached(goal: float, measured: Timing) -> GoalReached:

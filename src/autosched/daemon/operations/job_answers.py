@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -10,9 +10,10 @@ from autosched.core.events import Event, JobAltered, JobCancelRequested
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
 from autosched.daemon.observe.views import asked_for, load_view
+from autosched.daemon.operations import forecast
 from autosched.daemon.operations.user_session import Answers, UserSession
 from autosched.errors import Refused, RequestError
-from autosched.model import encode
+from autosched.model import JobSpec, encode
 from autosched.protocol import (
     FRAME_BYTES,
     ArtifactList,
@@ -61,8 +62,24 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
         if session.job(job).state.ended and not session.services.ledger.of(job).records:
             raise RequestError(f"job {job} measured nothing, so nothing can be learned from it: leave it out")
     quota = session.who.key.jobs_max if session.who.key is not None else None
+    expected = forecast.forecast(spec, _past(session, spec))
     job = await session.services.submissions.take(spec, session.who.name, quota)
-    return Submitted(job, session.services.clients.external_token(job) if spec.external else "")
+    return Submitted(job, session.services.clients.external_token(job) if spec.external else "", expected)
+
+
+def _past(session: UserSession, spec: JobSpec) -> Iterator[forecast.Past]:
+    """Earlier jobs of the same network that were measured as a whole."""
+    jobs, ledger = session.services.runtime.state.jobs, session.services.ledger
+    for number in forecast.latest_alike(spec, ((job, jobs[job].spec) for job in reversed(jobs))):
+        job, progress = jobs[number], ledger.of(number)
+        network = progress.network
+        if network is None or network.measured.result_s is None or job.ended_at is None:
+            continue
+        known = network.comparison
+        yield forecast.Past(
+            number, network.measured.result_s, progress.trials, len(network.tasks), job.ended_at - job.submitted_at,
+            progress.first_estimate_s, progress.estimate_s, None if known is None else known.baseline.median_s,
+        )  # fmt: skip
 
 
 @ANSWERS.to(GetJob)

@@ -15,6 +15,7 @@ from autosched.backend import (
 from autosched.client.plan import latency_goal
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
+from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
@@ -185,3 +186,26 @@ def test_a_first_build_that_fails_does_not_hold_the_search() -> None:
     c.started(NETWORK_TASK)
     load = c.gave_up_early()
     assert wants(load)[1] == "select"
+
+
+def conv(task: int, flops: float, weight: int = 1, groups: dict[str, int] | None = None) -> TaskInfo:
+    return TaskInfo(task=task, name="conv", workload=f"w{task}", flops=flops, weight=weight, groups=groups or {})
+
+
+@pytest.mark.parametrize(
+    ("tasks", "bound_s"),
+    [
+        ((conv(1, 1e9, weight=3),), 3e-3),
+        ((conv(1, 1e9, groups={"a": 1}), conv(2, 4e8, groups={"a": 1})), 4e-4),  # the fewest operations of a group
+        ((conv(1, 0.0),), 0.0),
+        ((), 0.0),
+    ],
+)
+def test_a_latency_below_the_cores_peak_is_refused(tasks: tuple[TaskInfo, ...], bound_s: float) -> None:
+    network = Network(tasks=tasks)
+    latency_goal.check(spec(latency_goal_s=1.01 * bound_s + 1e-9), network, 1e12)
+    latency_goal.check(spec(improve_by=0.99), network, 1e12)
+    latency_goal.check(spec(), network, 1e12)
+    if bound_s:
+        with pytest.raises(RequestError, match=r"need .* at their peak of 1,000 billion a second"):
+            latency_goal.check(spec(latency_goal_s=0.99 * bound_s), network, 1e12)

@@ -1,0 +1,85 @@
+"""What may be expected of a job when it is submitted, from earlier jobs of the same network. Pure.
+
+A latency that an earlier job has measured is known. Beyond it the best latency is taken to fall as a power of the
+number of trials, as it did in that job: from the first valid schedule of each task to the best ones.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from math import log
+
+from msgspec import Struct
+
+from autosched.model import JobId, JobSpec
+from autosched.protocol import Chance, Forecast
+
+LOOKED_AT = 2_000
+"""Maximum earlier jobs that are looked at, the latest of all."""
+ALIKE = 20
+"""Maximum earlier jobs of the same network that are read."""
+MARGIN = 0.01
+"""Share by which two measurements of one module differ."""
+MORE = 2.0
+"""Factor of the trials of earlier jobs within which a latency is likely to be reached."""
+
+
+class Past(Struct, frozen=True):
+    """An earlier job of the same network that was measured as a whole."""
+
+    job: JobId
+    result_s: float
+    """Latency that it measured."""
+    trials: int
+    tasks: int
+    took_s: float
+    first_s: float | None = None
+    """Estimate of the network with the first valid schedules."""
+    last_s: float | None = None
+    """The same with the best schedules."""
+    baseline_s: float | None = None
+    """Latency of what its user would run otherwise."""
+
+
+def is_alike(spec: JobSpec, other: JobSpec) -> bool:
+    """Whether two jobs tune the same network, for the same target by the same backend."""
+    return (spec.model, spec.shapes, spec.target, spec.device, spec.backend, spec.options) == (
+        other.model, other.shapes, other.target, other.device, other.backend, other.options,
+    )  # fmt: skip
+
+
+def latest_alike(spec: JobSpec, jobs: Iterable[tuple[JobId, JobSpec]]) -> list[JobId]:
+    """Jobs of the same network among these, which come the latest first."""
+    alike = (job for job, other in islice(jobs, LOOKED_AT) if is_alike(spec, other))
+    return list(islice(alike, ALIKE))
+
+
+def forecast(spec: JobSpec, past: Iterable[Past]) -> Forecast:
+    """Judge a job by earlier ones of the same network, which are in any order."""
+    known = sorted(past, key=lambda one: (one.result_s, one.job))
+    if not known or spec.fresh:
+        return Forecast(Chance.UNKNOWN)
+    best = known[0]
+    goal_s = _goal_s(spec, best)
+    searched = [one.took_s for one in known if one.trials] or [one.took_s for one in known]
+    if goal_s is None or best.result_s * (1.0 + MARGIN) <= goal_s:
+        quick_s = min(one.took_s for one in known)
+        return Forecast(Chance.KNOWN, best.result_s, best.job, quick_s if goal_s is not None else searched[-1])
+    chance = Chance.LIKELY if _expected_s(best) <= goal_s else Chance.UNLIKELY
+    return Forecast(chance, best.result_s, best.job, max(searched))
+
+
+def _goal_s(spec: JobSpec, best: Past) -> float | None:
+    """The latency that is to be met; None: the job ends with its trials."""
+    if spec.latency_goal_s is not None:
+        return spec.latency_goal_s
+    if spec.improve_by is not None:
+        return (1.0 - spec.improve_by) * best.result_s
+    return best.baseline_s if spec.until_faster else None
+
+
+def _expected_s(best: Past) -> float:
+    """Latency after `MORE` times the trials."""
+    if not best.first_s or not best.last_s or best.trials <= best.tasks or best.first_s <= best.last_s:
+        return best.result_s
+    power = log(best.first_s / best.last_s) / log(best.trials / max(1, best.tasks))
+    return float(best.result_s * MORE**-power)
