@@ -26,7 +26,7 @@ help:
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
 	@echo 'make bench-networks   trained networks against ONNX Runtime, OpenVINO, ncnn and MNN (hours)'
-	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (an hour; PostgreSQL too, where installed)'
+	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (two hours; PostgreSQL too, where installed)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
@@ -75,7 +75,7 @@ bench-networks: $(VENV)/.rivals
 	$(BIN)/python benchmarks/run.py trained_networks
 
 bench-records: $(VENV)/.development
-	$(BIN)/python benchmarks/run.py records store_cost known_again round_trip
+	$(BIN)/python benchmarks/run.py records store_cost known_again round_trip latency_goals
 
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)

@@ -126,3 +126,31 @@ def round_trip(told: dict[str, Any]) -> list[str]:
         f" {told['total_ratio']:.3f} x |",
         f"| kernels within 2 % | - | {close} of {len(kernels)} |",
     ]
+
+
+def goals(told: dict[str, Any]) -> list[str]:
+    """Jobs that end with a latency."""
+    jobs = [job for network in told["networks"] for job in network["jobs"]]
+    lines = [
+        "## A latency instead of a number of trials",
+        "",
+        "`python benchmarks/latency_goals.py --state DIR`: each network is tuned once; then jobs ask for 1.3, 1.1 and 1.0",
+        f"times its latency, with a deadline of {told['deadline_s']:.0f} s. Each module is measured three more times, later.",
+        "",
+        "| | bar | measured |",
+        "|---|---|---|",
+        f"| goals that are met with what is known, without a trial | - | {told['met_without_search']} of {len(jobs)} |",
+        f"| goals that are met | - | {told['met']} of {len(jobs)} |",
+        f"| wrong claims in three later measurements of each | 0 | {told['wrong_claims']} |",
+        "",
+        "| network | goal | result | trials | time | the search ended | later |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for network in told["networks"]:
+        for job in network["jobs"]:
+            later = ", ".join(f"{one:.2f}" for one in job["later_ms"])
+            lines.append(
+                f"| {network['network']} | {job['factor']} x: {job['goal_ms']:.2f} ms | {job['reached']},"
+                f" {job['latency_ms']:.2f} ms | {job['trials']} | {job['seconds']:.0f} s | {job['ended']} | {later} ms |"
+            )
+    return lines
