@@ -134,8 +134,9 @@ def goals(told: dict[str, Any]) -> list[str]:
     lines = [
         "## A latency instead of a number of trials",
         "",
-        "`python benchmarks/latency_goals.py --state DIR`: each network is tuned once; then jobs ask for 1.3, 1.1 and 1.0",
-        f"times its latency, with a deadline of {told['deadline_s']:.0f} s. Each module is measured three more times, later.",
+        "`python benchmarks/latency_goals.py --state DIR`: each network is tuned once; then jobs ask for 1.3, 1.1 and",
+        f"1.0 times its latency, with a deadline of {told['deadline_s']:.0f} s. Each module is measured three more times,",
+        "later.",
         "",
         "| | bar | measured |",
         "|---|---|---|",
@@ -149,8 +150,10 @@ def goals(told: dict[str, Any]) -> list[str]:
     for network in told["networks"]:
         for job in network["jobs"]:
             later = ", ".join(f"{one:.2f}" for one in job["later_ms"])
-            lines.append(
-                f"| {network['network']} | {job['factor']} x: {job['goal_ms']:.2f} ms | {job['reached']},"
-                f" {job['latency_ms']:.2f} ms | {job['trials']} | {job['seconds']:.0f} s | {job['ended']} | {later} ms |"
-            )
+            cells = (
+                network["network"], f"{job['factor']} x: {job['goal_ms']:.2f} ms",
+                f"{job['reached']}, {job['latency_ms']:.2f} ms", str(job["trials"]), f"{job['seconds']:.0f} s",
+                job["ended"], f"{later} ms",
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
