@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from autosched import api
 from autosched.api import on_demand
 from autosched.backend import GoalReached
 from autosched.client.plan.latency_goal import reached
+from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol import Done, GetJob, JobView, Shutdown
 
 NETWORKS = ("squeezenet", "rnet", "onet", "magika", "shufflenet")
@@ -60,6 +62,7 @@ def one_network(name: str, trials: int | None, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
     result = asyncio.run(asked(name, trials, folder))
+    until_gone(folder / "state" / WHEREABOUTS)
     for job in result["jobs"]:
         module, goal_s = api.load_module(job.pop("module")), job["goal_ms"] / 1e3
         timings = [module.evaluate(budget_s=2.0) for _ in range(LATER)]
@@ -67,6 +70,14 @@ def one_network(name: str, trials: int | None, folder: Path) -> dict[str, Any]:
         job["later_ms"] = [1e3 * timing.median_s for timing in timings]
     kept.write_text(json.dumps(result))
     return result
+
+
+def until_gone(file: Path) -> None:
+    """Wait until a daemon that ends has deleted its file."""
+    for _ in range(100):
+        if not file.exists():
+            return
+        time.sleep(0.1)
 
 
 async def asked(name: str, trials: int | None, folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autosched_tvm.compile.winograd import kernel as winograd_kernel
     from autosched_tvm.compile.winograd import workload as winograd_workload
     from autosched_tvm.device.loaded_module import LoadedModule
-    from autosched_tvm.record_formats import metaschedule
+    from autosched_tvm.record_formats import metaschedule, tuning_logs
     from autosched_tvm.source_fingerprint import fingerprint_of
     from autosched_tvm.tuning import options, schedule_traces
     from autosched_tvm.tuning.early_stopping import EarlyStopping
@@ -30,7 +30,7 @@ __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "Search", "SearchContext", "SearchMethod", "SketchSpace",
     "TvmBackend", "Unsupported", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "metaschedule",
     "method_of", "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain",
-    "winograd_algebra", "winograd_kernel", "winograd_workload", "zoo_models",
+    "tuning_logs", "winograd_algebra", "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -54,6 +54,7 @@ _MODULES = {
     "schedule_traces": "tuning.schedule_traces",
     "targets": "compile.targets",
     "toolchain": "compile.toolchain",
+    "tuning_logs": "record_formats.tuning_logs",
     "winograd_algebra": "compile.winograd.algebra",
     "winograd_kernel": "compile.winograd.kernel",
     "winograd_workload": "compile.winograd.workload",

@@ -1,4 +1,5 @@
 """Files in which other programs on TVM keep what they measured.
 
-Files: `metaschedule` (databases of MetaSchedule, in and out).
+Files: `metaschedule` (databases of MetaSchedule, in and out), `tuning_logs` (logs of AutoTVM and
+Ansor, as seeds).
 """

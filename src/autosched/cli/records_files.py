@@ -19,12 +19,16 @@ from autosched.cli.records import SCHEDULES_MAX, backend_option, device_option, 
 from autosched.errors import NotFound, RequestError
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
     from autosched.recordstore.catalogue import Catalogue
     from autosched.recordstore.json_lines import Complain, Taken
     from autosched.recordstore.rows import Measurement, Origin
     from autosched.recordstore.store import RecordStore
 
 GZIP = ".gz"
+COMMENTS_MAX = 1_000
+"""Maximum lines of comments before the first record of a log."""
 WRONG_SHOWN = 20
 """Wrong lines of a file that are told one by one."""
 KEPT = 10
@@ -115,7 +119,7 @@ def _written(known: "Catalogue", wanted: _Wanted, kind: str, part: Path, path: P
 def _written_for_tvm(known: "Catalogue", wanted: _Wanted, part: Path, path: Path) -> str:
     if path.exists():
         raise RequestError(f"{path} is there already. Name a folder that is not")
-    files = _metaschedule()
+    files = _formats().metaschedule
     part.mkdir()
     found = files.write(lambda: wanted.of(known.everything()), known.programs, part)
     left = ", ".join(f"{count:,} {reason}" for reason, count in found.left.most_common())
@@ -124,15 +128,14 @@ def _written_for_tvm(known: "Catalogue", wanted: _Wanted, part: Path, path: Path
     )
 
 
-def _metaschedule() -> Any:
-    """The module that reads and writes databases of MetaSchedule. Raises RequestError."""
+def _formats() -> Any:
+    """The modules that read and write files of other programs on TVM. Raises RequestError."""
     try:
-        from autosched_tvm.api import metaschedule
+        from autosched_tvm import api
+        from autosched_tvm.api import metaschedule, tuning_logs  # noqa: F401  (loads TVM)
     except ImportError as error:
-        raise RequestError(
-            f"databases of MetaSchedule take TVM ({error}); install it: pip install 'autosched[tvm]'"
-        ) from None
-    return metaschedule
+        raise RequestError(f"such files take TVM ({error}); install it: pip install 'autosched[tvm]'") from None
+    return api
 
 
 @click.command("import")
@@ -140,7 +143,8 @@ def _metaschedule() -> Any:
 @store_option
 @config_option
 def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
-    """Take in files that `export` wrote, here or elsewhere, and databases of MetaSchedule (folders).
+    """Take in files that `export` wrote, here or elsewhere; databases of MetaSchedule (folders); logs of AutoTVM 0.2,
+    packages of TopHub and logs of Ansor 0.6, as seeds for workloads that are known here.
 
     What is known already is not doubled. Imported schedules are the first candidates of later searches: they count with
     what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
@@ -148,7 +152,8 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
     from autosched.recordstore.store import RecordStore
 
     code = 0
-    with contextlib.closing(RecordStore(store_url(settings, store))) as target:
+    url = store_url(settings, store)
+    with contextlib.closing(RecordStore(url)) as target:
         for path in files:
             if not path.exists():
                 raise NotFound(f"there is no file {path}")
@@ -160,29 +165,55 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
                 if told <= WRONG_SHOWN:
                     complain(f"{path}:{number}: {why}")
 
-            taken = _taken(path, target, complain_of)
+            taken = _taken(path, target, url, complain_of)
             if taken.wrong > WRONG_SHOWN:
                 complain(f"{path}: {taken.wrong - WRONG_SHOWN} more lines are wrong")
-            say(
-                f"{path}: {taken.new:,} measurements are new, {taken.known:,} were known,"
-                f" {taken.wrong:,} lines are wrong"
-            )
+            say(f"{path}: {_told(taken)}, {taken.wrong:,} lines are wrong")
             code = RequestError.exit_code if taken.wrong else code
     return code
 
 
-def _taken(path: Path, target: "RecordStore", complain_of: "Complain") -> "Taken":
-    from autosched.recordstore import json_lines
+def _told(taken: "Taken") -> str:
+    if not taken.dropped and not taken.seeded:
+        return f"{taken.new:,} measurements are new, {taken.known:,} were known"
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in taken.dropped.most_common())
+    words = f"{taken.new:,} new seeds for {formatting.count(taken.seeded, 'known workload')}"
+    return f"{words} from {taken.lines:,} lines; left out: {dropped or 'none'}"
 
+
+def _taken(path: Path, target: "RecordStore", url: "str | URL", complain_of: "Complain") -> "Taken":
+    from autosched.recordstore import json_lines
+    from autosched.recordstore.catalogue import Catalogue
+
+    found: Taken
     if path.is_dir():
-        files = _metaschedule()
+        files = _formats().metaschedule
         for name in (files.WORKLOADS, files.RECORDS):
             if not (path / name).is_file():
                 raise NotFound(f"{path} is no database of MetaSchedule: it has no {name}")
-        found: Taken = files.read(path, target, complain_of)
+        found = files.read(path, target, complain_of)
+        return found
+    if _is_log(path):
+        with Catalogue(url) as known, json_lines.opened(path, "rb") as file:
+            found = _formats().tuning_logs.read(file, target, known, complain_of)
         return found
     with json_lines.opened(path, "rb") as file:
         return json_lines.read(file, target, complain_of)
+
+
+def _is_log(path: Path) -> bool:
+    """Whether the first line of a file that is no comment is one of AutoTVM or Ansor."""
+    from autosched.recordstore import json_lines
+
+    try:
+        with json_lines.opened(path, "rb") as file:
+            for _ in range(COMMENTS_MAX):
+                line = file.readline(json_lines.LINE_BYTES_MAX).strip()
+                if line and not line.startswith(b"#"):
+                    return line.startswith((b'{"input"', b'{"i"', b'{"config"'))
+    except (OSError, EOFError):
+        return False  # reading it tells why
+    return False
 
 
 @click.command()

@@ -7,7 +7,7 @@ imported: it is measured here before it counts.
 
 import gzip
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from autosched.errors import RequestError
 from autosched.model import Program, Record
@@ -55,6 +55,10 @@ class Taken(Struct):
     """Measurements that the store did not have."""
     wrong: int = 0
     """Lines that are none, which were left out."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Lines that are right and of no use here, by reason; of logs of other tuners."""
+    seeded: int = 0
+    """Known workloads that got schedules from such a log."""
 
     @property
     def known(self) -> int:
