@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import tvm
@@ -24,7 +24,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched.errors import RequestError
 from autosched.model import Failure, Program, Purpose, Record
-from autosched.recordstore.json_lines import BATCH, LINE_BYTES_MAX, Complain, Programs, Taken
+from autosched.recordstore.json_lines import BATCH, LINE_BYTES_MAX, Complain, Programs, Taken, lines
 from autosched.recordstore.keys import Environment, measurement_id, split_target
 from autosched.recordstore.rows import Measurement, Origin, SourceJob, Standing, Workload, judge
 from autosched.recordstore.store import RecordStore
@@ -206,7 +206,7 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
     workloads = dict(_workloads(folder / WORKLOADS, complain))
     taken, seen = Taken(), Counter[bytes]()
     with (folder / RECORDS).open("rb") as file:
-        numbered = enumerate(_lines(file), 1)
+        numbered = enumerate(lines(file), 1)
         while batch := list(islice(numbered, BATCH)):
             found: list[Measurement] = []
             programs: dict[Workload, Program] = {}
@@ -227,17 +227,10 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
     return taken
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    while text := file.readline(LINE_BYTES_MAX + 1):
-        yield text
-        while len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
-            text = file.readline(LINE_BYTES_MAX + 1)
-
-
 def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Workload, Program]]]:
     """Those that this TVM can read, by number."""
     with path.open("rb") as file:
-        for number, text in enumerate(_lines(file)):
+        for number, text in enumerate(lines(file)):
             try:
                 yield number, _workload(text)
             except RequestError as error:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from autosched.errors import RequestError
 from autosched.model import Record, TaskInfo
 from autosched.recordstore.catalogue import Catalogue
-from autosched.recordstore.json_lines import LINE_BYTES_MAX, Complain, Taken
+from autosched.recordstore.json_lines import LINE_BYTES_MAX, Complain, Taken, lines
 from autosched.recordstore.keys import Environment, measurement_id
 from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload
 from autosched.recordstore.store import RecordStore
@@ -195,17 +195,13 @@ def _take(space: _Space, seeds: Sequence[Seed], store: RecordStore, found: Taken
 
 
 def _seeds(file: BinaryIO, found: Taken, complain: Complain) -> Iterator[Seed]:
-    number = 0
-    while text := file.readline(LINE_BYTES_MAX + 1):
-        number += 1
-        if len(text) > LINE_BYTES_MAX:
-            while text and not text.endswith(b"\n"):
-                text = file.readline(LINE_BYTES_MAX + 1)
-            text = b"too long"
+    for number, text in enumerate(lines(file), 1):
         if not text.strip() or text.lstrip().startswith(b"#"):
             continue
         found.lines += 1
         try:
+            if len(text) > LINE_BYTES_MAX:
+                raise RequestError(f"it is longer than {LINE_BYTES_MAX:,} bytes")
             yield seed_of(text)
         except Dropped as reason:
             found.dropped[str(reason)] += 1

@@ -109,7 +109,7 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
     found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
     programs: dict[Workload, Program] = {}
     try:
-        for number, text in enumerate(_lines(file), 1):
+        for number, text in enumerate(lines(file), 1):
             if not text.strip():
                 continue
             taken.lines += 1
@@ -154,7 +154,7 @@ def _add(
     programs.clear()
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, each cut off where it is too long. Raises RequestError for a file that cannot be read."""
     try:
         while text := file.readline(LINE_BYTES_MAX + 1):
