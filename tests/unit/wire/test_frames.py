@@ -62,7 +62,8 @@ def test_a_notification_carries_no_id() -> None:
 
 
 def test_an_answer_has_a_result_or_a_code_and_a_message() -> None:
-    assert msgpack.unpackb(peer().respond(5, Submitted(job=2))[4:]) == [1, 5, None, {"job": 2, "token": ""}]
+    result = {"job": 2, "token": "", "forecast": None}
+    assert msgpack.unpackb(peer().respond(5, Submitted(job=2))[4:]) == [1, 5, None, result]
     assert msgpack.unpackb(peer().fail(5, NotFound("no job 9"))[4:]) == [1, 5, ["not_found", "no job 9"], None]
 
 
