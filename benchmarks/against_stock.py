@@ -186,6 +186,15 @@ def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Pat
     return told
 
 
+@contextmanager
+def kept_state(folder: Path | None) -> Iterator[Path]:
+    """A folder for a daemon that nobody else uses: this one, which stays, or one that is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
+        chosen = folder or Path(temporary)
+        with own_state(chosen):
+            yield chosen
+
+
 def remeasure(modules: Sequence[Path]) -> list[float]:
     """Median latency of each, measured in turns with nothing else running."""
     samples: dict[Path, list[float]] = defaultdict(list)

@@ -7,12 +7,11 @@ is not tuned again, so that a run that was cut off goes on.
 
 import argparse
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from against_stock import finish, load, own_state, remeasure, say
+from against_stock import finish, kept_state, load, remeasure, say
 
 from autosched import api
 from autosched.api import on_demand
@@ -28,11 +27,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of the first job (default: the backend's)")
     parser.add_argument("--state", type=Path)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
-        folder = args.state or Path(temporary)
-        with own_state(folder):
-            jobs, modules = asyncio.run(tuned(args.network, args.trials, folder))
-            latencies_s = remeasure(modules)
+    with kept_state(args.state) as folder:
+        jobs, modules = asyncio.run(tuned(args.network, args.trials, folder))
+        latencies_s = remeasure(modules)
     first, again = jobs
     say(
         {

@@ -9,12 +9,11 @@ stays; what is measured there already is not measured again, so that a run that 
 import argparse
 import asyncio
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from against_stock import finish, load, own_state, say
+from against_stock import finish, kept_state, load, say
 
 from autosched import api
 from autosched.api import on_demand
@@ -38,10 +37,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of the first job (default: the backend's)")
     parser.add_argument("--state", type=Path)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
-        folder = args.state or Path(temporary)
-        with own_state(folder):
-            networks = [one_network(name, args.trials, folder) for name in args.networks]
+    with kept_state(args.state) as folder:
+        networks = [one_network(name, args.trials, folder) for name in args.networks]
     jobs = [job for network in networks for job in network["jobs"]]
     say(
         {

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import tvm
-from against_stock import finish, load, own_state, say
+from against_stock import finish, kept_state, load, say
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched import api
@@ -50,10 +50,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=400, help="(default: %(default)s)")
     parser.add_argument("--state", type=Path)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
-        folder = args.state or Path(temporary)
-        with own_state(folder):
-            asyncio.run(tuned(args.network, args.trials, folder))
+    with kept_state(args.state) as folder, tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
+        asyncio.run(tuned(args.network, args.trials, folder))
         scratch = Path(temporary)
         first, second = scratch / "first", scratch / "second"
         told = written(folder / "state" / "records.db", first)

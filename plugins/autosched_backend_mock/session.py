@@ -147,8 +147,7 @@ class ComparingSession(MockSession):
         ours_s = self.options.rest_s + sum(
             weight * self._best_s.get(task, DEFAULT_S) for task, weight in weights.items()
         )
-        wanted = self._job.latency_goal_s is not None or self._job.improve_by is not None
-        faster = ours_s < self.options.rival_s or wanted
+        faster = ours_s < self.options.rival_s or self._job.names_latency
         if faster:
             self._write()
         timings = tuple(

@@ -463,8 +463,9 @@ class DescribingSession(Session, Protocol):
     """One job inside a backend whose workloads other programs can compile. Since 1.7."""
 
     def program(self, task: TaskInfo) -> Program | None:
-        """What a task's workload computes, in a form that other programs read; None where there is none. Asked for
-        after the import, and only for what the record store lacks. The job goes on without it where it fails.
+        """Return the computation of a task's workload, in a form that other programs read; None where there is none.
+
+        Called after the import, for workloads whose program the record store lacks. The job goes on where it fails.
         """
 
 

@@ -124,21 +124,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def latency_goal(goal_s: float, latency_s: float, interval_s: tuple[float, float], reached: str, ended: str) -> str:
-    """How a job's goal stands: "goal 10.0 ms: met with 9.31 ms (9.25 ms to 9.40 ms); the search ended: ..."."""
-    words = {"met": "met with", "missed": "not met, the best is", "unclear": "neither met nor missed for sure,"}
-    low, high = (latency(bound) for bound in interval_s)
-    said = f"goal {latency(goal_s)}: {words[reached]} {latency(latency_s)} ({low} to {high})"
-    return f"{said}; the search ended: {ended}" if ended else said
-
-
-def forecast(chance: str, latency_s: float | None, job: int | None, ready_s: float | None) -> str:
-    """What may be expected of a job: "known, 9.31 ms by job 12; such a job takes 33s"."""
-    found = f", {latency(latency_s)} by job {job}" if latency_s is not None else ""
-    took = f"; such a job takes {duration(ready_s)}" if ready_s is not None else ""
-    return f"{chance}{found}{took}"
-
-
 def disturbed(records: int) -> str:
     """How many records something slowed down, for people."""
     return f"{count(records, 'measurement')} disturbed by other load or by a slower device" if records else ""

@@ -150,6 +150,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
 
+    @property
+    def names_latency(self) -> bool:
+        """Whether its user named a latency with which the search ends."""
+        return self.latency_goal_s is not None or self.improve_by is not None
+
 
 class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One tunable operator workload of a job."""
@@ -177,7 +182,7 @@ PROGRAM_BYTES = 256 * 1024
 
 
 class Program(Struct, frozen=True):
-    """What a workload computes, for other programs that compile it. Since protocol 1.9."""
+    """Computation of a workload, for other programs that compile it. Since protocol 1.9."""
 
     form: Annotated[str, Meta(min_length=1, max_length=100)]
     """Name and version of what can read it: "tvm 0.27"."""

@@ -50,7 +50,7 @@ def versions() -> str:
 
 
 def program_form() -> str:
-    """What reads a module that this TVM has written as JSON."""
+    """Name and version of what can read a module that this TVM has written as JSON."""
     return f"tvm {version('apache-tvm')}"
 
 

@@ -1,5 +1,5 @@
 """Files in which other programs on TVM keep what they measured.
 
 Files: `metaschedule` (databases of MetaSchedule, in and out), `tuning_logs` (logs of AutoTVM and
-Ansor, as seeds).
+Ansor, as seeds), `foreign_record` (a record of another program as a measurement).
 """

@@ -9,10 +9,8 @@ byte: they are what our candidates consist of.
 import base64
 import json
 import math
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,13 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autosched.errors import RequestError
 from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore.json_lines import BATCH, LINE_BYTES_MAX, Complain, Programs, Taken, lines
-from autosched.recordstore.keys import Environment, measurement_id, split_target
-from autosched.recordstore.rows import Measurement, Origin, SourceJob, Standing, Workload, judge
+from autosched.recordstore.keys import Environment, join_target, split_target
+from autosched.recordstore.rows import Measurement, Origin, Standing, Workload, judge
 from autosched.recordstore.store import RecordStore
-from autosched_tvm.compile import toolchain
+from autosched_tvm.compile import workload_program
 from autosched_tvm.compile.task_extraction import buffers_of, describe, hash_of
 from autosched_tvm.compile.winograd import workload as stages
+from autosched_tvm.record_formats import foreign_record
 from autosched_tvm.worker_messages import TEMPLATE
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
@@ -164,8 +163,8 @@ def _workload_line(program: Program | None, name: str, number: int) -> "_Written
     if program is None:
         return "workloads whose program is not known"
     try:
-        text = zlib.decompress(program.content)
-        module = tvm.ir.load_json(text.decode())
+        text = workload_program.text_of(program)
+        module = workload_program.module_of(text)
     except Exception:  # of another version of TVM
         return f"workloads that this TVM cannot read (they are of {program.form})"
     if stages.marked(module) is not None:
@@ -183,8 +182,7 @@ def _target(one: Measurement) -> Any:
         return None
     if split_target(one.job.name) == (where.target, where.threads):
         return json.loads(one.job.name)
-    told = json.loads(where.target)
-    return {**told, "num-cores": where.threads} if where.threads else told
+    return json.loads(join_target(where.target, where.threads))
 
 
 def _seconds(record: Record) -> bytes:
@@ -205,11 +203,11 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
     """Take a database into a store. A wrong line is told, and never ends it. Raises StoreUnavailable."""
     workloads = dict(_workloads(folder / WORKLOADS, complain))
     taken, seen = Taken(), Counter[bytes]()
+    programs: dict[Workload, Program] = {}
     with (folder / RECORDS).open("rb") as file:
         numbered = enumerate(lines(file), 1)
         while batch := list(islice(numbered, BATCH)):
             found: list[Measurement] = []
-            programs: dict[Workload, Program] = {}
             for number, text in batch:
                 if not (text := text.strip()):
                     continue
@@ -223,7 +221,7 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
                 found.append(one)
                 programs[one.workload] = program
             taken.new += store.add(Origin(ORIGIN, True, folder.name), found)
-            store.add_programs(programs)
+    store.add_programs(programs)
     return taken
 
 
@@ -240,7 +238,7 @@ def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Work
 def module_of(line: bytes) -> Any:
     """The module in a line of a workload. Raises whatever decoders and TVM raise for other lines."""
     _, packed = _WORKLOAD_LINE.decode(line)
-    return tvm.ir.load_json(base64.b64decode(packed, validate=True)[LENGTH_BYTES:].decode())
+    return workload_program.module_of(base64.b64decode(packed, validate=True)[LENGTH_BYTES:])
 
 
 def _workload(text: bytes) -> tuple[Workload, Program]:
@@ -255,12 +253,7 @@ def _workload(text: bytes) -> tuple[Workload, Program]:
     except Exception as error:  # whatever TVM raises for what is no module of its version
         why = " ".join(str(error).split())[:200]
         raise RequestError(f"it is no workload of TVM {tvm.__version__}: {why or type(error).__name__}") from None
-    return Workload(name, named, shape, flops), program_of(module)
-
-
-def program_of(module: Any) -> Program:
-    """A workload's program, as the store keeps it."""
-    return Program(toolchain.program_form(), zlib.compress(tvm.ir.save_json(module).encode(), 9))
+    return Workload(name, named, shape, flops), workload_program.of_module(module)
 
 
 def _described(buffers: list[tuple[int, ...]]) -> str:
@@ -295,8 +288,7 @@ def _measurement(
         task=0, trial=seen[text], candidate=bytes(trace), latency_s=() if failed else samples_s or (),
         failure=Failure.RUN_ERROR if failed else None, purpose=Purpose.TRIAL,
     )  # fmt: skip
-    job = SourceJob(int.from_bytes(blake2b(target.encode(), digest_size=6).digest(), "little"), target, "MetaSchedule")
     where, threads = split_target(target)
     environment = Environment(where, threads, template=TEMPLATE)
-    name = measurement_id(ORIGIN, job.number, known[0].hash, record)
-    return Measurement(name, job, known[0], environment, record), known[1]
+    workload, program = known
+    return foreign_record.measurement(ORIGIN, "MetaSchedule", target, workload, environment, record), program

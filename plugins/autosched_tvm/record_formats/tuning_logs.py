@@ -9,10 +9,8 @@ of the first candidates of a search, and what the log says of its latency counts
 import json
 import math
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
 from typing import Any, BinaryIO
 
 import tvm
@@ -21,10 +19,12 @@ from msgspec import Struct
 from autosched.errors import RequestError
 from autosched.model import Record, TaskInfo
 from autosched.recordstore.catalogue import Catalogue
-from autosched.recordstore.json_lines import LINE_BYTES_MAX, Complain, Taken, lines
-from autosched.recordstore.keys import Environment, measurement_id
-from autosched.recordstore.rows import Measurement, Origin, SourceJob, Workload
+from autosched.recordstore.json_lines import LINE_BYTES_MAX, Complain, Taken, lines, tuner_of
+from autosched.recordstore.keys import Environment, join_target
+from autosched.recordstore.rows import Measurement, Origin, Workload
 from autosched.recordstore.store import RecordStore
+from autosched_tvm.compile import workload_program
+from autosched_tvm.record_formats import foreign_record
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
 from autosched_tvm.tuning.search_method import SearchContext
@@ -62,19 +62,6 @@ class Dropped(Exception):
     """A line that is right, and of no use here. The argument says why, for the count."""
 
 
-def tuner_of(line: bytes) -> str:
-    """Which tuner wrote this line of a log: "AutoTVM", "Ansor", or "" for something else."""
-    try:
-        told = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(told, dict):
-        return ""
-    return (
-        "AutoTVM" if {"input", "config", "result"} <= told.keys() else "Ansor" if {"i", "r", "v"} <= told.keys() else ""
-    )
-
-
 def read(file: BinaryIO, store: RecordStore, known: Catalogue, complain: Complain) -> Taken:
     """Take the seeds of a log into a store, for workloads that it knows. A wrong line is told, and never ends it.
 
@@ -104,7 +91,7 @@ class _Space:
 
     def __init__(self, workload: Workload, where: Environment, module: Any) -> None:
         self.workload, self.environment = workload, where
-        target = {**json.loads(where.target), **({"num-cores": where.threads} if where.threads else {})}
+        target = json.loads(join_target(where.target, where.threads))
         info = TaskInfo(task=1, name=workload.name or "workload", workload=workload.hash)
         context = SearchContext(info, module, tvm.target.Target(target), 1, 1, tuple, False)
         self.space = SketchSpace(context)
@@ -133,7 +120,7 @@ def _spaces(known: Catalogue) -> dict[tuple[int, ...], dict[str, _Space]]:
     found: defaultdict[tuple[int, ...], dict[str, _Space]] = defaultdict(dict)
     for name, program in known.programs(places).items():
         try:
-            module = tvm.ir.load_json(zlib.decompress(program.content).decode())
+            module = workload_program.module_of(workload_program.text_of(program))
             space = _Space(*places[name], module)
         except Exception:  # of another version of TVM, or without a design space
             continue
@@ -178,14 +165,12 @@ def _take(space: _Space, seeds: Sequence[Seed], store: RecordStore, found: Taken
             found.dropped["its tiles cannot be applied"] += 1
             continue
         kept += 1
-        number = int.from_bytes(blake2b(seed.target.encode(), digest_size=6).digest(), "little")
-        job = SourceJob(number, seed.target, seed.tuner)
         for candidate in applied:
             record = Record(
                 task=0, trial=0, candidate=candidate, latency_s=seed.latency_s, measured_at=seed.measured_at
             )
-            name = measurement_id(seed.tuner, number, space.workload.hash, record)
-            rows[seed.tuner].append(Measurement(name, job, space.workload, where, record))
+            one = foreign_record.measurement(seed.tuner, seed.tuner, seed.target, space.workload, where, record)
+            rows[seed.tuner].append(one)
     for tuner, some in rows.items():
         found.new += store.add(Origin(tuner, True, tuner), some)
     found.seeded += bool(kept)

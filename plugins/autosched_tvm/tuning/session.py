@@ -8,7 +8,6 @@ import re
 import shutil
 import threading
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -300,9 +299,8 @@ class TvmSession:
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = input_samples.of(side_of(build).inputs, self._samples)
         with _told("evaluate", limit_s), EngineBenchmark(self._workers, lease) as contest:
-            wanted = self._job.latency_goal_s is not None or self._job.improve_by is not None
             forms = self._best_form or self._forms
-            evaluation = measured(contest, build, forms, inputs[0], also_slower=wanted)
+            evaluation = measured(contest, build, forms, inputs[0], also_slower=self._job.names_latency)
         if not evaluation.published:
             return evaluation
         arguments = (str(build), self._request(lease), inputs)
@@ -353,7 +351,9 @@ class TvmSession:
 
     def program(self, task: TaskInfo) -> Program:
         """The task's module as TVM writes it in JSON."""
-        return Program(toolchain.program_form(), zlib.compress(Path(self.kernels.task_file(task)).read_bytes(), 9))
+        from autosched_tvm.compile import workload_program
+
+        return workload_program.of_text(Path(self.kernels.task_file(task)).read_bytes())
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the workers of this lease, or all."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from autosched.recordstore.catalogue import Catalogue, Filter
     from autosched.recordstore.rows import Measurement, Schedule, SourceJob, Workload
 
-ID_DIGITS = 12
-"""Characters of an identifier in a table."""
 LISTED = 50
 """Workloads of a list, unless another number is asked for."""
 WORKLOADS_MAX = 100_000
@@ -39,12 +37,6 @@ def _filter(**words: str) -> "Filter":
     from autosched.recordstore.catalogue import Filter
 
     return Filter(**words)
-
-
-def _schedule_id(schedule: "Schedule") -> str:
-    from autosched.recordstore.keys import candidate_digest
-
-    return candidate_digest(schedule.candidate).hex()[:ID_DIGITS]
 
 
 def _ago(measured_at: float) -> str:
@@ -69,7 +61,7 @@ def _of_best(column: Any) -> Any:
 
 
 WORKLOADS = (
-    Column("WORKLOAD", lambda row: row.workload.hash[:ID_DIGITS]),
+    Column("WORKLOAD", lambda row: row.workload.identifier),
     Column("OPERATOR", lambda row: _operator(row.workload), least=30),
     Column("BEST", lambda row: formatting.latency(row.best and row.best.best_s).replace(" ", ""), right=True),
     Column("GFLOP/S", lambda row: _speed(row.workload, row.best), right=True, wide=True),
@@ -80,10 +72,10 @@ WORKLOADS = (
     Column("DEVICE", lambda row: row.environment.device, least=8),
     Column("COMPILER", lambda row: row.environment.compiler, wide=True),
     Column("AGE", lambda row: _ago(row.measured_at), right=True, wide=True),
-    Column("SCHEDULE", _of_best(_schedule_id), wide=True),
+    Column("SCHEDULE", _of_best(lambda best: best.identifier), wide=True),
 )
 SCHEDULES = (
-    Column("SCHEDULE", _schedule_id),
+    Column("SCHEDULE", lambda row: row.identifier),
     Column("LATENCY", lambda row: formatting.latency(row.best_s).replace(" ", ""), right=True),
     Column("95 %", lambda row: _interval(row).replace(" ", ""), wide=True),
     Column("MEASURED", lambda row: how(row)),
@@ -194,7 +186,7 @@ def best(
         say(f"{_operator(workload)}, {workload.hash}")
         if not found:
             return say("No schedule of it works that is known there.")
-    show(style, "schedules", _telling(SCHEDULES, found, style), found, id=_schedule_id)
+    show(style, "schedules", _telling(SCHEDULES, found, style), found, id=lambda row: row.identifier)
 
 
 @click.command("show")
@@ -237,8 +229,8 @@ def _show_workload(known: "Catalogue", workload: "Workload", style: str) -> None
     show("table", "", WORKLOADS[2:], rows, id=str)
     if nearest:
         data("\n similar workloads:")
-        data("\n".join(f"  {one.workload.hash[:ID_DIGITS]}  {_operator(one.workload)}" for one in nearest))
-    say(f"Its fastest schedules:  autosched records best {workload.hash[:ID_DIGITS]}")
+        data("\n".join(f"  {one.workload.identifier}  {_operator(one.workload)}" for one in nearest))
+    say(f"Its fastest schedules:  autosched records best {workload.identifier}")
 
 
 def _show_schedule(known: "Catalogue", text: str, style: str) -> None:
@@ -248,7 +240,7 @@ def _show_schedule(known: "Catalogue", text: str, style: str) -> None:
         told = [{"known": one, "measurements": some} for one, some in zip(found, measured, strict=True)]
         return document("schedule", told)
     if style == "id":
-        return data(_schedule_id(found[0]))
+        return data(found[0].identifier)
     for one, some in zip(found, measured, strict=True):
         workload = some[0].workload if some else known.workload(one.workload)
         data("\n".join(_facts(one, workload)))
@@ -270,7 +262,7 @@ def _facts(one: "Schedule", workload: "Workload") -> Sequence[str]:
         word for word in (f"job {_job(one.job)}", one.job.network, one.job.owner, one.origin.detail) if word
     )
     return [
-        f" schedule {_schedule_id(one)} of {_operator(workload)} ({workload.hash[:ID_DIGITS]})",
+        f" schedule {one.identifier} of {_operator(workload)} ({workload.identifier})",
         " " + ", ".join(word for word in (latency, how(one), speed) if word),
         f" found by {found_by}",
         *(f" {name:11} {value}" for name, value in circumstances.items() if value),

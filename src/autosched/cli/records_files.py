@@ -2,8 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from autosched.errors import NotFound, RequestError
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from autosched.recordstore.catalogue import Catalogue
+    from autosched.recordstore.catalogue import Catalogue, Filter
     from autosched.recordstore.json_lines import Complain, Taken
     from autosched.recordstore.rows import Measurement, Origin
     from autosched.recordstore.store import RecordStore
@@ -57,13 +56,15 @@ def export(
     jsonl has everything, and other record stores take it in. csv and parquet are tables for notebooks. With .gz at
     the end of its name, the file is compressed. metaschedule is a folder with a database for programs that use TVM.
     """
+    from autosched.recordstore.catalogue import Filter
+
     plain = path.with_suffix("") if path.suffix == GZIP and kind not in ("parquet", METASCHEDULE) else path
     kind = kind or plain.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise RequestError(
             f"the name of {path} says nothing of its format. Let it end with .jsonl, .csv or .parquet, or give --as"
         )
-    wanted = _Wanted(network, device, target, backend)
+    wanted = Filter(network=network, device=device, target=target, backend=backend)
     part = path.with_name(f".{path.name}.part{path.suffix}")
     with catalogue(store, settings) as known:
         try:
@@ -76,35 +77,17 @@ def export(
     say(told)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Texts that must occur, in capital or small letters."""
-
-    network: str
-    device: str
-    target: str
-    backend: str
-
-    def of(self, measurements: "Iterable[tuple[Origin, Measurement]]") -> "Iterator[tuple[Origin, Measurement]]":
-        """Those of the measurements that are meant."""
-        for origin, one in measurements:
-            where = one.environment
-            if (
-                self.network.lower() in f"{one.job.network} {one.job.name}".lower()
-                and self.device.lower() in where.device.lower()
-                and self.target.lower() in where.target.lower()
-                and self.backend.lower() in where.backend.lower()
-            ):
-                yield origin, one
+def _chosen(known: "Catalogue", wanted: "Filter") -> "Iterator[tuple[Origin, Measurement]]":
+    return ((origin, one) for origin, one in known.everything() if wanted.admits(one))
 
 
-def _written(known: "Catalogue", wanted: _Wanted, kind: str, part: Path, path: Path) -> str:
+def _written(known: "Catalogue", wanted: "Filter", kind: str, part: Path, path: Path) -> str:
     """Write a file or folder; returns what was written, in words."""
     from autosched.recordstore import json_lines, table_files
 
     if kind == METASCHEDULE:
         return _written_for_tvm(known, wanted, part, path)
-    chosen = wanted.of(known.everything())
+    chosen = _chosen(known, wanted)
     if kind == "parquet":
         count = table_files.write_parquet(chosen, part)
     else:
@@ -116,12 +99,12 @@ def _written(known: "Catalogue", wanted: _Wanted, kind: str, part: Path, path: P
     return f"{count:,} measurements are in {path}"
 
 
-def _written_for_tvm(known: "Catalogue", wanted: _Wanted, part: Path, path: Path) -> str:
+def _written_for_tvm(known: "Catalogue", wanted: "Filter", part: Path, path: Path) -> str:
     if path.exists():
         raise RequestError(f"{path} is there already. Name a folder that is not")
     files = _formats().metaschedule
     part.mkdir()
-    found = files.write(lambda: wanted.of(known.everything()), known.programs, part)
+    found = files.write(lambda: _chosen(known, wanted), known.programs, part)
     left = ", ".join(f"{count:,} {reason}" for reason, count in found.left.most_common())
     return f"{found.records:,} measurements of {found.workloads:,} workloads are in {path}" + (
         f"; left out: {left}" if left else ""
@@ -210,7 +193,7 @@ def _is_log(path: Path) -> bool:
             for _ in range(COMMENTS_MAX):
                 line = file.readline(json_lines.LINE_BYTES_MAX).strip()
                 if line and not line.startswith(b"#"):
-                    return line.startswith((b'{"input"', b'{"i"', b'{"config"'))
+                    return json_lines.tuner_of(line) != ""
     except (OSError, EOFError):
         return False  # reading it tells why
     return False
@@ -233,7 +216,7 @@ def merge(other: str, store: str, settings: Path | None) -> None:
 @click.command()
 @click.option(
     "--older-than", "older_than_s", callback=seconds_of, metavar="TIME",
-    help="Schedules that were last measured so long ago, such as 90d.",
+    help="Minimum age of the last measurement of a schedule, such as 90d.",
 )  # fmt: skip
 @click.option("--imported", is_flag=True, help="Only schedules that files brought, and no daemon measured.")
 @click.option(

@@ -321,7 +321,7 @@ class JobRunner:
     def _deadline_is_near(self, course: JobPlan) -> bool:
         """Whether a search for a latency must end, for the network to be compiled and measured before the deadline."""
         deadline_s = course.spec.deadline_s
-        if deadline_s is None or not latency_goal.is_wanted(course.spec):
+        if deadline_s is None or not course.spec.names_latency:
             return False
         rest_s = sum(max(course.durations_s[stage], default=LAST_STAGE_S) for stage in ("compile", "evaluate"))
         age_s = self._age_s + asyncio.get_running_loop().time() - self._began_at
@@ -412,7 +412,7 @@ class JobRunner:
             if found.trouble:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
-        goes_on = latency_goal.is_wanted(spec) and spec.trials != 0
+        goes_on = spec.names_latency and spec.trials != 0
         recall = known_schedules.recall(network, spec.trials, known, worker.trials, goes_on=goes_on)
         self._elsewhere = {
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}

@@ -371,7 +371,7 @@ class StageRunner:
         return hasattr(self._session, "program")
 
     def program(self, task: TaskInfo) -> Program | None:
-        """What a workload computes; None where the backend has no program of it, or fails, or it is too large."""
+        """Return the program of a workload; None where the backend has none or fails, or the program is too large."""
         try:
             return backend_boundary.program(cast(DescribingSession, self._session).program(task))
         except Exception:  # a job does not end for what only others need

@@ -20,7 +20,7 @@ class Chance(StrEnum):
 
 
 class Forecast(Struct, frozen=True, omit_defaults=True):
-    """What may be expected of a job, from earlier jobs of the same network. Since 1.9."""
+    """Expectation of a job at its submission, from earlier jobs of the same network. Since 1.9."""
 
     chance: Chance
     """Without a latency to reach: known or unknown."""

@@ -7,6 +7,8 @@ from statistics import median
 from autosched.backend import Timing
 
 CONFIDENCE = 0.95
+REPEATED = 0.01
+"""Share by which two measurements of one module may lie apart, however narrow their intervals are."""
 
 
 def summarize(name: str, samples_s: Sequence[float]) -> Timing:

@@ -11,34 +11,46 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from autosched.errors import NotFound, RequestError
 from autosched.recordstore import table_files
-from autosched.recordstore.keys import DIGEST_BYTES
+from autosched.recordstore.keys import DIGEST_BYTES, ID_DIGITS
 from autosched.recordstore.queries import MEASURED, SHOWN, Lookup
 from autosched.recordstore.rows import KnownWorkload, Measurement, Schedule, Workload
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, SCHEDULES, WORKLOADS
+from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, SCHEDULE_KEY, SCHEDULES, WORKLOADS
 
-ID_DIGITS = 12
-"""Characters of an identifier that are shown: hexadecimal digits of a digest, or the first ones of a hash."""
 ID_DIGITS_MIN = 4
 """Minimum characters that name a schedule or a workload."""
 AMBIGUOUS_SHOWN = 8
 """Workloads that an error names, of those that a text could mean."""
 
 
-_KEY = ("workload_id", "environment_id", "digest")
+_CIRCUMSTANCES = ("device", "target", "backend")
+"""Texts of a filter that are columns of `environments`."""
 _WORKLOAD = tuple(WORKLOADS.c[name] for name in Workload.__struct_fields__)
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Words that must occur, in capital or small letters. Empty: whatever it is."""
+    """Texts that must occur, in capital or small letters. An empty text admits everything."""
 
     operator: str = ""
-    """Of the name or the description of the operator, or the beginning of its hash."""
+    """Text in the name or the description of the operator, or the beginning of its hash."""
     network: str = ""
-    """Of the name of a network or a job in which it was measured."""
+    """Text in the name of a network or of a job that measured the workload."""
     device: str = ""
-    """Of the model of the device."""
+    """Text in the model of the device."""
+    target: str = ""
+    """Text in the target."""
     backend: str = ""
-    """Of the name and version of the backend."""
+    """Text in the name and version of the backend."""
+
+    def admits(self, one: Measurement) -> bool:
+        """Whether a measurement has all of the texts. `network` is that of its own job."""
+        where, workload = one.environment, one.workload
+        operator = self.operator.lower()
+        told = (workload.name, workload.shape)
+        return (
+            (any(operator in text.lower() for text in told) or workload.hash.startswith(self.operator))
+            and self.network.lower() in f"{one.job.network} {one.job.name}".lower()
+            and all(getattr(self, name).lower() in getattr(where, name).lower() for name in _CIRCUMSTANCES)
+        )
 
 
 ANYTHING = Filter()
@@ -48,7 +60,7 @@ class Catalogue(Lookup):
     """Searches an open store, for one thread at a time. All methods raise StoreUnavailable."""
 
     def workloads(self, wanted: Filter = ANYTHING, limit: int | None = None) -> list[KnownWorkload]:
-        """What is known of each workload, a row for each kind of circumstances; the latest workloads first.
+        """Return a row for each workload and each kind of circumstances, the latest workloads first.
 
         limit: maximum number of workloads.
         """
@@ -83,31 +95,29 @@ class Catalogue(Lookup):
 
     def fastest(self, workload: str, wanted: Filter = ANYTHING, k: int = 10) -> list[Schedule]:
         """The k fastest schedules of a workload, under whatever circumstances (device and backend as wanted)."""
+        return self._valid(workload, SCHEDULES.c.best_s, k, *_circumstances(wanted))
+
+    def history(self, workload: str, limit: int) -> list[Schedule]:
+        """Valid schedules of a workload, the latest measurement first; at most `limit`."""
+        return self._valid(workload, SCHEDULES.c.measured_at.desc(), limit)
+
+    def _valid(
+        self, workload: str, order: ColumnElement[Any], limit: int, *conditions: ColumnElement[bool]
+    ) -> list[Schedule]:
+        """Valid schedules of a workload in an order; at most `limit`."""
         with self._database.transaction() as connection:
             rows = connection.execute(
                 select(*SHOWN)
                 .join(WORKLOADS)
                 .join(ENVIRONMENTS)
-                .where(WORKLOADS.c.hash == workload, SCHEDULES.c.best_s.is_not(None), *_circumstances(wanted))
-                .order_by(SCHEDULES.c.best_s, SCHEDULES.c.digest)
-                .limit(k)
-            )
-            return self._schedules(connection, workload, rows.all())
-
-    def history(self, workload: str, limit: int) -> list[Schedule]:
-        """Valid schedules of a workload, the latest measurement first; at most `limit`."""
-        with self._database.transaction() as connection:
-            rows = connection.execute(
-                select(*SHOWN)
-                .join(WORKLOADS)
-                .where(WORKLOADS.c.hash == workload, SCHEDULES.c.best_s.is_not(None))
-                .order_by(SCHEDULES.c.measured_at.desc(), SCHEDULES.c.digest)
+                .where(WORKLOADS.c.hash == workload, SCHEDULES.c.best_s.is_not(None), *conditions)
+                .order_by(order, SCHEDULES.c.digest)
                 .limit(limit)
             )
             return self._schedules(connection, workload, rows.all())
 
     def schedule(self, identifier: str) -> list[Schedule]:
-        """What is known of a schedule, the fastest first: a row for each workload and each kind of circumstances.
+        """Return a row for each workload and each kind of circumstances of a schedule, the fastest first.
 
         identifier: first hexadecimal digits of its digest. Raises NotFound, and RequestError where there are
         several.
@@ -121,7 +131,7 @@ class Catalogue(Lookup):
             raise NotFound(f"{identifier!r} names no schedule: it takes hexadecimal digits alone") from None
         with self._database.transaction() as connection:
             keys = connection.execute(
-                select(*(MEASUREMENTS.c[name] for name in _KEY), WORKLOADS.c.hash)
+                select(*(MEASUREMENTS.c[name] for name in SCHEDULE_KEY), WORKLOADS.c.hash)
                 .distinct()
                 .join(WORKLOADS)
                 .where(MEASUREMENTS.c.digest >= least, MEASUREMENTS.c.digest < most + b"\xff" * DIGEST_BYTES)
@@ -131,7 +141,7 @@ class Catalogue(Lookup):
                 raise RequestError(f"{identifier!r} may be several schedules: {some}. Write more digits")
             found: list[Schedule] = []
             for key in keys:
-                same = and_(*(SCHEDULES.c[name] == getattr(key, name) for name in _KEY))
+                same = and_(*(SCHEDULES.c[name] == getattr(key, name) for name in SCHEDULE_KEY))
                 found += self._schedules(connection, key.hash, connection.execute(select(*SHOWN).where(same)).all())
         if not found:
             raise NotFound(f"there is no schedule {identifier!r}. See what there is:  autosched records list")
@@ -182,8 +192,8 @@ def _circumstances(wanted: Filter) -> list[ColumnElement[bool]]:
     """Conditions on environments."""
     return [
         ENVIRONMENTS.c[name].icontains(text, autoescape=True)
-        for name, text in (("device", wanted.device), ("backend", wanted.backend))
-        if text
+        for name in _CIRCUMSTANCES
+        if (text := getattr(wanted, name))
     ]
 
 

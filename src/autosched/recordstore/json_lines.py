@@ -7,6 +7,7 @@ imported: it is measured here before it counts.
 
 import gzip
 import io
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: Environment
     record: Record
     program: Program | None = None
-    """Of the workload; on the first line of each."""
+    """Program of the workload; on the first line of each workload."""
 
 
 class Taken(Struct):
@@ -127,6 +128,19 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
     finally:
         _add(found, programs, store, taken)  # of a file that was cut off, what is whole
     return taken
+
+
+def tuner_of(line: bytes) -> str:
+    """Which other tuner wrote a line of a log: "AutoTVM", "Ansor", or "" for none of them."""
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict):
+        return ""
+    if {"input", "config", "result"} <= told.keys():
+        return "AutoTVM"
+    return "Ansor" if {"i", "r", "v"} <= told.keys() else ""
 
 
 def merge(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs, store: RecordStore) -> Taken:

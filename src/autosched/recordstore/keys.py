@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from autosched.model import Identity, Record
 
+ID_DIGITS = 12
+"""Characters of an identifier that are shown: hexadecimal digits of a digest, or the first ones of a hash."""
 DIGEST_BYTES = 16
 """Bytes of a digest: 2**64 rows before two of them collide by chance."""
 THREADS = ("num-cores", "num_cores")
@@ -78,6 +80,12 @@ def split_target(target: str) -> tuple[str, int]:
     threads = next((count for name in THREADS if isinstance(count := attributes.get(name), int)), 0)
     kept = {name: value for name, value in attributes.items() if name not in (*THREADS, *NAMES)}
     return msgspec.json.encode(kept, order="sorted").decode(), threads
+
+
+def join_target(target: str, threads: int) -> str:
+    """The inverse of `split_target`, as JSON: the target of a kernel with so many threads (0: not told)."""
+    attributes = msgspec.json.decode(target, type=dict[str, object])
+    return msgspec.json.encode(attributes | ({"num-cores": threads} if threads else {})).decode()
 
 
 def candidate_digest(candidate: bytes) -> bytes:

@@ -13,15 +13,14 @@ from sqlalchemy.engine import URL
 from autosched.errors import StoreUnavailable
 from autosched.recordstore import opening
 from autosched.recordstore.rows import Pruned
-from autosched.recordstore.tables import MEASUREMENTS, SCHEDULES
+from autosched.recordstore.tables import MEASUREMENTS, SCHEDULE_KEY, SCHEDULES
 
 BATCH = 500
 """Schedules of one transaction: others who write wait for one batch."""
-_NAMES = ("workload_id", "environment_id", "digest")
-_KEY = tuple(SCHEDULES.c[name] for name in _NAMES)
-_SAME_SCHEDULE = [SCHEDULES.c[name] == bindparam(name) for name in _NAMES]
-_OF_SCHEDULE = [MEASUREMENTS.c[name] == bindparam(name) for name in _NAMES]
-_THERE = exists().where(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in _NAMES))
+_KEY = tuple(SCHEDULES.c[name] for name in SCHEDULE_KEY)
+_SAME_SCHEDULE = [SCHEDULES.c[name] == bindparam(name) for name in SCHEDULE_KEY]
+_OF_SCHEDULE = [MEASUREMENTS.c[name] == bindparam(name) for name in SCHEDULE_KEY]
+_THERE = exists().where(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in SCHEDULE_KEY))
 
 
 class Unwanted(Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ def prune(url: str | URL, wanted: Unwanted, *, dry_run: bool = False) -> Pruned:
             with database.transaction() as connection:
                 return _count(connection, unwanted)
         with database.transaction() as connection:
-            keys = [dict(zip(_NAMES, row, strict=True)) for row in connection.execute(unwanted)]
+            keys = [dict(zip(SCHEDULE_KEY, row, strict=True)) for row in connection.execute(unwanted)]
         schedules = measurements = 0
         for begin in range(0, len(keys), BATCH):
             some = keys[begin : begin + BATCH]
@@ -85,12 +84,12 @@ def _unwanted(wanted: Unwanted) -> Select[Any]:
     )
     ordered = select(*_KEY, SCHEDULES.c.best_s, and_(true(), *_old(wanted)).label("goes"), place).subquery()
     stays = and_(ordered.c.place <= wanted.keep, ordered.c.best_s.is_not(None))
-    return select(*(ordered.c[name] for name in _NAMES)).where(ordered.c.goes, ~stays)
+    return select(*(ordered.c[name] for name in SCHEDULE_KEY)).where(ordered.c.goes, ~stays)
 
 
 def _count(connection: Connection, unwanted: Select[Any]) -> Pruned:
     keys = unwanted.subquery()
-    same = and_(*(keys.c[name] == MEASUREMENTS.c[name] for name in _NAMES))
+    same = and_(*(keys.c[name] == MEASUREMENTS.c[name] for name in SCHEDULE_KEY))
     schedules = connection.execute(select(func.count()).select_from(keys)).scalar_one()
     measured = select(func.count()).select_from(MEASUREMENTS).join(keys, same)
     return Pruned(schedules, connection.execute(measured).scalar_one())

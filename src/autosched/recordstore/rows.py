@@ -7,7 +7,7 @@ from msgspec import Struct
 from autosched.model import Purpose, Record
 from autosched.records.record_selection import FINALS
 from autosched.records.statistics import interval
-from autosched.recordstore.keys import Environment
+from autosched.recordstore.keys import ID_DIGITS, Environment, candidate_digest
 
 
 class Origin(Struct, frozen=True):
@@ -30,6 +30,11 @@ class Workload(Struct, frozen=True):
     """Description: "conv2d 64x56x56 -> 64, 3x3"."""
     flops: float = 0.0
     """Floating-point operations of one call."""
+
+    @property
+    def identifier(self) -> str:
+        """First characters of its hash, which name it for people."""
+        return self.hash[:ID_DIGITS]
 
 
 class SourceJob(Struct, frozen=True):
@@ -119,13 +124,18 @@ class Schedule(Struct, frozen=True):
     origin: Origin
 
     @property
+    def identifier(self) -> str:
+        """First hexadecimal digits of its digest, which name it for people."""
+        return candidate_digest(self.candidate).hex()[:ID_DIGITS]
+
+    @property
     def interval_s(self) -> tuple[float, float] | None:
         """Bounds of the 95 % confidence interval of the median; None for a failure."""
         return interval(self.samples_s) if self.samples_s else None
 
 
 class KnownWorkload(Struct, frozen=True):
-    """What is known of a workload under one kind of circumstances."""
+    """Knowledge of a workload under one kind of circumstances."""
 
     workload: Workload
     environment: Environment

@@ -20,7 +20,16 @@ from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
 from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
+from autosched.recordstore.tables import (
+    ENVIRONMENTS,
+    JOBS,
+    MEASUREMENTS,
+    ORIGINS,
+    PROGRAMS,
+    SCHEDULE_KEY,
+    SCHEDULES,
+    WORKLOADS,
+)
 
 IMPORTED = ", imported"
 """Follows the name of an origin under which a file's measurements stand beside those of the daemon itself."""
@@ -31,14 +40,13 @@ YIELD_ROWS = 16
 ROWS_MAX = 64
 """Rows of one statement to SQLite."""
 _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
-_KEY = ("workload_id", "environment_id", "digest")
 _JUDGED = ("best_s", "own", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
 """Columns of a schedule that come from the measurement that represents it."""
 _ORDER = ("own", "standing", "measured_at", "measurement_id")
 """Of two measurements of a schedule, the one that is greater in these represents it, in whatever order they come."""
 
 
-_KEY_OF, _KEY_AND_ORDER = itemgetter(*_KEY), itemgetter(*_KEY, *_ORDER)
+_KEY_OF, _KEY_AND_ORDER = itemgetter(*SCHEDULE_KEY), itemgetter(*SCHEDULE_KEY, *_ORDER)
 
 
 class CursorMoved(Exception):
@@ -165,7 +173,7 @@ class RecordStore:
         put = self._insert(SCHEDULES)
         new, old = put.excluded, SCHEDULES.c
         return put.on_conflict_do_update(
-            index_elements=_KEY,
+            index_elements=SCHEDULE_KEY,
             set_={name: new[name] for name in _JUDGED},
             where=tuple_(*(new[name] for name in _ORDER)) > tuple_(*(old[name] for name in _ORDER)),
         )
@@ -228,12 +236,12 @@ class RecordStore:
                 select(JOBS.c.id).join(ORIGINS).where(ORIGINS.c.name == origin.name, JOBS.c.number == tag.job)
             ),
         )
-        keys = connection.execute(select(*(MEASUREMENTS.c[name] for name in _KEY)).where(where)).all()
+        keys = connection.execute(select(*(MEASUREMENTS.c[name] for name in SCHEDULE_KEY)).where(where)).all()
         if not keys:
             return
         connection.execute(update(MEASUREMENTS).where(where).values(disturbed=_storable(tag.reason)))
         for key in keys:
-            of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(_KEY, key, strict=True)))
+            of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
             rows = (
                 select(MEASUREMENTS, ORIGINS.c.imported)
                 .select_from(MEASUREMENTS)
@@ -243,7 +251,7 @@ class RecordStore:
             )
             told = [_judged(row) for row in connection.execute(rows)]
             best = max(told, key=lambda values: [values[name] for name in _ORDER])
-            same = and_(*(SCHEDULES.c[name] == value for name, value in zip(_KEY, key, strict=True)))
+            same = and_(*(SCHEDULES.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
             connection.execute(update(SCHEDULES).where(same).values(best))
 
     # Numbers of rows that many others refer to ------------------------------------------------------------------------

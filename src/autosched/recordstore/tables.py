@@ -123,7 +123,9 @@ PROGRAMS = Table(
     Column("form", Text, nullable=False),  # what can read it: "tvm 0.27"
     Column("content", LargeBinary, nullable=False),
 )
-"""What a workload computes, for other programs that compile it."""
+"""Computations of workloads, for other programs that compile them."""
+SCHEDULE_KEY = ("workload_id", "environment_id", "digest")
+"""Columns that name a schedule, in `schedules` and in `measurements`."""
 _coded = SCHEDULES.c.code != ""
 Index("ix_schedules_code", SCHEDULES.c.code, sqlite_where=_coded, postgresql_where=_coded)
 _valid = SCHEDULES.c.best_s.is_not(None)

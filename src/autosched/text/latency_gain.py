@@ -7,6 +7,10 @@ from autosched.records.network_estimate import calls_made
 
 AS_IT_IS = "as it is"
 """The form of a model that need not be named."""
+_REACHED = {
+    GoalReached.MET: "met with", GoalReached.MISSED: "not met, the best is",
+    GoalReached.UNCLEAR: "neither met nor missed for sure,",
+}  # fmt: skip
 
 
 def gain(view: JobView) -> str:
@@ -33,10 +37,13 @@ def best(view: JobView) -> str:
 def goal(view: JobView) -> str:
     """How the latency stands that its user asked for; empty without one."""
     if (known := view.goal) is not None:
-        interval_s = known.low_s, known.high_s
-        return formatting.latency_goal(known.goal_s, known.latency_s, interval_s, known.reached.value, known.ended)
+        goal_s, ours_s, low_s, high_s = map(
+            formatting.latency, (known.goal_s, known.latency_s, known.low_s, known.high_s)
+        )
+        said = f"goal {goal_s}: {_REACHED[known.reached]} {ours_s} ({low_s} to {high_s})"
+        return f"{said}; the search ended: {known.ended}" if known.ended else said
     spec = view.spec
-    if spec is None or (spec.latency_goal_s is None and spec.improve_by is None):
+    if spec is None or not spec.names_latency:
         return ""
     if spec.latency_goal_s is not None:
         return f"goal {formatting.latency(spec.latency_goal_s)}: nothing is measured yet"

@@ -115,3 +115,20 @@ def test_digits_of_several_schedules_are_refused(catalogue: Catalogue, store: Re
     twins = next(one for one, other in itertools.pairwise(digests) if one[:4] == other[:4])
     with pytest.raises(RequestError, match="may be several schedules"):
         catalogue.schedule(twins[:4])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "admitted"),
+    [
+        (Filter(), True),
+        (Filter(operator="CONV2D", network="squeeze", device="epyc", target="ZNVER4", backend="autotvm"), True),
+        (Filter(operator="c0ff"), True),
+        (Filter(operator="0ff"), False),
+        (Filter(network="bert"), False),
+        (Filter(device="ryzen"), False),
+        (Filter(target="rocketlake"), False),
+        (Filter(backend="ansor"), False),
+    ],
+)
+def test_texts_choose_measurements(wanted: Filter, admitted: bool) -> None:
+    assert wanted.admits(measured(0, 1e-3)) is admitted

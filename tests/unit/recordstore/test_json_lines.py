@@ -190,3 +190,19 @@ def test_many_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     rows = [measured(n, 1e-3) for n in range(1_200)]
     url = filled(tmp_path / "a.db", rows)
     assert exported(url).count(b"\n") == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "tuner"),
+    [
+        (b'{"input": [], "config": {}, "result": [], "version": 0.2}', "AutoTVM"),
+        (b'{"version": 0.2, "result": [], "config": {}, "input": []}', "AutoTVM"),
+        (b'{"v": "v0.6", "i": [], "r": []}', "Ansor"),
+        (b'{"format": 1, "origin": "lab"}', ""),
+        (b'["i", "r", "v"]', ""),
+        (b"[" * 100_000, ""),
+        (b"", ""),
+    ],
+)
+def test_lines_of_other_tuners_are_told_apart_in_any_order_of_their_fields(line: bytes, tuner: str) -> None:
+    assert json_lines.tuner_of(line) == tuner

@@ -1,10 +1,12 @@
 """Keys of stored schedules."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from autosched.model import Identity
-from autosched.recordstore.keys import environment, measurement_id, split_target
+from autosched.recordstore.keys import environment, join_target, measurement_id, split_target
 from samples_of_store import HERE, JOB, LAB, measured
 
 TARGET = '{"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
@@ -60,3 +62,11 @@ def test_measurement_is_named_by_what_was_measured_and_not_by_what_is_found_late
             {"trial": 1}, {"candidate": b"x"}, {"latency_s": (1.0,)})),
     ]  # fmt: skip
     assert len({name, *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 64])
+def test_a_target_is_joined_as_it_was_split(threads: int) -> None:
+    told = {"kind": "llvm", "mcpu": "znver4", **({"num-cores": threads} if threads else {})}
+    target, count = split_target(json.dumps(told))
+    assert count == threads
+    assert json.loads(join_target(target, count)) == told

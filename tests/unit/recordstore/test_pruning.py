@@ -1,4 +1,4 @@
-"""What is deleted from a store."""
+"""Deletion of schedules from a store."""
 
 import pytest
 from msgspec.structs import replace

@@ -442,7 +442,7 @@ class JobPlan:
     def _waits_for_known(self) -> bool:
         """Whether what is known is measured first: it may be good enough. Then nothing is searched meanwhile."""
         first = not self.early.measurements.builds and not self.early.failures
-        return latency_goal.is_wanted(self.spec) and NETWORK_TASK in self.stage and first and self._searching
+        return self.spec.names_latency and NETWORK_TASK in self.stage and first and self._searching
 
     def _build_early(self, chosen: list[TaskIndex]) -> None:
         """Begin a build of the network in the middle of the search where it is worth its time."""

@@ -12,15 +12,7 @@ from autosched.errors import RequestError
 from autosched.formatting import latency
 from autosched.model import JobSpec
 from autosched.records.network_estimate import network_s
-
-MARGIN = 0.01
-"""Share by which two measurements of one module may lie apart, however narrow their intervals are: a goal within it is
-neither met nor missed."""
-
-
-def is_wanted(spec: JobSpec) -> bool:
-    """Whether the user of a job named a latency, in whatever words."""
-    return spec.latency_goal_s is not None or spec.improve_by is not None
+from autosched.records.statistics import REPEATED
 
 
 def goal_s(spec: JobSpec, builds: Sequence[MeasuredBuild]) -> float | None:
@@ -51,9 +43,9 @@ def check(spec: JobSpec, network: Network, peak_flops: float) -> None:
 
 def reached(goal: float, measured: Timing) -> GoalReached:
     """Compare a measurement with a goal in seconds."""
-    if measured.high_s * (1.0 + MARGIN) <= goal:
+    if measured.high_s * (1.0 + REPEATED) <= goal:
         return GoalReached.MET
-    if measured.low_s * (1.0 - MARGIN) > goal:
+    if measured.low_s * (1.0 - REPEATED) > goal:
         return GoalReached.MISSED
     return GoalReached.UNCLEAR
 

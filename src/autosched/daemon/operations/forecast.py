@@ -1,4 +1,4 @@
-"""What may be expected of a job when it is submitted, from earlier jobs of the same network. Pure.
+"""Judges a job at its submission, by earlier jobs of the same network. Pure.
 
 A latency that an earlier job has measured is known. Beyond it the best latency is taken to fall as a power of the
 number of trials, as it did in that job: from the first valid schedule of each task to the best ones.
@@ -12,15 +12,18 @@ from msgspec import Struct
 
 from autosched.model import JobId, JobSpec
 from autosched.protocol import Chance, Forecast
+from autosched.records.statistics import REPEATED
 
 LOOKED_AT = 2_000
 """Maximum earlier jobs that are looked at, the latest of all."""
 ALIKE = 20
 """Maximum earlier jobs of the same network that are read."""
-MARGIN = 0.01
-"""Share by which two measurements of one module differ."""
 MORE = 2.0
 """Factor of the trials of earlier jobs within which a latency is likely to be reached."""
+
+
+CIRCUMSTANCES = ("shapes", "target", "device", "backend", "options")
+"""Fields of a job, beside its model, that decide what it tunes."""
 
 
 class Past(Struct, frozen=True):
@@ -42,9 +45,7 @@ class Past(Struct, frozen=True):
 
 def is_alike(spec: JobSpec, other: JobSpec) -> bool:
     """Whether two jobs tune the same network, for the same target by the same backend."""
-    return (spec.model, spec.shapes, spec.target, spec.device, spec.backend, spec.options) == (
-        other.model, other.shapes, other.target, other.device, other.backend, other.options,
-    )  # fmt: skip
+    return spec.model == other.model and all(getattr(spec, name) == getattr(other, name) for name in CIRCUMSTANCES)
 
 
 def latest_alike(spec: JobSpec, jobs: Iterable[tuple[JobId, JobSpec]]) -> list[JobId]:
@@ -61,7 +62,7 @@ def forecast(spec: JobSpec, past: Iterable[Past]) -> Forecast:
     best = known[0]
     goal_s = _goal_s(spec, best)
     searched = [one.took_s for one in known if one.trials] or [one.took_s for one in known]
-    if goal_s is None or best.result_s * (1.0 + MARGIN) <= goal_s:
+    if goal_s is None or best.result_s * (1.0 + REPEATED) <= goal_s:
         quick_s = min(one.took_s for one in known)
         return Forecast(Chance.KNOWN, best.result_s, best.job, quick_s if goal_s is not None else searched[-1])
     chance = Chance.LIKELY if _expected_s(best) <= goal_s else Chance.UNLIKELY

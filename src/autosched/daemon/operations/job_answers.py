@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -62,24 +62,32 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
         if session.job(job).state.ended and not session.services.ledger.of(job).records:
             raise RequestError(f"job {job} measured nothing, so nothing can be learned from it: leave it out")
     quota = session.who.key.jobs_max if session.who.key is not None else None
-    expected = forecast.forecast(spec, _past(session, spec))
+    expected = forecast.forecast(spec, await _past(session, spec))
     job = await session.services.submissions.take(spec, session.who.name, quota)
     return Submitted(job, session.services.clients.external_token(job) if spec.external else "", expected)
 
 
-def _past(session: UserSession, spec: JobSpec) -> Iterator[forecast.Past]:
-    """Earlier jobs of the same network that were measured as a whole."""
+async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
+    """Earlier jobs of the same network that were measured as a whole. Other work of the loop goes on between them."""
+    found = []
     jobs, ledger = session.services.runtime.state.jobs, session.services.ledger
     for number in forecast.latest_alike(spec, ((job, jobs[job].spec) for job in reversed(jobs))):
-        job, progress = jobs[number], ledger.of(number)
+        await asyncio.sleep(0)
+        if (job := jobs.get(number)) is None:
+            continue
+        progress = ledger.of(number)
         network = progress.network
         if network is None or network.measured.result_s is None or job.ended_at is None:
             continue
         known = network.comparison
-        yield forecast.Past(
-            number, network.measured.result_s, progress.trials, len(network.tasks), job.ended_at - job.submitted_at,
-            progress.first_estimate_s, progress.estimate_s, None if known is None else known.baseline.median_s,
+        found.append(
+            forecast.Past(
+                number, network.measured.result_s, progress.trials, len(network.tasks),
+                job.ended_at - job.submitted_at, progress.first_estimate_s, progress.estimate_s,
+                None if known is None else known.baseline.median_s,
+            )
         )  # fmt: skip
+    return found
 
 
 @ANSWERS.to(GetJob)

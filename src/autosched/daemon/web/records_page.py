@@ -10,7 +10,6 @@ from msgspec import Struct
 from autosched.daemon.storage.store_reader import StoreReader
 from autosched.errors import RequestError
 from autosched.recordstore.catalogue import Catalogue, Filter
-from autosched.recordstore.keys import candidate_digest
 from autosched.recordstore.rows import KnownWorkload, Neighbour, Schedule, Workload
 
 WORKLOADS_MAX = 200
@@ -76,10 +75,9 @@ class RecordsPage:
             raise RequestError(f"a word has more than {TEXT_MAX} characters")
         wanted = Filter(**texts)
         found = await self._ask(lambda known: known.workloads(wanted, WORKLOADS_MAX + 1))
-        names = list(dict.fromkeys(one.workload.hash for one in found))[:WORKLOADS_MAX]
-        rows = [self._row(one) for one in found if one.workload.hash in names]
-        more = len({one.workload.hash for one in found}) > WORKLOADS_MAX
-        return _json({"workloads": rows, "more": more})
+        beyond = list(dict.fromkeys(one.workload.hash for one in found))[WORKLOADS_MAX:]
+        rows = [self._row(one) for one in found if one.workload.hash not in beyond]
+        return _json({"workloads": rows, "more": bool(beyond)})
 
     async def workload(self, request: web.Request) -> web.Response:
         """All about one workload: the fastest schedules, how its latency fell, similar ones."""
@@ -119,7 +117,7 @@ class RecordsPage:
     def _found(self, one: Schedule) -> _Found:
         where, job = one.environment, one.job
         return _Found(
-            candidate_digest(one.candidate).hex()[:12], one.best_s, one.interval_s, one.standing.name.lower(),
+            one.identifier, one.best_s, one.interval_s, one.standing.name.lower(),
             one.measured_at, where.device, where.backend, where.compiler, job.number, job.name, job.network, job.owner,
             one.origin.detail, one.origin.name == self._origin, one.origin.imported,
         )  # fmt: skip

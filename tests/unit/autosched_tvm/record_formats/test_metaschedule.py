@@ -21,6 +21,7 @@ from autosched.recordstore.keys import Environment
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Measurement, Workload
 from autosched.recordstore.store import RecordStore
+from autosched_tvm.compile import workload_program
 from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.record_formats import metaschedule as files
 from samples_of_store import LAB, measured
@@ -157,7 +158,9 @@ def stored(path: Path, rows: list[Measurement], programs: Mapping[Workload, Prog
     module = multiply(64)
     with contextlib.closing(RecordStore(f"sqlite:///{path}")) as store:
         store.add(LAB, rows)
-        store.add_programs({Workload(hash_of(module)): files.program_of(module)} if programs is None else programs)
+        store.add_programs(
+            {Workload(hash_of(module)): workload_program.of_module(module)} if programs is None else programs
+        )
 
 
 def traces(count: int, memo: str = "") -> list[bytes]:

@@ -18,9 +18,9 @@ from autosched.recordstore.json_lines import Taken
 from autosched.recordstore.keys import Environment
 from autosched.recordstore.rows import Workload
 from autosched.recordstore.store import RecordStore
-from autosched_tvm.compile import candidate_build
+from autosched_tvm.compile import candidate_build, workload_program
 from autosched_tvm.compile.task_extraction import hash_of
-from autosched_tvm.record_formats import metaschedule, tuning_logs
+from autosched_tvm.record_formats import tuning_logs
 from autosched_tvm.record_formats.tuning_logs import SEEDS_MAX, Dropped, seed_of
 from autosched_tvm.tuning import schedule_traces
 from samples_of_store import LAB, measured
@@ -75,7 +75,7 @@ def store(tmp_path: Path) -> str:
     with contextlib.closing(RecordStore(url)) as filled:
         filled.add(LAB, [measured(0, 1e-3, workload=workload, where=HERE)])
         filled.add(LAB, [measured(1, 1e-3, workload=Workload("beef"), where=HERE)])
-        filled.add_programs({workload: metaschedule.program_of(module)})
+        filled.add_programs({workload: workload_program.of_module(module)})
     return url
 
 

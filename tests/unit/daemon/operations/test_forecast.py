@@ -1,4 +1,4 @@
-"""What may be expected of a job at its submission."""
+"""Forecasts of jobs at their submission."""
 
 import pytest
 
