@@ -1,26 +1,36 @@
-"""Whether a network that learns from the job of another one needs half of the trials to come as far.
+"""Whether a network that is tuned after a similar one needs half of the trials to come as far.
 
-``python benchmarks/earlier.py [--pairs rnet:onet ...] [--seeds 3]`` tunes the first network of each pair; then the
-second one untaught with all trials, with half of them, and with half of them after learning from the first
-(`--learn-from`). Measures the compiled networks in turns, and prints one JSON object.
+``python benchmarks/earlier.py [--pairs rnet:onet ...] [--seeds 3] [--state FOLDER]`` tunes the first network of each
+pair; then the second one as a user would, with half of the trials: what the daemon finds similar teaches it. For
+comparison the second one is tuned from nothing (`--fresh`), with all trials and with half of them. Measures the
+compiled networks in turns, and prints one JSON object. With `--state` it goes on where it was stopped.
 """
 
 import argparse
 import asyncio
-import tempfile
+import json
 from pathlib import Path
 from typing import Any
 
+import mobilenets
 import resnet18
-from against_stock import finish, load, own_state, remeasure, say
+from against_stock import finish, kept_state, load, remeasure, say
 
 from autosched import api
 from autosched.api import on_demand
 from autosched.protocol import Done, Shutdown
 
-TRIALS = {"rnet": 96, "onet": 160, "resnet18": 256, "resnet50": 400}
-OWN = {"resnet18": resnet18.write}
+TRIALS = {
+    "rnet": 96,
+    "onet": 160,
+    "resnet18": 256,
+    "resnet50": 400,
+    "mobilenet_v1": 320,
+    "mobilenet_v2": 480,
+}
+OWN = {"resnet18": resnet18.write, "mobilenet_v1": mobilenets.write_v1, "mobilenet_v2": mobilenets.write_v2}
 """Networks that the zoo does not have."""
+TAUGHT = "half taught"
 
 
 def main() -> None:
@@ -28,54 +38,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", default=["rnet:onet"], metavar="TEACHER:LEARNER", help=", ".join(TRIALS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--state", type=Path, help="folder for all that is tuned; default: a temporary one")
     args = parser.parse_args()
     told = []
     for pair in args.pairs:
         teacher, _, learner = pair.partition(":")
-        told += [compared(teacher, learner, seed) for seed in range(args.seeds)]
+        for seed in range(args.seeds):
+            folder = args.state and args.state / f"{teacher}-{learner}-{seed}"
+            with kept_state(folder) as chosen:
+                told.append(compared(teacher, learner, seed, chosen))
+            say(told[-1])
     say({"pairs": told})
 
 
-def compared(teacher: str, learner: str, seed: int) -> dict[str, Any]:
+def compared(teacher: str, learner: str, seed: int, folder: Path) -> dict[str, Any]:
     """One network after another, with one seed."""
-    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder, own_state(Path(folder)):
-        tuned = asyncio.run(tune(teacher, learner, seed, Path(folder)))
-        latencies_s = remeasure(list(tuned.values()))
-    found = dict(zip(tuned, latencies_s, strict=True))
+    result = folder / "result.json"
+    if result.exists():
+        return dict(json.loads(result.read_text()))
+    modules = asyncio.run(tune(teacher, learner, seed, folder))
+    latencies_s = remeasure(list(modules.values()))
+    found = dict(zip(modules, latencies_s, strict=True))
     told = {
         "teacher": teacher,
         "learner": learner,
         "seed": seed,
         "trials": TRIALS[learner],
         "latency_s": found,
-        "half_taught_over_all": found["half taught"] / found["all"],
+        "half_taught_over_all": found[TAUGHT] / found["all"],
         "half_over_all": found["half"] / found["all"],
     }
-    say(told)
+    result.write_text(json.dumps(told))
     return told
 
 
 async def tune(teacher: str, learner: str, seed: int, folder: Path) -> dict[str, Path]:
-    """The learner's compiled network, by how it was tuned; one job after the other."""
-    first, second = (
-        api.load_model(OWN[name](folder / f"{name}.onnx"), {}) if name in OWN else load(name)
-        for name in (teacher, learner)
-    )
+    """The learner's compiled networks, by how each was tuned; one job after the other. The one that may learn comes
+    before those from which it could take over."""
     trials = TRIALS[learner]
+    jobs = {
+        "teacher": (teacher, api.Settings(fresh=True, trials=TRIALS[teacher], seed=seed)),
+        TAUGHT: (learner, api.Settings(trials=trials // 2, seed=seed)),
+        "all": (learner, api.Settings(fresh=True, trials=trials, seed=seed)),
+        "half": (learner, api.Settings(fresh=True, trials=trials // 2, seed=seed)),
+    }
+    tuned = folder / "tuned.json"
+    done: dict[str, str] = json.loads(tuned.read_text()) if tuned.exists() else {}
     async with on_demand.connected(None) as daemon:
         try:
-            taught_by = await api.submit(daemon, first, api.Settings(fresh=True, trials=TRIALS[teacher], seed=seed))
-            await finish(daemon, taught_by, folder / "teacher")
-            found: dict[str, Path] = {}
-            for name, count, learn_from in (
-                ("all", trials, ()), ("half", trials // 2, ()), ("half taught", trials // 2, (taught_by,)),
-            ):  # fmt: skip
-                settings = api.Settings(fresh=True, trials=count, seed=seed, learn_from=learn_from)
-                done = await finish(daemon, await api.submit(daemon, second, settings), folder / name)
-                found[name] = done.module
+            for name, (network, settings) in jobs.items():
+                if name not in done:
+                    own = OWN.get(network)
+                    model = load(network) if own is None else api.load_model(own(folder / f"{network}.onnx"), {})
+                    module = (await finish(daemon, await api.submit(daemon, model, settings), folder / name)).module
+                    tuned.write_text(json.dumps(done := {**done, name: str(module)}))
         finally:
             await daemon.link.call(Shutdown(), Done)
-    return found
+    return {name: Path(done[name]) for name in (TAUGHT, "all", "half")}
 
 
 if __name__ == "__main__":

@@ -37,10 +37,24 @@ class Drawing:
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
+    def number(self, value: float) -> str:
+        """Add a constant number; its name."""
+        name = f"number{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.float32(value), name))
+        return name
+
     def conv(self, data: str, channels: int, filters: int, kernel: int, stride: int, gain: float = 2.0) -> str:
         """A convolution with bias; `gain`: of the variance."""
         weight = self.weight((gain / (channels * kernel * kernel)) ** 0.5, filters, channels, kernel, kernel)
-        shape = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        return self._conv(data, weight, filters, kernel, stride)
+
+    def depthwise(self, data: str, channels: int, kernel: int, stride: int, gain: float = 2.0) -> str:
+        """A depthwise convolution with bias."""
+        weight = self.weight((gain / (kernel * kernel)) ** 0.5, channels, 1, kernel, kernel)
+        return self._conv(data, weight, channels, kernel, stride, group=channels)
+
+    def _conv(self, data: str, weight: str, filters: int, kernel: int, stride: int, **group: int) -> str:
+        shape = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, **group}
         return self.node("Conv", data, weight, self.weight(0.01, filters), **shape)
 
 

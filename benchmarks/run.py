@@ -54,7 +54,7 @@ BENCHMARKS = {
     "trained_networks": ["trained_networks.py"],
     "verdicts": ["verdicts.py"],
     "layouts": ["layouts.py", "--networks", "rnet", "pyramid", "--seeds", "3"],
-    "earlier": ["earlier.py", "--pairs", "rnet:onet", "--seeds", "3"],
+    "earlier": ["earlier.py", "--pairs", "rnet:onet", "mobilenet_v1:mobilenet_v2", "resnet18:resnet50", "--seeds", "1"],
     "early_stopping": ["early_stopping.py"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],
@@ -248,8 +248,8 @@ def _earlier(told: dict[str, Any]) -> list[str]:
     lines = [
         "## Networks that learn from an earlier job",
         "",
-        "`python benchmarks/run.py earlier`: a network tuned with all trials, with half of them, and with half of them after",
-        "learning from the job of another network (`--learn-from`); then measured in turns, in milliseconds.",
+        "`python benchmarks/run.py earlier`: a network tuned with half of the trials after a similar one, which teaches it; and",
+        "from nothing (`--fresh`), with all trials and with half of them. Measured in turns, in milliseconds.",
         "",
         "| learner | teacher | seed | trials | "
         + " | ".join(names)

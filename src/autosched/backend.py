@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, structs
 
 from autosched.errors import NotFound, RequestError
 from autosched.model import (
+    EARLIER_MAX,
     TASKS_MAX,
     Failure,
     Identity,
@@ -224,6 +225,8 @@ class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """Trials of earlier jobs that stand for trials of this one."""
     sources: Annotated[dict[TaskIndex, dict[Name, Text]], Meta(max_length=TASKS_MAX)] = {}
     """Where the known schedules of each task come from, by `short_digest` in hexadecimal digits."""
+    teachers: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
+    """Earlier jobs from which the search learns though the user named none."""
 
     def source(self, task: TaskIndex, digest: str) -> str:
         """Where a schedule comes from; empty: from the job's own search."""

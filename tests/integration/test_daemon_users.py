@@ -5,20 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from autosched.backend import Network
+from autosched.backend import Network, Recalled
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.model import TaskInfo
 from autosched.protocol import (
     AddRecord,
     GetOrder,
     GetRecords,
+    GetSimilarJobs,
     JobList,
     JobOrder,
     ListJobs,
     ListSpans,
     PlanNetwork,
     RecordPage,
+    SimilarJobs,
     SpanList,
 )
 from integration.served import (
@@ -176,8 +179,8 @@ def test_a_job_learns_from_those_alone_that_can_teach_it(tmp_path: Path) -> None
             with pytest.raises(Refused, match=f"job {teacher} has not ended.*autosched wait {teacher}"):
                 await daemon.submit(spec(learn_from=(teacher,)))
             network = Network(tasks=(TaskInfo(task=1, name="conv", workload="00ff"),))
-            await client.ask(PlanNetwork(network=network, trials=3))
-            for trial in range(3):
+            await client.ask(PlanNetwork(network=network, trials=8))
+            for trial in range(8):
                 await client.ask(AddRecord(record=record(trial)))
             await daemon.cancel(teacher)
             await until(daemon, teacher, lambda view: view.state == "cancelled")
@@ -187,7 +190,17 @@ def test_a_job_learns_from_those_alone_that_can_teach_it(tmp_path: Path) -> None
             assert [(one.job, one.spec.name, one.workloads) for one in order.earlier] == [(teacher, "net", {1: "00ff"})]
             page = await pupil.ask(GetRecords(job=teacher), RecordPage)
             assert isinstance(page, RecordPage)
-            assert [one.trial for one in page.records] == [0, 1, 2]
+            assert [one.trial for one in page.records] == [*range(8)]
+            similar = await pupil.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)
+            assert isinstance(similar, SimilarJobs)
+            assert similar.jobs == order.earlier, "chosen by the daemon, it is told as if the user had named it"
+            taught = replace(network, recalled=Recalled(teachers=(teacher, 77)))
+            other, child = await attached(daemon, tmp_path)
+            await child.ask(PlanNetwork(network=taught, trials=8))
+            again = await child.ask(GetOrder(), JobOrder)
+            assert isinstance(again, JobOrder)
+            assert [one.job for one in again.earlier] == [teacher], "one that was pruned teaches nothing"
+            await daemon.cancel(other)
             await daemon.cancel(learner)
             with pytest.raises(RequestError, match=f"job {learner} measured nothing"):
                 await daemon.submit(spec(learn_from=(teacher, learner)))

@@ -20,12 +20,12 @@ from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
-from autosched.client.plan import known_schedules, latency_goal
+from autosched.client.plan import known_schedules, latency_goal, rounds
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, JobPlan
 from autosched.client.stage_runner import StageRunner, Timed, pin
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError, RequestError, WireError
+from autosched.errors import AutoschedError, NotFound, RequestError, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     NETWORK_TASK,
@@ -55,6 +55,7 @@ from autosched.protocol import (
     EndStep,
     GetKnown,
     GetOrder,
+    GetSimilarJobs,
     GetTimings,
     GetUnknownPrograms,
     Goodbye,
@@ -68,6 +69,7 @@ from autosched.protocol import (
     ResultFile,
     Return,
     RevokeStep,
+    SimilarJobs,
     StartStep,
     Stop,
     TagRecords,
@@ -166,7 +168,7 @@ class JobRunner:
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
-            self._earlier = [await self._fetch_earlier(one) for one in order.earlier]
+            await self._fetch_teachers(order.spec, order.earlier)
             own = await self._fetch_records(order.job)
             self._records += own
             self._worker.trials = max((record.trial for record in own), default=-1) + 1
@@ -207,10 +209,18 @@ class JobRunner:
         if not await asyncio.to_thread(there):
             await self._line.over(lambda link: blob_transfer.download(link, sha256, path))
 
-    async def _fetch_earlier(self, one: EarlierJob) -> Earlier:
-        model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
-        records = record_selection.tried(await self._fetch_records(one.job))
-        return Earlier(one.job, one.spec, model, one.workloads, tuple(records))
+    async def _fetch_teachers(self, spec: JobSpec, jobs: Iterable[EarlierJob]) -> None:
+        """Fetch what jobs measured that teach this one. Without those that its user did not name it can do."""
+        for one in jobs:
+            try:
+                model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
+                records = record_selection.tried(await self._fetch_records(one.job))
+            except NotFound as error:
+                if spec.learn_from:
+                    raise
+                log.warning("nothing is learned from job %d, which was pruned meanwhile: %s", one.job, error)
+            else:
+                self._earlier.append(Earlier(one.job, one.spec, model, one.workloads, tuple(records)))
 
     async def _fetch_records(self, job: JobId) -> list[Record]:
         return await pagination.answered_async(
@@ -335,6 +345,7 @@ class JobRunner:
                 taken_in = await self._in_thread(lease, lambda: worker.take_in(lease))
                 latency_goal.check(course.spec, taken_in, peak_flops(max(1, self._device_cores)))
                 network, known, hints = await self._recall(course, taken_in)
+                network = await self._find_teachers(course.spec, network)
                 records, borrowed = [*self._records, *known], self._borrowed
                 await self._in_thread(
                     lease, lambda: worker.make_tuners(network, lease, records, borrowed, self._earlier, hints)
@@ -422,6 +433,31 @@ class JobRunner:
         if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
             return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
         return msgspec.structs.replace(network, recalled=recall.recalled), recall.records, recall.hints
+
+    async def _find_teachers(self, spec: JobSpec, network: backend.Network) -> backend.Network:
+        """Ask which earlier jobs the search can learn from, where the user named none. Returns the network with them.
+
+        A client that takes over keeps to those that an earlier one was told.
+        """
+        worker = self._worker
+        assert worker is not None
+        if (
+            spec.fresh
+            or spec.learn_from
+            or spec.records_from is not None
+            or not worker.learns
+            or not self._line.speaks(KNOWN_SINCE)
+        ):
+            return network
+        if self._recalled is not None:
+            teachers = self._recalled.teachers
+        elif rounds.budget(network, spec.trials):
+            similar = (await self._line.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)).jobs
+            await self._fetch_teachers(spec, similar)
+            teachers = tuple(one.job for one in self._earlier)
+        else:
+            teachers = ()
+        return msgspec.structs.replace(network, recalled=msgspec.structs.replace(network.recalled, teachers=teachers))
 
     async def _describe(self, network: backend.Network) -> None:
         """Give the record store the programs of workloads that it lacks."""

@@ -115,7 +115,7 @@ class StageRunner:
         """Learn from earlier jobs, and make a tuner for each task, as far as records brought it: up to the last whole
         round. `hints`: what the search of a task measures first."""
         if earlier:
-            self._session.learn(earlier, lease)
+            self._learn(earlier, lease)
         found = pasts(network, self._spec.trials, records, borrowed)
         for info in network.tasks:
             past = found[info.task]
@@ -123,6 +123,20 @@ class StageRunner:
             self._halves[info.task] = [_measured(record) for record in past.half]
             self._tuners[info.task] = self._tuner(info, done)
             self._hints[info.task] = first_hints((hints or {}).get(info.task, ()), done)
+
+    def _learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """Learn from earlier jobs. Where the user named none, the job goes on without them."""
+        try:
+            self._session.learn(earlier, lease)
+        except Exception as error:  # the border to plugin code
+            if self._spec.learn_from:
+                raise
+            log.warning("nothing is learned from jobs %s", [one.job for one in earlier], exc_info=error)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the backend can learn from earlier jobs."""
+        return hasattr(self._session, "learn")
 
     def tuner(self, task: TaskIndex) -> Tuner:
         """The search of a task."""

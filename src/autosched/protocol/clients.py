@@ -54,7 +54,8 @@ class JobOrder(Struct, frozen=True):
     age_s: Seconds = 0.0
     """Time since the job's submission. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()
-    """Jobs to learn from: those of `learn_from` in the spec. Their records are to be fetched with GetRecords."""
+    """Jobs to learn from: those of `learn_from` in the spec, or those that an earlier client was told are similar.
+    Their records are to be fetched with GetRecords."""
 
 
 ARTIFACT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
@@ -143,6 +144,22 @@ class GetKnown(Method, frozen=True):
     """Maximum number of schedules of each kind."""
     template: Annotated[str, Meta(max_length=200)] = ""
     """`TaskInfo.template`"""
+
+
+class SimilarJobs(Struct, frozen=True):
+    """Earlier jobs whose measurements are worth learning from, the most similar first."""
+
+    jobs: tuple[EarlierJob, ...] = ()
+
+
+class GetSimilarJobs(Method, frozen=True):
+    """A client asks which earlier jobs, for the same kind of device and target and by the same backend, tuned operators
+    most like those of its network. Their records are to be fetched with GetRecords."""
+
+    result = SimilarJobs
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
 
 
 class KnownTiming(Struct, frozen=True):

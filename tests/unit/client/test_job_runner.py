@@ -8,20 +8,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched.backend import Earlier, Lease
+from autosched.backend import Earlier, Lease, Network, Recalled
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
 from autosched.client.job_runner import JobRunner
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.stage_runner import StageRunner
-from autosched.errors import ModelRejected, StepFailed
+from autosched.errors import ModelRejected, NotFound, StepFailed
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
     AskLoad,
@@ -32,12 +32,14 @@ from autosched.protocol import (
     GetBlob,
     GetOrder,
     GetRecords,
+    GetSimilarJobs,
     Heartbeat,
     JobOrder,
     Method,
     PlanNetwork,
     RecordPage,
     Return,
+    SimilarJobs,
     StartStep,
 )
 from autosched.wire.link import Link
@@ -89,9 +91,15 @@ class FakeDaemon:
     closed = False
 
     def __init__(
-        self, trials: dict[int, list[int]], *, earlier: Sequence[EarlierJob] = (), **options: bool | int | float | str
+        self,
+        trials: dict[int, list[int]],
+        *,
+        earlier: Sequence[EarlierJob] = (),
+        similar: Sequence[EarlierJob] = (),
+        **options: bool | int | float | str,
     ) -> None:
         self._trials, self._options, self._earlier = trials, options, tuple(earlier)
+        self._similar, self.asked_similar = tuple(similar), 0
         self.ends: list[EndStep] = []
         self.ended, self.planned, self.takes_plans = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.takes_plans.set()
@@ -108,6 +116,11 @@ class FakeDaemon:
             return JobOrder(
                 job=OWN, spec=spec, network=None, records=0, lanes=1, devices=1, device_cores=1, earlier=self._earlier
             )
+        if isinstance(method, GetSimilarJobs):
+            self.asked_similar += 1
+            return SimilarJobs(self._similar)
+        if isinstance(method, GetBlob):
+            raise NotFound("no blob")
         if isinstance(method, PlanNetwork):
             self.planned.set()
             await self.takes_plans.wait()
@@ -144,6 +157,7 @@ def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
 
 
 EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdigest()), {1: "00ff"})
+PRUNED = EarlierJob(4, JobSpec(name="pruned", model="f" * 64), {})
 
 
 def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
@@ -174,6 +188,56 @@ def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
     assert (one.job, one.workloads, one.model) == (3, {1: "00ff"}, tmp_path / "earlier/3/before.onnx")
     assert [record.trial for record in one.records] == [1], "one record of each candidate"
     assert task == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "teachers"),
+    [
+        ({}, (3,)),
+        ({"trials": 0}, ()),
+        ({"fresh": True}, None),
+        ({"learn_from": (1,)}, None),
+        ({"records_from": OTHER}, None),
+    ],
+    ids=["by default", "no search", "fresh", "named by the user", "records of another job"],
+)
+def test_a_job_learns_from_similar_ones_unless_its_user_says_otherwise(
+    fields: dict[str, Any], teachers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: nobody asks."""
+    monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
+    monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
+    (tmp_path / "earlier/3").mkdir(parents=True)
+    (tmp_path / "earlier/3/before.onnx").write_bytes(MODEL)
+    network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
+
+    async def found() -> JobRunner:
+        daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, similar=[EARLIER, PRUNED])
+        made = await begun(tmp_path, {}, daemon)
+        told = await made._find_teachers(JobSpec(name="net", model="0" * 64, **fields), network)
+        assert told.recalled.teachers == (teachers or ())
+        assert told.tasks == network.tasks
+        assert daemon.asked_similar == (1 if teachers else 0)
+        return made
+
+    assert [one.job for one in asyncio.run(found())._earlier] == list(teachers or ())
+
+
+def test_a_client_that_takes_over_keeps_to_the_teachers_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
+    monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
+    network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
+
+    async def found() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []}, similar=[EARLIER])
+        made = await begun(tmp_path, {}, daemon)
+        made._recalled = Recalled(teachers=(7,))
+        told = await made._find_teachers(JobSpec(name="net", model="0" * 64), network)
+        assert (told.recalled.teachers, daemon.asked_similar) == ((7,), 0)
+
+    asyncio.run(found())
 
 
 def test_a_job_that_is_to_learn_fails_at_once_with_a_backend_that_cannot(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_each_method_is_asked_by_somebody() -> None:
     tables = (protocol.HELLO, USER_METHODS, protocol.CLIENT_METHODS, protocol.DAEMON_METHODS)
     asked = {kind for table in tables for kind in table.values()}
     assert asked == {kind for kind in Method.__subclasses__() if kind.__module__.startswith("autosched.protocol.")}
-    assert len(asked) == 57
+    assert len(asked) == 58
 
 
 def test_a_role_may_all_that_a_lower_one_may() -> None:

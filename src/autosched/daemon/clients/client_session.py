@@ -10,6 +10,7 @@ from autosched.core.events import Event, StepEnded
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.daemon_events import recorded
+from autosched.daemon.jobs import similar_jobs
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
@@ -17,7 +18,7 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId
+from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId, TaskInfo
 from autosched.protocol import (
     AddArtifact,
     AddArtifacts,
@@ -30,6 +31,7 @@ from autosched.protocol import (
     GetKnown,
     GetOrder,
     GetRecords,
+    GetSimilarJobs,
     GetTimings,
     GetUnknownPrograms,
     JobOrder,
@@ -39,6 +41,7 @@ from autosched.protocol import (
     PlanNetwork,
     PutBlob,
     ResultFile,
+    SimilarJobs,
     TagRecords,
     UnknownPrograms,
 )
@@ -90,6 +93,8 @@ class ClientSession:
                 return self._plan(method)
             case GetKnown():
                 return self._known(method)
+            case GetSimilarJobs(tasks=tasks):
+                return self._similar(tasks)
             case GetTimings():
                 return self._timings(method)
             case GetUnknownPrograms(workloads=workloads):
@@ -115,6 +120,7 @@ class ClientSession:
         state, progress = self._runtime.state, self._ledger.of(self._job)
         spec = state.jobs[self._job].spec
         lanes, devices = state.queues.get(HOST_POOL), state.queues.get(DEVICE_POOL + spec.device)
+        teachers = spec.learn_from or (progress.network.recalled.teachers if progress.network is not None else ())
         return JobOrder(
             job=self._job,
             spec=spec,
@@ -125,13 +131,23 @@ class ClientSession:
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
             host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
             age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
-            earlier=tuple(self._earlier(job) for job in dict.fromkeys(spec.learn_from)),
+            earlier=tuple(self._earlier(job) for job in dict.fromkeys(teachers) if job in state.jobs),
         )
 
     def _earlier(self, job: JobId) -> EarlierJob:
         network = self._ledger.of(job).network
         workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
         return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
+
+    async def _similar(self, tasks: Sequence[TaskInfo]) -> SimilarJobs:
+        """Other work of the loop goes on between the jobs that are looked at."""
+        jobs, found = self._runtime.state.jobs, []
+        for number in similar_jobs.latest(jobs[self._job].spec, jobs.values()):
+            await asyncio.sleep(0)
+            progress = self._ledger.of(number)
+            if number in jobs and progress.network is not None and progress.records:
+                found.append(similar_jobs.PastJob(number, progress.network.tasks, progress.records))
+        return SimilarJobs(tuple(self._earlier(job) for job in similar_jobs.choose(tasks, found)))
 
     async def _known(self, method: GetKnown) -> KnownSchedules:
         spec = self._runtime.state.jobs[self._job].spec
