@@ -7,11 +7,12 @@ batch that was written twice, or half written when something was killed, counts 
 
 import asyncio
 import contextlib
+import json
 import logging
 import socket
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -40,16 +41,17 @@ RECORDS = "records.db"
 """Name of the store's file in the state folder, where the settings name no other store."""
 BATCH = 1_000
 """Maximum records, and maximum tags, of one transaction."""
-GATHER_S = 1.0
-"""Seconds that records are gathered before they are repeated."""
+GATHER_S = 5.0
+"""Seconds that records are gathered before they are repeated, unless somebody waits for them: each job with records
+costs queries of its own, however many of them there are."""
 LOOK_S = 30.0
 """Seconds after which the database is looked at without news: a full disk may have delayed rows."""
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
 """Seconds until a store that cannot be used is tried again: at first, doubled each time, and at most."""
 DEADLINE_S = 60.0
 """Seconds after which a database that does not answer is cut off."""
-JOBS_KEPT = 256
-"""Jobs whose networks are kept decoded."""
+JOBS_KEPT = BATCH
+"""Jobs whose networks are kept decoded: as many as a batch can have."""
 
 _RECORD = msgspec.msgpack.Decoder(Record)
 _NETWORK = msgspec.msgpack.Decoder(Network)
@@ -61,6 +63,10 @@ RECORDS_AFTER = (
     " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
 )
 TAGS_AFTER = "SELECT id, job, trial, reason FROM tags WHERE id > ? ORDER BY id LIMIT ?"
+VERSIONS = (
+    "SELECT job, crc, (SELECT count(*) FROM identities i WHERE i.job = n.job) FROM networks n"
+    " WHERE job IN (SELECT value FROM json_each(?))"
+)
 LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(max(id), 0) FROM tags)"
 
 
@@ -97,6 +103,8 @@ class RecordProjection:
         self._taken, self._repeated = 0, -1
         """Numbers of happenings: of the last one, and of the last one that is in the store."""
         self._progress = asyncio.Event()
+        self._wanted = asyncio.Event()
+        """Somebody waits for the present records."""
         self._thread = ThreadPoolExecutor(1, "record store")
         self._store: RecordStore | None = None
         self._reading: sqlite3.Connection | None = None
@@ -124,6 +132,7 @@ class RecordProjection:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._repeated < wanted:
+                    self._wanted.set()
                     await self._progress.wait()
 
     async def run(self) -> None:
@@ -134,7 +143,10 @@ class RecordProjection:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._news.wait()
-                await asyncio.sleep(GATHER_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_S):
+                        await self._wanted.wait()
+                self._wanted.clear()
                 self._news.clear()
                 taken = self._taken
                 try:
@@ -202,7 +214,7 @@ class RecordProjection:
                 cursor = self._begin(db, last_record, last_tag)
                 rows = db.execute(RECORDS_AFTER, (cursor.record, self._batch)).fetchall()
                 tags = db.execute(TAGS_AFTER, (cursor.tag, self._batch)).fetchall()
-                planned = {job: self._plan(db, job) for job in {row[2] for row in rows}}
+                planned = self._plans(db, {row[2] for row in rows})
             finally:
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -296,21 +308,22 @@ class RecordProjection:
             self._reading.close()
             self._reading = None
 
-    def _plan(self, db: sqlite3.Connection, job: JobId) -> _Planned:
-        """The job's network, decoded once as long as it does not change."""
-        row = db.execute("SELECT crc FROM networks WHERE job = ?", (job,)).fetchone()
-        told = db.execute("SELECT trial, body FROM identities WHERE job = ? ORDER BY trial", (job,)).fetchall()
-        known = self._planned.get(job)
-        if row is None:
-            return _Planned(0, {}, ())
-        if known is None or known.crc != row[0] or len(known.identities) != len(told):
-            (body,) = db.execute("SELECT body FROM networks WHERE job = ?", (job,)).fetchone()
-            tasks = {info.task: info for info in _NETWORK.decode(body).tasks}
-            identities = tuple(IdentityFrom(trial, _IDENTITY.decode(one)) for trial, one in told)
-            if len(self._planned) >= JOBS_KEPT:
-                self._planned.clear()
-            known = self._planned[job] = _Planned(row[0], tasks, identities)
-        return known
+    def _plans(self, db: sqlite3.Connection, jobs: Set[JobId]) -> dict[JobId, _Planned]:
+        """Networks of the jobs, each decoded once as long as it does not change."""
+        for job, crc, count in db.execute(VERSIONS, (json.dumps([*jobs]),)).fetchall():
+            known = self._planned.get(job)
+            if known is None or known.crc != crc or len(known.identities) != count:
+                self._planned[job] = self._plan(db, job, crc)
+        found = {job: self._planned.get(job, _Planned(0, {}, ())) for job in jobs}
+        if len(self._planned) > JOBS_KEPT:
+            self._planned.clear()
+        return found
+
+    def _plan(self, db: sqlite3.Connection, job: JobId, crc: int) -> _Planned:
+        (body,) = db.execute("SELECT body FROM networks WHERE job = ?", (job,)).fetchone()
+        told = db.execute("SELECT trial, body FROM identities WHERE job = ? ORDER BY trial", (job,))
+        identities = tuple(IdentityFrom(trial, _IDENTITY.decode(one)) for trial, one in told)
+        return _Planned(crc, {info.task: info for info in _NETWORK.decode(body).tasks}, identities)
 
 
 def _record(body: bytes, disturbed: str | None) -> Record | None:
