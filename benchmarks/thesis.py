@@ -34,7 +34,7 @@ from autosched.api.result_folder import collect
 from autosched.protocol import Done, JobView, Shutdown, Span
 
 HERE = Path(__file__).parent
-POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
+POLICIES = ("sequential", "stagewise", "synchronous", "interleaved", "predictive")
 ALONE = POLICIES[0]
 """Under this policy each job is tuned while no other one runs."""
 RUN_S = 900.0

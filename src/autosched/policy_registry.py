@@ -8,7 +8,7 @@ replaced.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from autosched.core.policies.policy import POLICIES, Policy
+from autosched.core.policies.policy import ALIASES, POLICIES, Policy
 from autosched.errors import AutoschedError, NotFound, Refused
 from autosched.plugin_registry import installed_plugins
 
@@ -26,7 +26,8 @@ class PolicyBroken(AutoschedError):
 
 def _offered() -> "dict[str, EntryPoint]":
     """Policies of other packages by name; a name of the core cannot be taken."""
-    return {name: entry for name, entry in installed_plugins(GROUP).items() if name not in POLICIES}
+    core = POLICIES.keys() | ALIASES.keys()
+    return {name: entry for name, entry in installed_plugins(GROUP).items() if name not in core}
 
 
 def installed() -> tuple[str, ...]:
@@ -34,9 +35,14 @@ def installed() -> tuple[str, ...]:
     return (*POLICIES, *_offered())
 
 
+def proper_name(name: str) -> str:
+    """The name of a policy that may have another one."""
+    return ALIASES.get(name, name)
+
+
 def check_name(name: str) -> None:
     """Raise NotFound unless a policy of that name is installed."""
-    if name not in (names := installed()):
+    if proper_name(name) not in (names := installed()):
         raise NotFound(f"no policy is named {name!r}; there are: {', '.join(names)}")
 
 
@@ -52,7 +58,7 @@ def check_allowed(policy: Policy, allow_interference: bool) -> None:
 def load(name: str) -> Policy:
     """The policy; imports the package that brings it. Raises NotFound or PolicyBroken."""
     check_name(name)
-    if name in POLICIES:
+    if (name := proper_name(name)) in POLICIES:
         return POLICIES[name]
     entry = _offered()[name]
     package = entry.dist.name if entry.dist is not None else entry.module

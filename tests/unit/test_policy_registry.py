@@ -77,3 +77,9 @@ def test_interference_is_refused_unless_wanted() -> None:
     with pytest.raises(Refused, match="allow_interference = true"):
         policy_registry.check_allowed(POLICIES["synchronous"], False)
     policy_registry.check_allowed(POLICIES["synchronous"], True)
+
+
+def test_round_robin_is_another_name_of_interleaved() -> None:
+    policy_registry.check_name("round-robin")
+    assert policy_registry.load("round-robin") is POLICIES["interleaved"]
+    assert "round-robin" not in policy_registry.installed()

@@ -285,8 +285,11 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
     """A daemon that ran before is not changed for one job."""
     if policy is None and goal is None:
         return
+    from autosched import policy_registry
+
     there = await daemon.policy()
-    if there.policy != (policy or there.policy) or there.goal != (goal or there.goal):
+    wanted = policy_registry.proper_name(policy or there.policy)
+    if there.policy != wanted or there.goal != (goal or there.goal):
         words = " ".join(word for word in (policy, f"--goal {goal}" if goal else "") if word)
         raise Refused(
             f"a daemon runs already, with policy {there.policy} and goal {there.goal} for all its jobs; nothing was"

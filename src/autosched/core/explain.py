@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from autosched.core.policies.policy import POLICIES
 from autosched.core.state import Job, Queue, State, Task
 from autosched.formatting import count, duration, failed_steps
 from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
@@ -181,7 +182,8 @@ def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) 
         for holder in pool.holders:
             yield f"    {', '.join(holder.units)} held by job {holder.job}, task {holder.task}: {_spoken(holder)}"
     if policy_name and all(pool.free and pool.ahead == 0 for pool in first.pools):
-        yield f"  what it needs is free, but the policy {policy_name} holds it back for other jobs"
+        why = POLICIES[policy_name].holds_back if policy_name in POLICIES else "for other jobs"
+        yield f"  what it needs is free, but the policy {policy_name} holds it back {why}"
 
 
 def _place(why: WhyTask, pool: WhyPool) -> str:

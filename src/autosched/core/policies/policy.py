@@ -28,6 +28,8 @@ class Policy:
     """Keys change while their tasks wait, so the scheduler reckons them anew from time to time."""
     plan: Callable[[State], Search | None] | None = None
     """How it wants to look ahead now; None: not at all."""
+    holds_back: str = "for other jobs"
+    """Why it holds tasks back, in the words of `explain`."""
 
 
 def _in_order_of_arrival(state: State, task: Task) -> Key:
@@ -40,6 +42,19 @@ def _in_order_of_jobs(state: State, task: Task) -> Key:
 
 def _if_of_first_job(state: State, task: Task) -> bool:
     return task.job == next(job for job in state.active if not state.jobs[job].held)
+
+
+def _round_by_round(state: State, task: Task) -> Key:
+    """The round that was begun first, then the task that waits longest for its next round."""
+    return (task.job, task.load.stage_next == "select", task.ready_at, task.index)
+
+
+def _if_nothing_runs(state: State, task: Task) -> bool:
+    """No step of any job runs, and the task is first among those of the first job. O(tasks of the job) per step."""
+    if state.steps or not _if_of_first_job(state, task):
+        return False
+    waiting = (other for other in state.jobs[task.job].tasks.values() if other.ticket)
+    return _round_by_round(state, task) == min(_round_by_round(state, other) for other in waiting)
 
 
 LOCKSTEP = {
@@ -73,10 +88,15 @@ def _if_all_in_step(state: State, task: Task) -> bool:
 
 
 INTERLEAVED = Policy("interleaved", _in_order_of_arrival)
-"""Thesis, Listing 2: first in, first out per resource; ties by registration."""
+"""Thesis, Listing 2, its "round-robin": first in, first out per resource; ties by registration."""
 
 SEQUENTIAL = Policy("sequential", _in_order_of_jobs, _if_of_first_job)
 """Thesis, Listing 3: the next job starts when the previous one is complete."""
+
+STAGEWISE = Policy(
+    "stagewise", _round_by_round, _if_nothing_runs, holds_back="while another step runs: one stage after the other"
+)
+"""Thesis, section 2.4.2: what a tuner does without a scheduler, one stage after the other, also within a job."""
 
 SYNCHRONOUS = Policy("synchronous", _in_lockstep, _if_all_in_step, shares_units=True)
 """Thesis, Listing 4: all jobs run the same stage at once on the same resource. The worst case of interference: only
@@ -85,4 +105,6 @@ to measure what it costs."""
 PREDICTIVE = Policy("predictive", foreseen_key, drifts=True, plan=plan)
 """Builds first, then what the learned stage times say is best for the goal: the thesis' future work."""
 
-POLICIES = {policy.name: policy for policy in (PREDICTIVE, INTERLEAVED, SEQUENTIAL, SYNCHRONOUS)}
+POLICIES = {policy.name: policy for policy in (PREDICTIVE, INTERLEAVED, SEQUENTIAL, STAGEWISE, SYNCHRONOUS)}
+ALIASES = {"round-robin": INTERLEAVED.name}
+"""Other names of policies."""

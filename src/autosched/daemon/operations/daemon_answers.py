@@ -81,7 +81,7 @@ def _policy(session: UserSession) -> PolicyView:
         goal=state.goal.value,
         rule=state.rule,
         installed=policy_registry.installed(),
-        configured=session.services.config.scheduler.policy,
+        configured=policy_registry.proper_name(session.services.config.scheduler.policy),
         replaced=session.runtime.replaced,
         calibration=calibration(state),
     )
@@ -90,7 +90,7 @@ def _policy(session: UserSession) -> PolicyView:
 @ANSWERS.to(ChoosePolicy)
 async def _choose(session: UserSession, method: ChoosePolicy) -> PolicyView:
     now = session.runtime.scheduler.policy.name
-    name, goal = method.policy or now, method.goal or session.runtime.state.goal
+    name, goal = policy_registry.proper_name(method.policy or now), method.goal or session.runtime.state.goal
     try:
         policy_registry.check_allowed(policy_registry.load(name), session.services.config.scheduler.allow_interference)
     except policy_registry.PolicyBroken as error:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, SYNCHRONOUS, Policy
+from autosched.core.explain import explain_job
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, SEQUENTIAL, STAGEWISE, SYNCHRONOUS, Policy
 from unit.core.scheduler_driver import DEVICE, HOST, Story, complete, pool, steps, wants
 
 ONE_LANE = (pool("host", "host/0"),)
@@ -10,7 +11,7 @@ ONE_LANE = (pool("host", "host/0"),)
 
 def test_the_names_are_those_of_the_policies() -> None:
     assert {name: policy.name for name, policy in POLICIES.items()} == {name: name for name in POLICIES}
-    assert list(POLICIES) == ["predictive", "interleaved", "sequential", "synchronous"]
+    assert list(POLICIES) == ["predictive", "interleaved", "sequential", "stagewise", "synchronous"]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,30 @@ def test_sequential_jobs_have_everything_for_themselves() -> None:
     story.cancel(second)
     story.lose(second)
     assert story.starts()[4:] == [(third, 1)]
+
+
+def test_stagewise_jobs_make_one_step_at_a_time() -> None:
+    story = Story(policy=STAGEWISE)
+    first, second = story.submit(), story.submit()
+    story.attach(second, wants(1, DEVICE, "profile"))
+    assert story.starts() == []
+    story.attach(first, wants(1, stage="select"), wants(2, stage="select"))
+    assert story.starts() == [(first, 1)]
+    (build,) = steps(story.end(1, wants(1, stage="build"), at=1.0))
+    (profile,) = steps(story.end(build.id, wants(1, DEVICE, "profile"), at=2.0))
+    assert (build.task, profile.task) == (1, 1), "its round is finished before task 2 begins one"
+    (update,) = steps(story.end(profile.id, wants(1, stage="update"), at=3.0))
+    (other,) = steps(story.end(update.id, wants(1, stage="select"), at=4.0))
+    assert (update.task, other.task) == (1, 2)
+    story.end(other.id, wants(2, stage="build"), at=5.0)
+    assert len(story.state.steps) == 1
+
+
+def test_stagewise_says_why_it_holds_a_task_back() -> None:
+    story = Story(policy=STAGEWISE)
+    job = story.running(wants(1, stage="select"), wants(2, DEVICE, "profile"))
+    told = "\n".join(explain_job(story.state, job, "stagewise"))
+    assert "the policy stagewise holds it back while another step runs: one stage after the other" in told
 
 
 def test_sequential_waits_for_a_client_that_starts() -> None:
