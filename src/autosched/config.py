@@ -15,9 +15,12 @@ from msgspec import Meta, Struct
 
 from autosched.errors import ConfigError, RequestError, in_words
 from autosched.model import CudaDevice, Goal, Name, Pool, RpcServer, Unit
+from autosched.toml_lines import line_of
 
 HOST_POOL = "host"
 DEVICE_POOL = "device:"
+STATE_VARIABLE = "AUTOSCHED_STATE_DIR"
+"""Environment variable that names the state folder."""
 
 Cores = Annotated[tuple[Annotated[int, Meta(ge=0, le=65_535)], ...], Meta(max_length=4_096)]
 Period = Annotated[float, Meta(gt=0, le=1e9)]
@@ -162,7 +165,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _chosen_state_dir(self) -> str:
-        return self.daemon.state_dir or os.environ.get("AUTOSCHED_STATE_DIR", "")
+        return self.daemon.state_dir or os.environ.get(STATE_VARIABLE, "")
 
     @property
     def socket(self) -> Path:
@@ -252,7 +255,7 @@ def parse(text: str, where: str) -> Config:
     names: set[str] = set()
     for index, device in enumerate(config.device):
         if device.name in names or device.name.startswith(f"{HOST_POOL}/"):
-            line_at = _line_of(text, ["device", str(index), "name"])
+            line_at = line_of(text, ["device", str(index), "name"])
             raise ConfigError(f"{where}:{line_at}: device.name: {device.name!r} is taken; choose another name")
         names.add(device.name)
     for table, check in (
@@ -263,11 +266,11 @@ def parse(text: str, where: str) -> Config:
         try:
             check()
         except ConfigError as error:
-            raise ConfigError(f"{where}:{_line_of(text, [table, 'listen'])}: {error}") from None
+            raise ConfigError(f"{where}:{line_of(text, [table, 'listen'])}: {error}") from None
     try:
         check_policy(config.scheduler)
     except ConfigError as error:
-        raise ConfigError(f"{where}:{_line_of(text, ['scheduler', 'policy'])}: scheduler.policy: {error}") from None
+        raise ConfigError(f"{where}:{line_of(text, ['scheduler', 'policy'])}: scheduler.policy: {error}") from None
     return config
 
 
@@ -434,7 +437,7 @@ def _explain(error: str, text: str, where: str) -> str:
     if path == ["device"] and "got" in what:
         what += "; write [[device]], in two pairs of brackets"
     dotted = ".".join(part for part in path if not part.isdecimal())
-    return f"{where}:{_line_of(text, path)}: {dotted or 'the file'}: {what}"
+    return f"{where}:{line_of(text, path)}: {dotted or 'the file'}: {what}"
 
 
 _KINDS = {
@@ -461,19 +464,3 @@ def _choices(kind: Any) -> Iterator[str]:
             yield part
         else:
             yield from _choices(part)
-
-
-def _line_of(text: str, path: list[str]) -> int:
-    """The line that sets a path such as ["device", "0", "cores"], or the nearest line above it that exists."""
-    table, key = (path[0], path[-1]) if len(path) > 1 else ("", path[0] if path else "")
-    nth = int(path[1]) if len(path) > 1 and path[1].isdecimal() else 0
-    found, current, seen = 1, "", -1
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[+\s*([^\]\s]+)\s*\]+", line):
-            current = header[1].strip("\"'")
-            seen += current == table
-            if current == (table or key) and seen in (nth, -1):
-                found = number
-        elif current == table and seen in (nth, -1) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
-            return number
-    return found

@@ -14,7 +14,7 @@ from typing import Any
 import postgres
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.protocol import SILENCE_S
-from chaos import checker, evidence, faults, store_check
+from chaos import checker, evidence, experiment_kills, faults, store_check
 from chaos.clock import WallClock
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
@@ -232,6 +232,11 @@ async def records(folder: Path, plan: Plan, rng: random.Random) -> Told:
     told = _checked(folder, {**told, "serving_again_s": max(lab.serving_s), "stored": len(rows)})
     told["violations"] += store_check.violations(evidence.read(folder).records, rows)[:50]
     return told
+
+
+async def experiment(folder: Path, _plan: Plan, rng: random.Random) -> Told:
+    """An experiment of 24 jobs: daemon, clients and its own process die, and the clock is set, 20 times in all."""
+    return await experiment_kills.kills(folder, rng)
 
 
 async def _caught_up(lab: Lab, url: str) -> float:

@@ -5,19 +5,20 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from autosched.api.connection import Daemon
 from autosched.api.daemon_address import default, named, own
-from autosched.config import DEVICE_POOL, Config, usable_cores
+from autosched.config import DEVICE_POOL, STATE_VARIABLE, Config, DaemonConfig, usable_cores
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.protocol import (
     Done,
     Shutdown,
     UnitView,
 )
+from autosched.wire.address import UNIX
 
 ON_DEMAND_START_S = 30.0
 """A daemon that has not answered so long after its start is taken for broken."""
@@ -127,17 +128,44 @@ async def _stopped(daemon: Daemon) -> None:
             )
 
 
+@asynccontextmanager
+async def separate(
+    state_dir: Path, words: Sequence[str] = (), *, socket: str = "", start: bool = True
+) -> AsyncIterator[Daemon]:
+    """A connection to a daemon of its own with this state folder; it is started if it does not run and `start` is true.
+
+    `words`: options of `autosched serve`. `socket`: that of its settings; empty: they name none.
+    """
+    address = f"{UNIX}{Config(daemon=DaemonConfig(state_dir=str(state_dir), socket=socket)).socket}"
+    try:
+        connection = await Daemon.connect(address)
+    except DaemonUnreachable:
+        if not start:
+            raise
+        connection = await start_on_demand(address, state_dir, words, variables={STATE_VARIABLE: str(state_dir)})
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 async def start_on_demand(
-    address: str, state_dir: Path, words: Sequence[str] = (), *, timeout_s: float = ON_DEMAND_START_S
+    address: str,
+    state_dir: Path,
+    words: Sequence[str] = (),
+    *,
+    timeout_s: float = ON_DEMAND_START_S,
+    variables: Mapping[str, str] | None = None,
 ) -> Daemon:
     """Start a private daemon that outlives this process, and wait until it answers. `words`: options of `serve`.
+    `variables`: more variables of its environment.
 
     It ends by itself when it has nothing to do. Its output goes to a log file in the state folder, and the last lines
     of that go into the DaemonUnreachable that is raised when it does not answer.
     """
     log = state_dir / LOG_NAME
     try:
-        process = _spawn(log, words)
+        process = _spawn(log, words, variables or {})
     except OSError as error:
         raise DaemonUnreachable(
             f"no daemon runs, and none can be started: {error.filename or state_dir}: {error.strerror}."
@@ -161,11 +189,14 @@ async def start_on_demand(
         ) from None
 
 
-def _spawn(log: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
+def _spawn(log: Path, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [*COMMAND, *words]
     with log.open("ab") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            env={**os.environ, **variables},
+        )  # fmt: skip
     _started.append(process)
     return process
 

@@ -97,17 +97,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
     Raises RequestError when they cannot be written; the daemon keeps them, so it can be tried again.
     """
     artifacts = await daemon.artifacts(job.job)
-    evaluation = None
-    for artifact in artifacts:
-        if artifact.name == EVALUATION:
-            evaluation = read_evaluation(await blob_transfer.fetch(daemon.link, artifact.sha256))
-    source = _source(job)
-    records = await daemon.records(source)
-    if source != job.job:  # it has measured nothing itself
-        job = structs.replace(job, identities=(await daemon.job(source)).identities)
-    health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
-    spans = await daemon.spans(job)
-    gathered = report.gather(job, evaluation, records, spans, health)
+    gathered, records = await gather(daemon, job, artifacts)
     wanted = [artifact for artifact in artifacts if artifact.name != EVALUATION]
     folder = output
     try:
@@ -118,7 +108,7 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             files = [await daemon.download(artifact, folder, name) for artifact, name in _alone(job, wanted, output)]
         else:
             files = [await daemon.download(artifact, folder) for artifact in wanted]
-            files += write(folder, gathered, saved(records, job.identities))
+            files += write(folder, gathered, saved(records, gathered.job.identities))
     except OSError as error:
         why = "the disk is full" if blob_transfer.is_full_disk(error) else f"{error.strerror} ({error.filename})"
         raise RequestError(
@@ -126,6 +116,20 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
             f" them. Make room or choose another folder:  autosched attach {job.job} --output DIR"
         ) from None
     return Result(gathered, folder, tuple(files), before if before != job.job else None)
+
+
+async def gather(daemon: Daemon, job: JobView, artifacts: Sequence[Artifact]) -> tuple[report.Report, Sequence[Record]]:
+    """The report of a job that has ended, and its records. `artifacts`: those of the job."""
+    evaluation = None
+    for artifact in artifacts:
+        if artifact.name == EVALUATION:
+            evaluation = read_evaluation(await blob_transfer.fetch(daemon.link, artifact.sha256))
+    source = _source(job)
+    records = await daemon.records(source)
+    if source != job.job:  # it has measured nothing itself
+        job = structs.replace(job, identities=(await daemon.job(source)).identities)
+    health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
+    return report.gather(job, evaluation, records, await daemon.spans(job), health), records
 
 
 async def fetch(daemon: Daemon, job: JobView, output: Path) -> Result:
@@ -186,10 +190,11 @@ def write(folder: Path, gathered: report.Report, records: Iterable[SavedRecord])
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     encoded = msgspec.json.format(msgspec.json.encode(gathered), indent=1)
     contents = {RECORDS: lines, REPORT: encoded, PAGE: report.page(gathered).encode()}
-    return [_write_whole(folder / name, content) for name, content in contents.items()]
+    return [write_whole(folder / name, content) for name, content in contents.items()]
 
 
-def _write_whole(path: Path, content: bytes) -> Path:
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write a file, whole or not at all. Raises OSError."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:

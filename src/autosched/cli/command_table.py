@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "compile": ("tune:compile", "compile a job's network with its trials so far"),
         "run": ("module:run", "run a compiled network once"),
         "evaluate": ("module:evaluate", "measure a compiled network"),
+        "experiment": ("nouns:experiment", "many combinations: check, run, status, results, stop"),
         "demo": ("demo:demo", "see what autosched does, in minutes"),
     },
     "Watch": {

@@ -1,5 +1,5 @@
-"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`,
-`records`."""
+"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`, `records`,
+`experiment`."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -125,4 +125,23 @@ def records() -> None:
 
     The record store keeps the best schedules of each operator, by device, compiler and backend, and gives them to later
     jobs. See the page for users, "What is known already".
+    """
+
+
+@click.group(
+    cls=Noun,
+    usual="status",
+    alone="status",
+    verbs={
+        "check": "experiment:check",
+        "run": "experiment:run",
+        "status": "experiment:status",
+        "results": "experiment:results",
+        "stop": "experiment:stop",
+    },
+)
+def experiment() -> None:
+    """Run all combinations of lists of models, settings and policies, and get one table of them.
+
+    The page docs/experiments.md explains the file.
     """

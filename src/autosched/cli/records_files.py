@@ -89,11 +89,11 @@ def _written(known: "Catalogue", wanted: "Filter", kind: str, part: Path, path: 
         return _written_for_tvm(known, wanted, part, path)
     chosen = _chosen(known, wanted)
     if kind == "parquet":
-        count = table_files.write_parquet(chosen, part)
+        count = table_files.write_parquet(table_files.rows(chosen), table_files.COLUMNS, part)
     else:
         with json_lines.opened(part, "wb") as out:
             if kind == "csv":
-                count = table_files.write_csv(chosen, out)
+                count = table_files.write_csv(table_files.rows(chosen), table_files.COLUMNS, out)
             else:
                 count = json_lines.write(chosen, known.programs, out)
     return f"{count:,} measurements are in {path}"

@@ -1,12 +1,13 @@
-"""A record store as a flat table, for notebooks and spreadsheets: CSV or Parquet, one measurement a row.
+"""Writes flat tables for notebooks and spreadsheets, as CSV or Parquet: those of a record store have one measurement a
+row.
 
-It is made to be read by other programs. What goes into another record store is `json_lines`.
+They are made to be read by other programs. What goes into another record store is `json_lines`.
 """
 
 import base64
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +31,7 @@ COLUMNS: dict[str, type] = {
 median, `low_s` and `high_s` bound its 95 % confidence interval; `samples_s` is a JSON list; `schedule` is the digest
 of `candidate`, which is in base 64."""
 BATCH = 5_000
-"""Measurements that are written to Parquet at once."""
+"""Rows that are written to Parquet at once."""
 
 
 def row(origin: Origin, one: Measurement) -> dict[str, Any]:
@@ -52,22 +53,27 @@ def row(origin: Origin, one: Measurement) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_csv(measurements: Iterable[tuple[Origin, Measurement]], file: BinaryIO) -> int:
-    """Write all of them with a header, in UTF-8; returns how many."""
+def rows(measurements: Iterable[tuple[Origin, Measurement]]) -> Iterator[dict[str, Any]]:
+    """The table of measurements."""
+    return (row(origin, one) for origin, one in measurements)
+
+
+def write_csv(table: Iterable[Mapping[str, Any]], columns: Mapping[str, type], file: BinaryIO) -> int:
+    """Write a table with a header, in UTF-8; returns the number of its rows."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
     count = 0
-    for origin, one in measurements:
-        writer.writerow(row(origin, one))
+    for one in table:
+        writer.writerow(one)
         count += 1
     text.flush()
     text.detach()
     return count
 
 
-def write_parquet(measurements: Iterable[tuple[Origin, Measurement]], path: Path) -> int:
-    """Write all of them; returns how many. Raises RequestError where pyarrow is not installed."""
+def write_parquet(table: Iterable[Mapping[str, Any]], columns: Mapping[str, type], path: Path) -> int:
+    """Write a table; returns the number of its rows. Raises RequestError where pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -76,15 +82,15 @@ def write_parquet(measurements: Iterable[tuple[Origin, Measurement]], path: Path
             "Parquet takes pyarrow; install it: pip install 'autosched[parquet]', or name the file .csv"
         ) from None
     types = {str: pyarrow.string(), float: pyarrow.float64(), int: pyarrow.int64(), bool: pyarrow.bool_()}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    count, rows = 0, (row(origin, one) for origin, one in measurements)
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    count = 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for some in _batches(rows):
+        for some in _batches(iter(table)):
             writer.write_table(pyarrow.Table.from_pylist(some, schema))
             count += len(some)
     return count
 
 
-def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    while some := list(islice(rows, BATCH)):
+def _batches(table: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    while some := list(islice(table, BATCH)):
         yield some

@@ -23,7 +23,7 @@ FOUND: list[tuple[Origin, Measurement]] = [
 
 def test_csv_has_a_row_for_each_measurement() -> None:
     file = io.BytesIO()
-    assert table_files.write_csv(FOUND, file) == 3
+    assert table_files.write_csv(table_files.rows(FOUND), table_files.COLUMNS, file) == 3
     rows = list(csv.DictReader(io.StringIO(file.getvalue().decode())))
     assert list(rows[0]) == list(table_files.COLUMNS)
     assert [row["latency_s"] for row in rows] == ["0.0011", "", "0.0022"]
@@ -35,16 +35,16 @@ def test_csv_has_a_row_for_each_measurement() -> None:
 
 def test_parquet_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "BATCH", 2)
-    assert table_files.write_parquet(FOUND, tmp_path / "all.parquet") == 3
+    assert table_files.write_parquet(table_files.rows(FOUND), table_files.COLUMNS, tmp_path / "all.parquet") == 3
     assert parquet.read_table(tmp_path / "all.parquet").to_pylist() == [table_files.row(*one) for one in FOUND]
 
 
 def test_an_empty_store_gives_an_empty_table(tmp_path: Path) -> None:
-    assert table_files.write_parquet([], tmp_path / "none.parquet") == 0
+    assert table_files.write_parquet(table_files.rows([]), table_files.COLUMNS, tmp_path / "none.parquet") == 0
     assert parquet.read_table(tmp_path / "none.parquet").column_names == list(table_files.COLUMNS)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(RequestError, match=r"autosched\[parquet\]"):
-        table_files.write_parquet(FOUND, tmp_path / "all.parquet")
+        table_files.write_parquet(table_files.rows(FOUND), table_files.COLUMNS, tmp_path / "all.parquet")

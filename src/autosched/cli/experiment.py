@@ -1,0 +1,330 @@
+"""`autosched experiment check|run|status|results|stop`: all combinations of lists of values, and one table of them."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autosched import formatting
+from autosched.cli.follow import interruptible
+from autosched.cli.output import INTERRUPTED, bold, data, document, document_option, listing_option, say, show
+from autosched.errors import RequestError
+from autosched.model import JobState
+from autosched.text.tables import Column
+
+if TYPE_CHECKING:
+    from autosched.experiments.forecast import Outlook
+    from autosched.experiments.plan import Plan
+    from autosched.experiments.rows import Row
+    from autosched.experiments.runner import Progress
+    from autosched.experiments.workspace import Workspace
+
+BAR_CHARS = 30
+JOBS_SHOWN = 12
+FAILURES_SHOWN = 5
+file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
+
+
+@click.command()
+@file_argument
+def check(file: Path) -> None:
+    """Check the file of an experiment, and say how many jobs, trials and hours it takes. Nothing starts."""
+    from autosched.experiments import workspace
+    from autosched.experiments.definition import load
+    from autosched.experiments.plan import plan
+
+    planned = plan(load(file))
+    data(_summary(planned, workspace.Workspace(planned.definition.name)))
+
+
+@click.command()
+@file_argument
+@click.option("--retry-failed", is_flag=True, help="Run jobs that failed once more.")
+@click.pass_obj
+def run(host: str | None, file: Path, retry_failed: bool) -> int:
+    """Run all combinations of a file that have not run yet, and wait for them.
+
+    Ctrl-C ends this command alone; jobs that were submitted go on. Run it again to go on: nothing runs twice. What was
+    added to the file since runs too.
+    """
+    from autosched.experiments import workspace
+    from autosched.experiments.definition import load
+    from autosched.experiments.plan import plan
+    from autosched.experiments.runner import Runner
+
+    planned = plan(load(file))
+    name = planned.definition.name
+    place = workspace.Workspace(name)
+    with place.locked():
+        place.keep(workspace.Source(str(file.absolute()), file.read_text(encoding="utf-8-sig")))
+        say(_summary(planned, place))
+        with _Display(planned) as display:
+            runner = Runner(planned, place, host, watch=display.show, retry_failed=retry_failed)
+            farewell = f"\nInterrupted. Jobs that were submitted go on. Go on:  autosched experiment run {file}"
+            if interruptible(_true(runner), farewell) is None:
+                return INTERRUPTED
+    rows = list(place.rows_of(planned).values())
+    failed = [row for row in rows if row.state == JobState.FAILED.value]
+    data(f"{formatting.count(len(rows) - len(failed), 'job')} done, {len(failed)} failed")
+    say(f"See them:  autosched experiment results {name}")
+    for row in failed[:FAILURES_SHOWN]:
+        say(f"  job {row.job} ({planned.called(row.values)}) failed: {row.failure}")
+    return 1 if failed else 0
+
+
+async def _true(runner: Any) -> bool:
+    await runner.run()
+    return True
+
+
+@click.command()
+@click.argument("name", required=False)
+@document_option
+@click.pass_obj
+def status(host: str | None, name: str | None, style: str) -> None:
+    """Show how far an experiment is; without NAME, all that have run here."""
+    from autosched.experiments import workspace
+
+    places = list(workspace.known().values()) if name is None else [_place(name)]
+    views = [_view(place) for place in places]
+    if style == "json":
+        return document("experiments", views)
+    if not views:
+        say("No experiment has run here. Write a file and run it:  autosched experiment run FILE.toml")
+    for view in views:
+        data("\n".join(_lines(view)))
+
+
+def _place(name: str) -> "Workspace":
+    """The experiment of a name, or of a file."""
+    from autosched.experiments import workspace
+    from autosched.experiments.definition import load
+
+    if name.endswith(".toml") and Path(name).exists():
+        name = load(Path(name)).name
+    place = workspace.Workspace(name)
+    place.source()
+    return place
+
+
+def _view(place: "Workspace") -> dict[str, Any]:
+    """How far an experiment is, from its folder."""
+    found: dict[str, Any] = {"name": place.name, "file": place.source().file, "runner": place.runner()}
+    try:
+        planned = _planned(place)
+    except RequestError as error:  # a model has gone since
+        rows = place.rows()
+        return {**found, "trouble": str(error), "jobs": len(rows), "done": len(rows)}
+    rows = place.rows_of(planned)
+    left = _outlook(planned, place)
+    return {
+        **found, "about": planned.definition.about, "jobs": len(planned.jobs), "done": len(rows),
+        "failed": sum(row.state == JobState.FAILED.value for row in rows.values()),
+        "left": left.jobs, "left_trials": left.trials, "left_s": left.seconds,
+    }  # fmt: skip
+
+
+def _lines(view: dict[str, Any]) -> list[str]:
+    part = view["done"] / max(1, view["jobs"])
+    running = f"process {view['runner']} runs it" if view["runner"] else "nobody runs it"
+    state = running if view["done"] < view["jobs"] or view["runner"] else "complete"
+    lines = [
+        bold(f"{view['name']}  {view['done']} of {formatting.count(view['jobs'], 'job')}  {_bar(part)}  {state}"),
+        f"  file     {view['file']}",
+    ]
+    if view.get("about"):
+        lines.append(f"  about    {view['about']}")
+    if view.get("failed"):
+        lines.append(f"  failed   {view['failed']}; run them again:  autosched experiment run FILE --retry-failed")
+    if view.get("left"):
+        lines.append(f"  left     {view['left_trials']:,} trials, about {formatting.duration(view['left_s'])}")
+    if view.get("trouble"):
+        lines.append(f"  trouble  {view['trouble']}")
+    return lines
+
+
+def _bar(part: float) -> str:
+    full = round(part * BAR_CHARS)
+    return f"[{'#' * full}{'.' * (BAR_CHARS - full)}] {100 * part:3.0f} %"
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--to", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.csv", help="Write the whole table."
+)
+@listing_option
+def results(name: str, path: Path | None, style: str) -> None:
+    """Show the table of an experiment: a row for each job that has ended."""
+    from autosched.experiments import table
+
+    place = _place(name)
+    try:
+        planned = _planned(place)
+        rows = list(place.rows_of(planned).values())
+        names = planned.varied or ["model"]
+    except RequestError:  # a model has gone since
+        rows = list(place.rows().values())
+        names = table.parameters(rows)
+    if path is not None:
+        count = table.write(rows, path)
+        return say(f"{formatting.count(count, 'row')} in {path}")
+    if style in ("json", "jsonl", "csv"):
+        whole = [Column(key, _cell(key)) for key in table.columns(rows)]
+        return show(style, "rows", whole, table.flat(rows), id=lambda row: row["job"])
+    return show(style, "rows", _columns(names), rows, id=lambda row: row.job)
+
+
+def _cell(key: str) -> Any:
+    return lambda row: "" if row[key] is None else str(row[key])
+
+
+def _value(name: str) -> Any:
+    return lambda row: str(row.values.get(name, "-"))
+
+
+def _speedup(row: "Row") -> str:
+    return formatting.ratio(row.engine_s / row.latency_s) if row.engine_s and row.latency_s else "-"
+
+
+def _interval(row: "Row") -> str:
+    low, high = formatting.latency(row.low_s), formatting.latency(row.high_s)
+    return f"{low}..{high}".replace(" ", "") if row.latency_s is not None else "-"
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    own = [Column(name.upper(), _value(name), least=6) for name in names]
+    return [
+        *own,
+        Column("LATENCY", lambda row: formatting.latency(row.latency_s).replace(" ", ""), right=True),
+        Column("95 %", lambda row: _interval(row), wide=True),
+        Column("SPEEDUP", _speedup, right=True),
+        Column("TRIED", lambda row: str(row.trials), right=True),
+        Column("TOOK", lambda row: formatting.duration(row.took_s), right=True),
+        Column("STATE", lambda row: row.state),
+        Column("JOB", lambda row: str(row.job), right=True),
+    ]
+
+
+@click.command()
+@click.argument("name")
+@click.pass_obj
+def stop(host: str | None, name: str) -> int:
+    """Stop an experiment: end the process that runs it, and cancel its jobs. Rows of jobs that have ended stay."""
+    from autosched.experiments.runner import stop_jobs
+
+    place = _place(name)
+    planned, pid = _planned(place), place.runner()
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+    cancelled = interruptible(stop_jobs(planned, place, host), "Interrupted; run the same command again.")
+    if cancelled is None:
+        return INTERRUPTED
+    ended = f"process {pid} ends, " if pid is not None else ""
+    data(f"{place.name}: {ended}{formatting.count(cancelled, 'job')} cancelled")
+    say(f"Go on:  autosched experiment run {planned.definition.file}")
+    return 0
+
+
+def _planned(place: "Workspace") -> "Plan":
+    """The jobs of an experiment as its file had it when it was run last. Raises RequestError."""
+    from autosched.experiments.definition import parse
+    from autosched.experiments.plan import plan
+
+    source = place.source()
+    return plan(parse(source.text, Path(source.file)))
+
+
+def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
+    from autosched import config
+    from autosched.experiments import workspace
+    from autosched.experiments.forecast import outlook
+
+    def units(settings: str) -> tuple[int, int]:
+        """Numbers of lanes and devices."""
+        path = planned.definition.file.parent / settings if settings else None
+        pools = config.resources(config.load(path)).pools
+        lanes = sum(len(pool.units) for pool in pools if pool.name == config.HOST_POOL)
+        return lanes, max(1, sum(len(pool.units) for pool in pools if pool.name != config.HOST_POOL))
+
+    every = [row for one in workspace.known().values() for row in one.rows().values()]
+    return outlook(planned, place.rows_of(planned), every, units)
+
+
+def _summary(planned: "Plan", place: "Workspace") -> str:
+    """ "thesis: 24 jobs (model 3, policy 4, seed 2); 18 to run, 2,304 trials, about 1h12m"."""
+    lists = ", ".join(f"{name} {len({str(job.values.get(name)) for job in planned.jobs})}" for name in planned.varied)
+    left = _outlook(planned, place)
+    words = f"{planned.definition.name}: {formatting.count(len(planned.jobs), 'job')}{f' ({lists})' if lists else ''}"
+    if not left.jobs:
+        return f"{words}; all have run"
+    source = "from earlier jobs" if left.known == left.jobs else f"{left.jobs - left.known} of them guessed"
+    return f"{words}; {left.jobs} to run, {left.trials:,} trials, about {formatting.duration(left.seconds)} ({source})"
+
+
+class _Display:
+    """Progress of a run: a bar at a terminal, else a line for each job that ends."""
+
+    def __init__(self, planned: "Plan") -> None:
+        self._planned = planned
+        self._live: Any = None
+        self._told: set[str] = set()
+        self._note = ""
+
+    def __enter__(self) -> "_Display":
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, tb)
+
+    def show(self, progress: "Progress") -> None:
+        """Tell the news."""
+        if not self._told:
+            self._told.update(progress.before)
+        for name, row in progress.rows.items():
+            if name not in self._told:
+                self._told.add(name)
+                self._say(_ended(self._planned, row, len(progress.rows), progress.total))
+        if progress.note and progress.note != self._note:
+            self._say(progress.note)
+        self._note = progress.note
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(_picture(self._planned, progress))))
+
+    def _say(self, words: str) -> None:
+        if self._live is not None:
+            self._live.console.print(words, highlight=False, markup=False)
+        else:
+            say(words)
+
+
+def _ended(planned: "Plan", row: "Row", done: int, total: int) -> str:
+    what = formatting.latency(row.latency_s) if row.latency_s is not None else row.state
+    took = f"{row.trials} trials in {formatting.duration(row.took_s)}"
+    return f"{done}/{total}  {planned.called(row.values)}: {what}, {took}"
+
+
+def _picture(planned: "Plan", progress: "Progress") -> list[str]:
+    """The bar, and a line for each job that runs."""
+    done = len(progress.rows)
+    lines = [f" {planned.definition.name}  {done} of {progress.total} jobs  {_bar(done / max(1, progress.total))}"]
+    names = {job.combination: job.values for job in planned.jobs}
+    for name, view in list(progress.running.items())[:JOBS_SHOWN]:
+        trials = f"{view.trials}/{view.trials_total}" if view.trials_total else str(view.trials)
+        best = f", best {formatting.latency(view.whole_s)}" if view.whole_s is not None else ""
+        lines.append(f"   job {view.job}  {planned.called(names[name])}: {view.doing}, {trials} trials{best}")
+    return [*lines, " Ctrl-C ends this command; jobs that were submitted go on"]

@@ -1,0 +1,321 @@
+"""Reads an experiment's file: parameters with lists of values, and how its jobs are run. All errors are told at once,
+each with its line."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from autosched import backend, config, policy_registry
+from autosched.errors import AutoschedError, RequestError
+from autosched.experiments import models
+from autosched.experiments.combinations import Values, combine, matches
+from autosched.experiments.parameters import DAEMON, LABEL, OPTION, Value, names, parameter, trouble
+from autosched.text.job_selectors import labels as checked_labels
+from autosched.toml_lines import line_of
+
+PRIORITY = -10
+"""Priority of an experiment's jobs where the file names none: below those of people who wait."""
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+COMBINATIONS_MAX = 10_000
+TOP = (
+    "name",
+    "about",
+    "priority",
+    "at_once",
+    "together",
+    "zip",
+    "parameters",
+    "exclude",
+    "include",
+    "labels",
+    "daemon",
+)
+Keys = tuple[str, ...]
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """An experiment as its file has it."""
+
+    name: str
+    about: str = ""
+    file: Path
+    """Relative names of models and settings begin in its folder."""
+    parameters: dict[str, tuple[Value, ...]]
+    zips: tuple[tuple[str, ...], ...] = ()
+    """Parameters whose lists go in step."""
+    exclude: tuple[dict[str, tuple[Value, ...]], ...] = ()
+    include: tuple[dict[str, tuple[Value, ...]], ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    together: tuple[str, ...] = ()
+    """Parameters: combinations that differ in these alone run at the same time, as a batch, and no other one does.
+    Empty: there are no batches."""
+    at_once: int | None = None
+    """Maximum number of its jobs at the same time; None: as many as the daemon takes."""
+    priority: int = PRIORITY
+    own_daemon: bool = False
+    """The jobs run in a daemon of their own, and none of anybody else."""
+
+    def combinations(self) -> list[Values]:
+        """All jobs, in the order in which they are submitted. Those under one policy and settings stand together."""
+        found = combine(self.parameters, self.zips, self.exclude, self.include)
+        daemons = [tuple((name, one[name]) for name in DAEMON if name in one) for one in found]
+        batches = [self.batch(one) for one in found]
+        return [
+            one
+            for *_, one in sorted(
+                zip(map(daemons.index, daemons), map(batches.index, batches), found, strict=True), key=itemgetter(0, 1)
+            )
+        ]
+
+    def batch(self, values: Values) -> tuple[tuple[str, Value], ...]:
+        """What the combinations of a batch have in common; the daemon's parameters where there are no batches."""
+        return tuple(
+            (name, values[name]) for name in (self._apart(values) if self.together else DAEMON) if name in values
+        )
+
+    def _apart(self, values: Values) -> list[str]:
+        return [name for name in values if name not in self.together] if self.together else []
+
+
+class DefinitionError(RequestError):
+    """A file that is no experiment; the message has a line for each error."""
+
+
+def load(path: Path) -> Definition:
+    """Read and check a file. Raises DefinitionError with all errors."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{path} cannot be read ({error}). Name the file of an experiment, FILE.toml") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Definition:
+    """Check the text of a file. Raises DefinitionError with all errors."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise DefinitionError(
+            f"{path}:{line[1] if line else len(text.splitlines())}: not valid TOML: {error}"
+        ) from None
+    reader = _Reader(text, raw, path.absolute().parent)
+    definition = reader.read(path)
+    if reader.errors or definition is None:
+        raise DefinitionError("\n".join(f"{path}:{line}: {what}" for line, what in sorted(set(reader.errors))))
+    return definition
+
+
+class _Reader:
+    """Takes the parts of a file apart, and gathers what is wrong with them."""
+
+    def __init__(self, text: str, raw: Mapping[str, Any], folder: Path) -> None:
+        self._text, self._raw, self._folder = text, raw, folder
+        self.errors: list[tuple[int, str]] = []
+
+    def read(self, path: Path) -> Definition | None:
+        """The definition; None where an error leaves none."""
+        for key in self._raw:
+            if key not in TOP:
+                self._wrong((key,), f"{key!r} is not known here; {_near(key, TOP)}")
+        lists = self._lists(self._raw.get("parameters"), ("parameters",))
+        if "model" not in lists and not self.errors:
+            self._wrong(("parameters",), 'no model is named. Write in [parameters]: model = ["net.onnx"]')
+        definition = Definition(
+            name=self._name(path),
+            about=self._one("about", str, "", "text in quotes"),
+            file=path.absolute(),
+            parameters=lists,
+            zips=self._zips(lists),
+            exclude=self._tables("exclude", lists),
+            include=self._tables("include", lists, new=True),
+            labels=self._labels(),
+            together=self._names_of("together", self._raw.get("together", []), lists),
+            at_once=self._one("at_once", int, None, "a whole number, at least 1", lambda number: number >= 1),
+            priority=self._one("priority", int, PRIORITY, "-100 to 100", lambda number: -100 <= number <= 100),
+            own_daemon=self._own_daemon(),
+        )
+        if not self.errors:
+            self._check(definition)
+        return definition
+
+    def _check(self, definition: Definition) -> None:
+        """What can be said of the parts together."""
+        whole = 1
+        for values in definition.parameters.values():
+            whole *= len(values)
+        if whole > COMBINATIONS_MAX * max(1, max(map(len, definition.parameters.values())) ** 2):
+            return self._wrong(("parameters",), f"{whole:,} combinations are more than anybody can run")
+        everything = combine(definition.parameters, definition.zips)
+        for number, some in enumerate(definition.exclude):
+            if not any(matches(one, some) for one in everything):
+                self._wrong(
+                    ("exclude", str(number), next(iter(some))), "it leaves out nothing: no combination is like it"
+                )
+        count = len(definition.combinations())
+        if not count:
+            self._wrong(("exclude", "0", ""), "all combinations are left out, so there is nothing to run")
+        if count > COMBINATIONS_MAX:
+            self._wrong(
+                ("parameters",), f"{count:,} jobs are too many; {COMBINATIONS_MAX:,} are allowed. Split the file"
+            )
+        used = {name for some in (definition.parameters, *definition.include) for name in some}
+        if (shared := [name for name in DAEMON if name in used]) and not definition.own_daemon:
+            what = " and ".join(shared)
+            self._wrong(
+                ("parameters", shared[0]),
+                f"{what} belong{'s' if len(shared) == 1 else ''} to the daemon and would change it for everybody."
+                " Let the experiment have a daemon of its own: own = true in [daemon]",
+            )
+        for name in definition.together:
+            if name in DAEMON:
+                self._wrong(("together",), f"jobs that run together share the daemon, so they cannot differ in {name}")
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    def _lists(self, table: object, path: Keys) -> dict[str, tuple[Value, ...]]:
+        """A table of parameters: each with a value, or a list of them."""
+        if not isinstance(table, Mapping):
+            what = "[parameters] is missing" if table is None else f"{path[0]} is not a table"
+            self._wrong(path, f"{what}. It gives each parameter its values: trials = [64, 128]")
+            return {}
+        flat: dict[str, object] = {}
+        for key, value in table.items():
+            if f"{key}." in (OPTION, LABEL) and isinstance(value, Mapping):
+                flat |= {f"{key}.{name}": below for name, below in value.items()}
+            else:
+                flat[key] = value
+        found = {}
+        for name, value in flat.items():
+            if parameter(name) is None:
+                self._wrong((*path, name), f"no parameter is named {name!r}; {_near(name, names().split(', '))}")
+                continue
+            values = value if isinstance(value, list) else [value]
+            if not values:
+                self._wrong((*path, name), f"{name} has an empty list, so there would be no combination")
+            for one in values:
+                if (why := trouble(name, one)) or (why := self._lacks(name, str(one))):
+                    self._wrong((*path, name), f"{name}: {why}")
+                if values.count(one) > 1 and not isinstance(one, Mapping | list):
+                    self._wrong((*path, name), f"{name} has {one!r} twice")
+            found[name] = tuple(self._models(values) if name == "model" else values)
+        return found
+
+    def _models(self, words: Sequence[object]) -> list[str]:
+        """Names of the files that the words name."""
+        try:
+            return models.expand([str(word) for word in words], self._folder)
+        except AutoschedError:  # told already
+            return []
+
+    def _lacks(self, name: str, value: str) -> str:
+        """Why what a value names cannot be used on this machine; empty where it can."""
+        try:
+            match name:
+                case "model":
+                    models.expand([value], self._folder)
+                case "backend":
+                    backend.check_name(value)
+                case "policy":
+                    policy_registry.check_name(value)
+                case "settings":
+                    config.load(self._folder / value)
+        except AutoschedError as error:
+            return str(error)
+        return ""
+
+    def _tables(self, key: str, lists: Mapping[str, Sequence[Value]], *, new: bool = False) -> tuple[Any, ...]:
+        tables = self._raw.get(key, [])
+        if not isinstance(tables, list):
+            self._wrong((key,), f"write [[{key}]], in two pairs of brackets")
+            return ()
+        found = []
+        for number, table in enumerate(tables):
+            some = self._lists(table, (key, str(number)))
+            if table == {}:
+                self._wrong((key, str(number), ""), f"an empty [[{key}]] says nothing")
+            for name in some:
+                if name not in lists and not new:
+                    self._wrong(
+                        (key, str(number), name), f"[parameters] does not name {name}, so it has one value only"
+                    )
+            found.append(some)
+        return tuple(found)
+
+    def _zips(self, lists: Mapping[str, Sequence[Value]]) -> tuple[tuple[str, ...], ...]:
+        raw = self._raw.get("zip", [])
+        if not isinstance(raw, list) or not all(isinstance(one, list) for one in raw):
+            self._wrong(("zip",), 'zip takes lists of parameters that go in step: zip = [["model", "trials"]]')
+            return ()
+        found = []
+        seen: set[str] = set()
+        for one in raw:
+            known = self._names_of("zip", one, lists)
+            lengths = {name: len(lists[name]) for name in known}
+            if len(set(lengths.values())) > 1:
+                told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+                self._wrong(("zip",), f"lists that go in step need equal lengths: {told}")
+            if twice := seen.intersection(known):
+                self._wrong(("zip",), f"{', '.join(sorted(twice))} stands in two of the lists")
+            seen.update(known)
+            if len(known) > 1:
+                found.append(known)
+        return tuple(found)
+
+    def _names_of(self, key: str, raw: object, lists: Mapping[str, Sequence[Value]]) -> tuple[str, ...]:
+        if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+            self._wrong((key,), f"{key} takes a list of names of parameters in quotes")
+            return ()
+        for name in raw:
+            if name not in lists:
+                self._wrong((key,), f"[parameters] does not name {name!r}; {_near(name, lists)}")
+        return tuple(name for name in raw if name in lists)
+
+    def _labels(self) -> dict[str, str]:
+        raw = self._raw.get("labels", {})
+        if not isinstance(raw, Mapping):
+            self._wrong(("labels",), '[labels] is a table: team = "vision"')
+            return {}
+        for key, value in raw.items():
+            try:
+                checked_labels([f"{key}={value}"])
+            except AutoschedError as error:
+                self._wrong(("labels", key), str(error))
+        return {str(key): str(value) for key, value in raw.items()}
+
+    def _own_daemon(self) -> bool:
+        raw = self._raw.get("daemon", {})
+        if not isinstance(raw, Mapping) or raw.keys() - {"own"} or not isinstance(raw.get("own", False), bool):
+            self._wrong(("daemon",), "[daemon] takes one setting: own = true or false")
+            return False
+        return bool(raw.get("own", False))
+
+    def _name(self, path: Path) -> str:
+        name = self._one("name", str, path.stem, "text in quotes")
+        if re.fullmatch(NAME, name) is None:
+            self._wrong(("name",), f"{name!r} is no name: 1 to 64 letters, digits and _ . -, not first a sign")
+        return str(name)
+
+    def _one(
+        self, key: str, kind: type, default: Any, allowed: str, check: Callable[[Any], bool] = lambda _: True
+    ) -> Any:
+        value = self._raw.get(key, default)
+        if key in self._raw and (type(value) is not kind or not check(value)):
+            self._wrong((key,), f"{key} is {value!r}; allowed: {allowed}")
+            return default
+        return value
+
+    def _wrong(self, path: Keys, what: str) -> None:
+        self.errors.append((line_of(self._text, list(path)), what))
+
+
+def _near(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """ "did you mean 'trials'?", or what there is."""
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"

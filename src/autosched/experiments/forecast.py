@@ -1,0 +1,121 @@
+"""How long the jobs of an experiment will take, from earlier jobs. Pure.
+
+Each job is foreseen by the leases of the jobs most like it: of lanes, of devices, and the time that a job takes when
+nothing else runs. Jobs that run together take as long as the busiest of these: the bound that a good schedule meets.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from autosched.experiments.parameters import Value
+from autosched.experiments.plan import AT_ONCE, Plan
+from autosched.experiments.rows import Row
+from autosched.model import JobState
+
+ALIKE = ("model", "backend", "layout", "trials")
+"""Parameters that decide how long a job takes, the most important first."""
+FIXED_S, TRIAL_HOST_S, TRIAL_DEVICE_S = 25.0, 0.25, 0.15
+"""Where no job was measured: seconds of a job beside its trials, and of a trial on a lane and on a device. From small
+networks on two cores."""
+TRIALS = 300
+"""Trials of a job that names none, where no job was measured."""
+SPREAD = 1.1
+"""Jobs that share units take so much longer than the busiest unit's work."""
+
+
+class Expected(Struct, frozen=True):
+    """What one job takes."""
+
+    host_s: float
+    device_s: float
+    alone_s: float
+    """When nothing else runs."""
+    trials: int
+    jobs: int = 0
+    """Number of earlier jobs from which this is known; 0: it is a guess."""
+
+
+def expected(values: Mapping[str, Value], rows: Iterable[Row]) -> Expected:
+    """What a job of these parameters takes, by the earlier jobs that are most like it."""
+    done = [row for row in rows if row.state == JobState.DONE.value and row.took_s > 0]
+    for count in range(len(ALIKE), 0, -1):
+        names = ALIKE[:count]
+        alike = [row for row in done if all(row.values.get(name) == values.get(name) for name in names)]
+        if alike:
+            return _scaled(values, alike, exact=count == len(ALIKE))
+    return _scaled(values, done, exact=False) if done else _guess(values)
+
+
+def makespan_s(
+    jobs: Sequence[Expected], policy: str, lanes: int = 1, devices: int = 1, at_once: int | None = None
+) -> float:
+    """How long jobs take that are submitted together."""
+    if not jobs:
+        return 0.0
+    alone = [job.alone_s for job in jobs]
+    if policy == "stagewise":
+        return sum(job.host_s + job.device_s for job in jobs)
+    if policy == "sequential" or at_once == 1 or len(jobs) == 1:
+        return sum(alone)
+    side_by_side = min(at_once or len(jobs), len(jobs))
+    busiest_s = max(sum(job.host_s for job in jobs) / lanes, sum(job.device_s for job in jobs) / devices)
+    return max(max(alone), SPREAD * busiest_s, sum(alone) / side_by_side)
+
+
+def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) -> Expected:
+    """From earlier jobs; where their trials differ, in proportion to these, but for the time beside the trials."""
+    trials = values.get("trials")
+    wanted = int(trials) if isinstance(trials, int) else round(median(row.trials for row in rows))
+    factors = [1.0 if exact else _factor(row, wanted) for row in rows]
+    pairs = list(zip(rows, factors, strict=True))
+    return Expected(
+        median(row.host_s * factor for row, factor in pairs),
+        median(row.device_s * factor for row, factor in pairs),
+        median(_alone_s(row) * factor for row, factor in pairs),
+        wanted,
+        len(rows),
+    )
+
+
+def _factor(row: Row, trials: int) -> float:
+    fixed_s = min(FIXED_S, 0.5 * row.took_s)
+    return (fixed_s + (row.took_s - fixed_s) * trials / max(1, row.trials)) / row.took_s
+
+
+def _alone_s(row: Row) -> float:
+    """Without what other jobs took: at least the longer of its leases, at most all of them."""
+    return max(row.host_s, row.device_s, min(row.took_s - row.waited_s, row.host_s + row.device_s))
+
+
+def _guess(values: Mapping[str, Value]) -> Expected:
+    trials = values.get("trials")
+    count = int(trials) if isinstance(trials, int) else TRIALS
+    host_s, device_s = FIXED_S / 2 + count * TRIAL_HOST_S, FIXED_S / 2 + count * TRIAL_DEVICE_S
+    return Expected(host_s, device_s, max(host_s, device_s) + FIXED_S / 2, count)
+
+
+class Outlook(Struct, frozen=True):
+    """What is left of an experiment."""
+
+    jobs: int
+    trials: int
+    seconds: float
+    known: int
+    """Number of these jobs that are foreseen from earlier ones; the others are guessed."""
+
+
+def outlook(plan: Plan, done: Container[str], rows: Sequence[Row], units: Callable[[str], tuple[int, int]]) -> Outlook:
+    """What is left of a plan, and how long it takes. `done`: combinations that have ended. `rows`: of earlier jobs, of
+    any experiments. `units`: numbers of lanes and devices of the daemon with these settings."""
+    left = [job for job in plan.jobs if job.combination not in done]
+    foreseen = {job.combination: expected(job.values, rows) for job in left}
+    definition, seconds = plan.definition, 0.0
+    for _, jobs in plan.batches(left):
+        lanes, devices = units(str(jobs[0].values.get("settings", "")))
+        at_once = definition.at_once or (len(jobs) if definition.together else AT_ONCE)
+        policy = str(jobs[0].values.get("policy", ""))
+        seconds += makespan_s([foreseen[job.combination] for job in jobs], policy, lanes, devices, at_once)
+    known = sum(one.jobs > 0 for one in foreseen.values())
+    return Outlook(len(left), sum(one.trials for one in foreseen.values()), seconds, known)

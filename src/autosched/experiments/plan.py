@@ -1,0 +1,80 @@
+"""The jobs of an experiment: its combinations with their models, in the order in which they run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from autosched.api import Model, Settings
+from autosched.experiments import models
+from autosched.experiments.combinations import Values, digest, varied
+from autosched.experiments.definition import Definition
+from autosched.experiments.models import Found
+from autosched.experiments.parameters import DAEMON, Value, settings, shapes
+from autosched.model import Labels
+
+EXPERIMENT, COMBINATION = "experiment", "combination"
+"""Labels of each job, by which a run that goes on finds those that are there already."""
+AT_ONCE = 4
+"""Jobs at the same time where a file says nothing: enough to fill a host and a device, and few enough for the memory of
+their clients."""
+Batch = tuple[tuple[str, Value], ...]
+
+
+class PlannedJob(Struct, frozen=True):
+    """One job of an experiment."""
+
+    combination: str
+    values: Values
+    found: Found
+    batch: Batch
+
+    @property
+    def daemon(self) -> dict[str, str]:
+        """Parameters of the daemon that it needs."""
+        return {name: str(self.values[name]) for name in DAEMON if name in self.values}
+
+    @property
+    def model(self) -> Model:
+        """Its model."""
+        return self.found.model(shapes(str(self.values.get("shape", ""))))
+
+
+class Plan(Struct, frozen=True):
+    """An experiment that is ready to run."""
+
+    definition: Definition
+    jobs: tuple[PlannedJob, ...]
+
+    @property
+    def varied(self) -> list[str]:
+        """Parameters in which the jobs differ."""
+        return varied(job.values for job in self.jobs)
+
+    def settings(self, job: PlannedJob) -> Settings:
+        """The job's settings."""
+        own: Labels = {EXPERIMENT: self.definition.name, COMBINATION: job.combination}
+        return settings(job.values, {**self.definition.labels, **own}, self.definition.priority)
+
+    def batches(self, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Batch, list[PlannedJob]]]:
+        """These of its jobs, by batch."""
+        for key, some in groupby(jobs, key=lambda job: job.batch):
+            yield key, list(some)
+
+    def called(self, values: Mapping[str, Value]) -> str:
+        """A job in words, by what makes it differ from the others: "model rnet, trials 64"."""
+        names = [name for name in self.varied if name in values] or ["model"]
+        return ", ".join(f"{name} {values[name]}" for name in names)
+
+
+def plan(definition: Definition) -> Plan:
+    """Find the models of all combinations. Raises RequestError for one that cannot be read or fetched."""
+    folder = definition.file.parent
+    combinations = definition.combinations()
+    found = {word: models.find(word, folder) for word in dict.fromkeys(str(one["model"]) for one in combinations)}
+    jobs = [
+        PlannedJob(digest(one, found[str(one["model"])].sha256), one, found[str(one["model"])], definition.batch(one))
+        for one in combinations
+    ]
+    unique = {job.combination: job for job in reversed(jobs)}
+    return Plan(definition, tuple(reversed(unique.values())))

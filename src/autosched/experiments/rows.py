@@ -1,0 +1,142 @@
+"""What an experiment knows of each job that has ended: one row of its table."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from autosched.backend import TUNED, Evaluation, Timing
+from autosched.config import HOST_POOL
+from autosched.experiments.combinations import Values
+from autosched.protocol import JobView, Span
+from autosched.records import identity
+from autosched.report import Report
+
+DEFAULT = "default"
+"""Name of the timing of the build without tuning."""
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """One task of a job."""
+
+    name: str
+    shape: str
+    calls: int
+    flops: float
+    """Of one call."""
+    trials: int
+    best_s: float | None
+    """Latency of the best schedule."""
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One job. Times and latencies are in seconds; None: not known."""
+
+    combination: str
+    values: Values
+    """Its parameters, as the file names them."""
+    job: int
+    state: str
+    failure: str = ""
+    latency_s: float | None = None
+    """Median latency of the network that the job handed over, and the bounds of its 95 % confidence interval."""
+    low_s: float | None = None
+    high_s: float | None = None
+    default_s: float | None = None
+    """Median latency without tuning."""
+    engine: str = ""
+    """What the user would run otherwise, and its median latency."""
+    engine_s: float | None = None
+    trials: int = 0
+    failed: int = 0
+    disturbed: int = 0
+    """Records that something slowed down."""
+    tasks: int = 0
+    flops: float = 0.0
+    """Of one inference, in the tasks."""
+    submitted_at: float = 0.0
+    """By the daemon's clock, as all times of jobs that one daemon has run."""
+    ended_at: float = 0.0
+    took_s: float = 0.0
+    """From the submission to the end."""
+    waited_s: float = 0.0
+    """Until the first step."""
+    host_s: float = 0.0
+    device_s: float = 0.0
+    """Leases of lanes and of devices."""
+    stages_s: dict[str, float] = field(default_factory=dict)
+    """Leases by stage."""
+    others_s: float = 0.0
+    """Leases of other jobs in its time."""
+    policy: str = ""
+    goal: str = ""
+    software: str = ""
+    compiler: str = ""
+    cpu: str = ""
+    cores: int = 0
+    device: str = ""
+    """Model of the device."""
+    identity: str = ""
+    """Digest of the circumstances of the job's records, by which they are found in the record store."""
+    made_at: str = ""
+    each: tuple[TaskRow, ...] = ()
+    """Its tasks."""
+
+
+def row_of(combination: str, values: Values, report: Report, policy: str, goal: str) -> Row:
+    """The row of a job that has ended."""
+    job, evaluation = report.job, report.evaluation
+    stages, host_s, device_s, others_s = _leases(job, report.spans)
+    best = _timing(evaluation, evaluation.published or TUNED) if evaluation is not None else None
+    known = job.identities[-1].identity if job.identities else None
+    baseline = job.comparison.baseline if job.comparison is not None else None
+    first = min((span.started_at for span in report.spans if span.job == job.job), default=0.0)
+    took_s = (job.ended_at or job.now) - job.submitted_at
+    rival = next((one for one in evaluation.timings if one.name not in (TUNED, DEFAULT)), None) if evaluation else None
+    untuned = _timing(evaluation, DEFAULT)
+    return Row(
+        combination=combination, values=values, job=job.job, state=job.state,
+        failure=job.failure.message if job.failure is not None else "",
+        latency_s=best.median_s if best is not None else None,
+        low_s=best.low_s if best is not None else None,
+        high_s=best.high_s if best is not None else None,
+        default_s=untuned.median_s if untuned is not None else None,
+        engine=rival.name if rival is not None else baseline.runtime if baseline is not None else "",
+        engine_s=rival.median_s if rival is not None else baseline.median_s if baseline is not None else None,
+        trials=job.trials, failed=job.failed, disturbed=job.disturbed_records, tasks=len(job.tasks),
+        flops=sum(one.weight * one.flops for one in job.tasks),
+        submitted_at=job.submitted_at, ended_at=job.ended_at or job.now, took_s=took_s, waited_s=max(0.0, first),
+        host_s=host_s, device_s=device_s, stages_s=stages, others_s=others_s, policy=policy, goal=goal,
+        software=report.software, compiler=known.compiler if known is not None else "",
+        cpu=report.machine.cpu, cores=report.machine.cores, device=known.device if known is not None else "",
+        identity=identity.digest(known) if known is not None else "", made_at=report.made_at,
+        each=tuple(
+            TaskRow(
+                name=one.name, shape=one.shape, calls=one.weight, flops=one.flops,
+                trials=one.trials, best_s=one.best_s,
+            )
+            for one in job.tasks
+        ),
+    )  # fmt: skip
+
+
+def _timing(evaluation: Evaluation | None, name: str) -> Timing | None:
+    return next((one for one in evaluation.timings if one.name == name), None) if evaluation is not None else None
+
+
+def _leases(job: JobView, spans: Iterable[Span]) -> tuple[dict[str, float], float, float, float]:
+    """Seconds of leases of a job by stage, of lanes and of devices; and those of other jobs in its time."""
+    stages: defaultdict[str, float] = defaultdict(float)
+    host_s = device_s = others_s = 0.0
+    until_s = (job.ended_at or job.now) - job.submitted_at
+    for span in spans:
+        lasted_s = min(span.ended_at or until_s, until_s) - max(0.0, span.started_at)
+        if span.job != job.job:
+            others_s += lasted_s
+            continue
+        stages[span.stage] += lasted_s
+        if any(unit.startswith(f"{HOST_POOL}/") for unit in span.units):
+            host_s += lasted_s
+        else:
+            device_s += lasted_s
+    return dict(stages), host_s, device_s, others_s

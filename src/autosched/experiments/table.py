@@ -1,0 +1,118 @@
+"""The table of an experiment: one row for each job that has ended, with its parameters and key figures."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from autosched.errors import RequestError
+from autosched.experiments.parameters import PARAMETERS
+from autosched.experiments.rows import Row
+from autosched.recordstore import table_files
+
+
+class Figure(Struct, frozen=True):
+    """A column that is no parameter."""
+
+    name: str
+    type: type
+    of: Callable[[Row], Any]
+    meaning: str
+
+
+FIGURES = (
+    Figure("state", str, lambda row: row.state, "done or failed"),
+    Figure("latency_s", float, lambda row: row.latency_s, "median latency of the network that was handed over"),
+    Figure("low_s", float, lambda row: row.low_s, "lower bound of its 95 % confidence interval"),
+    Figure("high_s", float, lambda row: row.high_s, "upper bound"),
+    Figure("default_s", float, lambda row: row.default_s, "median latency without tuning"),
+    Figure("engine", str, lambda row: row.engine, "what the user would run otherwise"),
+    Figure("engine_s", float, lambda row: row.engine_s, "its median latency"),
+    Figure("speedup", float, lambda row: _over(row.engine_s, row.latency_s), "latency of that engine over latency_s"),
+    Figure("trials", int, lambda row: row.trials, "candidates that the search measured"),
+    Figure("failed", int, lambda row: row.failed, "of these, failed"),
+    Figure("disturbed", int, lambda row: row.disturbed, "measurements that something slowed down"),
+    Figure("tasks", int, lambda row: row.tasks, "operators that were tuned"),
+    Figure(
+        "gflops", float, lambda row: _gflops(row), "10^9 floating-point operations of the tasks per second of latency_s"
+    ),
+    Figure("took_s", float, lambda row: row.took_s, "from the submission to the end"),
+    Figure("waited_s", float, lambda row: row.waited_s, "from the submission to the first step"),
+    Figure("host_s", float, lambda row: row.host_s, "leases of lanes of the host"),
+    Figure("device_s", float, lambda row: row.device_s, "leases of devices"),
+    Figure("others_s", float, lambda row: row.others_s, "leases of other jobs in the job's time"),
+    Figure("submitted_at", float, lambda row: row.submitted_at, "by the clock of the daemon"),
+    Figure("ended_at", float, lambda row: row.ended_at, "by the clock of the daemon"),
+    Figure("under_policy", str, lambda row: row.policy, "policy of the daemon when the job ended"),
+    Figure("under_goal", str, lambda row: row.goal, "goal of that policy"),
+    Figure("software", str, lambda row: row.software, "version of autosched"),
+    Figure("compiler", str, lambda row: row.compiler, "versions of the compiler"),
+    Figure("cpu", str, lambda row: row.cpu, "processor of the machine"),
+    Figure("cores", int, lambda row: row.cores, "number of its cores"),
+    Figure("device_model", str, lambda row: row.device, "model of the device"),
+    Figure("identity", str, lambda row: row.identity, "digest of the circumstances of the records"),
+    Figure("made_at", str, lambda row: row.made_at, "when the row was made, UTC"),
+    Figure("job", int, lambda row: row.job, "number of the job"),
+    Figure("combination", str, lambda row: row.combination, "digest of the parameters and the model"),
+    Figure("failure", str, lambda row: row.failure, "why it failed"),
+)
+TIMES = ("took_s", "waited_s", "host_s", "device_s", "others_s", "submitted_at", "ended_at", "made_at")
+"""Columns that differ between two runs of one experiment even where all else is equal."""
+
+
+def parameters(rows: Iterable[Row]) -> list[str]:
+    """Names of the parameters that any row has, in one order."""
+    used = {name for row in rows for name in row.values}
+    return [*(name for name in PARAMETERS if name in used), *sorted(used - PARAMETERS.keys())]
+
+
+def columns(rows: Sequence[Row]) -> dict[str, type]:
+    """Names and types of the columns: parameters first, under a name with `set_` where a figure has the same."""
+    figures = {figure.name: figure.type for figure in FIGURES}
+    own = {column(name): _type(name, rows) for name in parameters(rows)}
+    return {**own, **figures}
+
+
+def column(parameter: str) -> str:
+    """The column of a parameter."""
+    return f"set_{parameter}" if any(figure.name == parameter for figure in FIGURES) else parameter
+
+
+def flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as dictionaries with the same keys; None: not known, or a default."""
+    names = parameters(rows)
+    return [
+        {column(name): row.values.get(name) for name in names} | {figure.name: figure.of(row) for figure in FIGURES}
+        for row in rows
+    ]
+
+
+def _type(name: str, rows: Iterable[Row]) -> type:
+    kinds = {type(row.values[name]) for row in rows if name in row.values}
+    return kinds.pop() if len(kinds) == 1 else float if kinds <= {int, float} else str
+
+
+def _over(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None
+
+
+def _gflops(row: Row) -> float | None:
+    return row.flops / row.latency_s / 1e9 if row.latency_s else None
+
+
+def write(rows: Sequence[Row], path: Path) -> int:
+    """Write the table as CSV or Parquet, by the ending of the file; returns the number of rows.
+
+    Raises RequestError for another ending, without pyarrow, and where the file cannot be written.
+    """
+    kinds = columns(rows)
+    try:
+        if path.suffix == ".parquet":
+            return table_files.write_parquet(flat(rows), kinds, path)
+        if path.suffix == ".csv":
+            with path.open("wb") as file:
+                return table_files.write_csv(flat(rows), kinds, file)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}. Choose another file") from None
+    raise RequestError(f"{path}: a table is written as .csv or .parquet; name the file so")

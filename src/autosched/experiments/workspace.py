@@ -1,0 +1,147 @@
+"""The folder of an experiment: one row for each job that has ended, its report, and the state of its own daemon.
+
+Rows are files of their own, each written whole: whatever is killed when, none is lost or damaged, and the next run
+finds what there is.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from autosched.api import result_folder
+from autosched.config import Config
+from autosched.errors import NotFound, Refused, RequestError
+from autosched.experiments.plan import Plan
+from autosched.experiments.rows import Row
+from autosched.model import JobState
+
+ROWS, JOBS, STATE, LOCK, SOURCE = "rows", "jobs", "state", "lock", "experiment.json"
+_ROW = msgspec.json.Decoder(Row)
+
+
+class Source(Struct, frozen=True):
+    """The file of an experiment, as it was run last."""
+
+    file: str
+    text: str
+
+
+class Workspace:
+    """The folder of the experiment of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.folder = name, root() / name
+
+    @property
+    def exists(self) -> bool:
+        """Whether the experiment has run here."""
+        return (self.folder / SOURCE).exists()
+
+    def state(self, settings: str) -> Path:
+        """State folder of the experiment's own daemon with these settings."""
+        return self.folder / (f"{STATE}-{settings}" if settings else STATE)
+
+    def report(self, combination: str) -> Path:
+        """Folder of the report and records of a job."""
+        return self.folder / JOBS / combination
+
+    def rows(self) -> dict[str, Row]:
+        """Rows by combination. A file that cannot be read is as none: its job runs again."""
+        found = {}
+        for path in (self.folder / ROWS).glob("*.json"):
+            try:
+                row = _ROW.decode(path.read_bytes())
+            except (OSError, msgspec.MsgspecError):
+                continue
+            found[row.combination] = row
+        return found
+
+    def rows_of(self, plan: Plan) -> dict[str, Row]:
+        """Rows of the jobs of a plan, in their order; those of jobs that were cancelled do not count."""
+        rows = self.rows()
+        known = {job.combination: rows[job.combination] for job in plan.jobs if job.combination in rows}
+        return {name: row for name, row in known.items() if row.state != JobState.CANCELLED.value}
+
+    def add(self, row: Row) -> None:
+        """Write a row. Raises RequestError where the disk does not take it."""
+        self._write(Path(ROWS) / f"{row.combination}.json", msgspec.json.format(msgspec.json.encode(row), indent=1))
+
+    def keep(self, source: Source) -> None:
+        """Keep a copy of the file, for `status` and tables after the file has gone."""
+        self._write(Path(SOURCE), msgspec.json.encode(source))
+
+    def source(self) -> Source:
+        """The file as it was run last. Raises NotFound for an experiment that has not run here."""
+        try:
+            return msgspec.json.decode((self.folder / SOURCE).read_bytes(), type=Source)
+        except (OSError, msgspec.MsgspecError):
+            there = ", ".join(known()) or "none"
+            raise NotFound(
+                f"no experiment {self.name!r} has run here; there are: {there}. Run one:  autosched experiment run FILE"
+            ) from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the experiment: two processes that run it would submit each job twice. Raises Refused."""
+        self._make(self.folder)
+        with (self.folder / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                raise Refused(
+                    f"experiment {self.name} is run by process {file.read().strip() or '?'} already. See how far it is:"
+                    f"  autosched experiment status {self.name}"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def runner(self) -> int | None:
+        """Number of the process that runs it; None where none does."""
+        try:
+            with (self.folder / LOCK).open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return int(file.read().strip() or 0) or None
+        except (OSError, ValueError):
+            return None
+        return None
+
+    def _write(self, name: Path, content: bytes) -> None:
+        path = self.folder / name
+        try:
+            self._make(path.parent)
+            result_folder.write_whole(path, content)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+
+def root() -> Path:
+    """Folder of all experiments of this user."""
+    return Config().state_dir / "experiments"
+
+
+def known() -> Mapping[str, Workspace]:
+    """The experiments that have run here, by name."""
+    names = sorted(path.parent.name for path in root().glob(f"*/{SOURCE}"))
+    return {name: Workspace(name) for name in names}
+
+
+def _unwritable(path: Path, error: OSError) -> RequestError:
+    return RequestError(
+        f"{path} cannot be written: {error.strerror}. Nothing that was measured is lost; make room, and run it again"
+    )
