@@ -61,6 +61,8 @@ class Compiled(Struct, frozen=True):
     tasks: int
     """Tasks whose best schedule is in it."""
     notes: tuple[str, ...] = ()
+    substitutes: int = 0
+    """Tasks whose best schedule does not apply: the next one that does is in it, or none."""
 
 
 class MeasurementPlan(Struct, frozen=True):

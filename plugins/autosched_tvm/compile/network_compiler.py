@@ -72,7 +72,9 @@ def _compile_tuned(
     tuned, used = with_schedules(fused, functions)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
     write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
-    return fused, Compiled(tasks=used, notes=(*lacking, *notes))
+    best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
+    kept = sum(one.candidate == best[one.task] for one in schedules.values())
+    return fused, Compiled(tasks=used, notes=(*lacking, *notes), substitutes=len(best) - kept)
 
 
 def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:

@@ -220,7 +220,11 @@ class TvmSession:
         choices, cache = self._choices(), self.kernels.cache
         names = [f"{build}.{ending}" for build in ("default", "tuned") for ending in ("so", "json")]
         files = {name: self._builds / name for name in names}
-        chosen = [msgspec.structs.replace(one, workload=_content(Path(one.workload))) for one in choices]
+        # What comes after the best schedule of a task counts only where that does not apply: then nothing is kept.
+        chosen = [
+            msgspec.structs.replace(one, workload=_content(Path(one.workload)), candidates=one.candidates[:1])
+            for one in choices
+        ]
         compilation = msgspec.structs.replace(self._compilation, model="", folder="")
         key = self._key("compile", _prepared(self._tasks_dir), compilation, chosen) if cache.keeps else ""
         if (note := cache.take(key, files)) is not None:  # an earlier job had the same network and schedules
@@ -229,7 +233,8 @@ class TvmSession:
         arguments = (self._compilation, choices)
         compiled = self._child("compile", lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
-        cache.keep(key, files, msgspec.json.encode(compiled).decode())
+        if not compiled.substitutes:
+            cache.keep(key, files, msgspec.json.encode(compiled).decode())
 
     def _key(self, what: str, model: Path, *parts: object) -> str:
         """Names what is made of a model by the present code, in the build cache."""

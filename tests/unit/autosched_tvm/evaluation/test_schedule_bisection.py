@@ -35,6 +35,7 @@ from nets import model  # noqa: E402
 
 TARGET = targets.resolve("x86-64-v3", 1)
 SOUND, WRONG, WORSE, CRASHING = b"sound", b"wrong", b"worse", b"crashing"
+UNFIT = b"unfit"
 
 
 def three_layers(scale: float, *, index: bool) -> Any:
@@ -94,6 +95,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     intrinsics.install()
 
     def scheduled(workload: Any, candidate: bytes) -> Any:
+        if candidate == UNFIT:
+            raise ValueError("it does not apply")
         return {SOUND: lambda same: same, CRASHING: crashing}.get(candidate, spoiled)(workload)
 
     monkeypatch.setattr(candidate_build, "scheduled", scheduled)
@@ -110,7 +113,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
             own = candidates if info.task == 2 else (SOUND,)
             choices.append(TaskSchedules(info.task, str(tmp_path / f"{info.task}.json"), own, 1e-3))
         compilation = Compilation(str(path), TARGET, str(tmp_path), "net", LayoutOption.KEEP.value)
-        network_compiler.compile_network(compilation, choices)
+        compiled = network_compiler.compile_network(compilation, choices)
+        assert compiled.substitutes == candidates.count(UNFIT)
         return compilation, choices, Request((str(path),), 1)
 
     yield take
@@ -128,6 +132,11 @@ def ask(what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
             shutil.copy(file, copy)
         arguments = (copy, *arguments[1:])
     return getattr(importlib.import_module(module), name)(*arguments)
+
+
+def test_a_schedule_that_does_not_apply_is_counted_and_replaced(made: Any) -> None:
+    made(three_layers(1.0, index=False), (UNFIT, SOUND))
+    made(three_layers(1.0, index=False), (UNFIT,))
 
 
 @pytest.mark.parametrize(
