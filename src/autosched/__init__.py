@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.version import __version__
 
-__all__ = ["Model", "Module", "TunedModel", "__version__", "best", "load_model", "load_module", "policy"]
+__all__ = ["Model", "Module", "TunedModel", "__version__", "best", "experiment", "load_model", "load_module", "policy"]
 
 if TYPE_CHECKING:
     from autosched.api import Model, Module, TunedModel, best, load_model, load_module, policy
+    from autosched.experiments.reading import experiment
 
 
 if not TYPE_CHECKING:  # else the type checker would take any name for granted
 
     def __getattr__(name: str) -> Any:
+        if name == "experiment":
+            from autosched.experiments import reading
+
+            return reading.experiment
         if name in __all__:
             from autosched import api
 

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import autosched
 from autosched.api import on_demand
 from autosched.experiments import table
 from autosched.protocol import Done, Shutdown
@@ -90,6 +92,8 @@ def test_all_combinations_run_once(cli: Callable[..., Said], tmp_path: Path) -> 
     assert cli("experiment", "results", "exp", "--to", "all.csv")[0] == 0
     with (tmp_path / "all.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 12
+    page = (tmp_path / "s/experiments/exp/results.html").read_text()
+    assert page.count("/report.html") == 12
     report = next((tmp_path / "s/experiments/exp/jobs").iterdir()) / "report.json"
     assert json.loads(report.read_text())["job"]["labels"]["experiment"] == "exp"
 
@@ -174,13 +178,20 @@ def own_daemon(cli: Callable[..., Said], tmp_path: Path, socket: str) -> None:
     write(tmp_path, [8], more="[daemon]\nown = true\n")
     text = (tmp_path / "exp.toml").read_text()
     more = 'policy = ["stagewise", "round-robin"]\nsettings = "lab.toml"\n[labels]'
-    (tmp_path / "exp.toml").write_text('together = ["model", "seed"]\n' + text.replace("[labels]", more))
+    (tmp_path / "exp.toml").write_text(
+        'together = ["model", "seed"]\ncompare = "policy"\n' + text.replace("[labels]", more)
+    )
     try:
         code, out, err = cli("experiment", "run", "exp.toml")
         assert (code, out) == (0, "8 jobs done, 0 failed\n"), err
         found = {(row["policy"], row["under_policy"]) for row in rows(cli)}
         assert found == {("stagewise", "stagewise"), ("round-robin", "interleaved")}
         assert jobs(cli) == [], "the other daemon has none of them"
+        lines = cli("experiment", "results", "exp")[1].splitlines()
+        (batch,) = (line for line in lines if line.split()[:1] == ["batch_s"])
+        assert re.match(r" batch_s +all +round-robin +stagewise +[\d.]+ +not known +1 +cannot tell", batch)
+        (found,) = autosched.experiment("exp").compare("policy", "batch_s")
+        assert (found.value, found.pairs) == ("round-robin", 1)
         by_policy = [[row for row in rows(cli) if row["policy"] == one] for one in ("stagewise", "round-robin")]
         ends = max(row["ended_at"] for row in by_policy[0])
         assert all(row["submitted_at"] >= ends for row in by_policy[1]), "one batch after the other"

@@ -18,6 +18,7 @@ from autosched.model import JobState
 from autosched.text.tables import Column
 
 if TYPE_CHECKING:
+    from autosched.experiments.comparison import Compared
     from autosched.experiments.forecast import Outlook
     from autosched.experiments.plan import Plan
     from autosched.experiments.rows import Row
@@ -71,7 +72,7 @@ def run(host: str | None, file: Path, retry_failed: bool) -> int:
     rows = list(place.rows_of(planned).values())
     failed = [row for row in rows if row.state == JobState.FAILED.value]
     data(f"{formatting.count(len(rows) - len(failed), 'job')} done, {len(failed)} failed")
-    say(f"See them:  autosched experiment results {name}")
+    say(f"See them:  autosched experiment results {name}     xdg-open {place.page}")
     for row in failed[:FAILURES_SHOWN]:
         say(f"  job {row.job} ({planned.called(row.values)}) failed: {row.failure}")
     return 1 if failed else 0
@@ -160,10 +161,11 @@ def _bar(part: float) -> str:
 )
 @listing_option
 def results(name: str, path: Path | None, style: str) -> None:
-    """Show the table of an experiment: a row for each job that has ended."""
-    from autosched.experiments import table
+    """Show the table of an experiment, a row for each job that has ended, and the comparisons of its file."""
+    from autosched.experiments import page, table
 
     place = _place(name)
+    planned: Plan | None = None
     try:
         planned = _planned(place)
         rows = list(place.rows_of(planned).values())
@@ -177,7 +179,28 @@ def results(name: str, path: Path | None, style: str) -> None:
     if style in ("json", "jsonl", "csv"):
         whole = [Column(key, _cell(key)) for key in table.columns(rows)]
         return show(style, "rows", whole, table.flat(rows), id=lambda row: row["job"])
-    return show(style, "rows", _columns(names), rows, id=lambda row: row.job)
+    show(style, "rows", _columns(names), rows, id=lambda row: row.job)
+    if style in ("table", "wide") and planned is not None and (found := page.compared(planned.definition, rows)):
+        data("")
+        show(style, "comparisons", COMPARISONS, found, id=lambda one: one.figure)
+    if style in ("table", "wide") and place.page.exists():
+        say(f"As a page, with plots:  xdg-open {place.page}")
+
+
+def _ratio_interval(one: "Compared") -> str:
+    return f"{one.low:.3f}..{one.high:.3f}" if one.low is not None else "not known"
+
+
+COMPARISONS = (
+    Column("FIGURE", lambda one: one.figure),
+    Column("FOR", lambda one: ", ".join(map(str, one.group.values())) or "all", least=8),
+    Column("VALUE", lambda one: str(one.value), least=8),
+    Column("OVER", lambda one: str(one.against), least=8),
+    Column("RATIO", lambda one: f"{one.ratio:.3f}", right=True),
+    Column("95 %", _ratio_interval),
+    Column("PAIRS", lambda one: str(one.pairs), right=True),
+    Column("", lambda one: one.verdict),
+)
 
 
 def _cell(key: str) -> Any:

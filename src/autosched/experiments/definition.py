@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from autosched import backend, config, policy_registry
 from autosched.errors import AutoschedError, RequestError
-from autosched.experiments import models
+from autosched.experiments import models, table
 from autosched.experiments.combinations import Values, combine, matches
 from autosched.experiments.parameters import DAEMON, LABEL, OPTION, Value, names, parameter, trouble
 from autosched.text.job_selectors import labels as checked_labels
@@ -26,6 +26,10 @@ COMBINATIONS_MAX = 10_000
 TOP = (
     "name",
     "about",
+    "compare",
+    "by",
+    "against",
+    "figures",
     "priority",
     "at_once",
     "together",
@@ -60,6 +64,14 @@ class Definition(Struct, frozen=True, kw_only=True):
     priority: int = PRIORITY
     own_daemon: bool = False
     """The jobs run in a daemon of their own, and none of anybody else."""
+    compare: str = ""
+    """The parameter whose values are compared; empty: none is."""
+    by: tuple[str, ...] = ()
+    """Parameters whose values are told apart in comparisons."""
+    against: Value | None = None
+    """Value of the compared parameter that is the reference; None: the first of its list."""
+    figures: tuple[str, ...] = ()
+    """Columns that are compared."""
 
     def combinations(self) -> list[Values]:
         """All jobs, in the order in which they are submitted. Those under one policy and settings stand together."""
@@ -140,6 +152,7 @@ class _Reader:
             at_once=self._one("at_once", int, None, "a whole number, at least 1", lambda number: number >= 1),
             priority=self._one("priority", int, PRIORITY, "-100 to 100", lambda number: -100 <= number <= 100),
             own_daemon=self._own_daemon(),
+            **self._comparison(lists),
         )
         if not self.errors:
             self._check(definition)
@@ -236,9 +249,9 @@ class _Reader:
             self._wrong((key,), f"write [[{key}]], in two pairs of brackets")
             return ()
         found = []
-        for number, table in enumerate(tables):
-            some = self._lists(table, (key, str(number)))
-            if table == {}:
+        for number, one in enumerate(tables):
+            some = self._lists(one, (key, str(number)))
+            if one == {}:
                 self._wrong((key, str(number), ""), f"an empty [[{key}]] says nothing")
             for name in some:
                 if name not in lists and not new:
@@ -277,6 +290,39 @@ class _Reader:
                 self._wrong((key,), f"[parameters] does not name {name!r}; {_near(name, lists)}")
         return tuple(name for name in raw if name in lists)
 
+    def _comparison(self, lists: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
+        """What is compared. "network" is another name of `model`."""
+        raw = {key: self._raw[key] for key in ("compare", "by", "against", "figures") if key in self._raw}
+        if raw and "compare" not in raw:
+            self._wrong((next(iter(raw)),), "it belongs to a comparison, and `compare` does not name a parameter")
+            return {}
+        by = [raw["by"]] if isinstance(raw.get("by"), str) else raw.get("by", [])
+        by = ["model" if name == "network" else name for name in by] if isinstance(by, list) else by
+        compare = self._names_of(
+            "compare", ["model" if one == "network" else one for one in [raw.get("compare")] if one], lists
+        )
+        if not compare:
+            return {}
+        found: dict[str, Any] = {"compare": compare[0], "by": self._names_of("by", by, lists)}
+        values = lists[compare[0]]
+        if len(values) < 2 and not any(compare[0] in some for some in self._raw.get("include", ())):
+            self._wrong(("compare",), f"{compare[0]} has one value, so there is nothing to compare")
+        if "against" in raw:
+            found["against"] = raw["against"]
+            if raw["against"] not in values:
+                self._wrong(
+                    ("against",), f"{raw['against']!r} is no value of {compare[0]}; there are: {_listed(values)}"
+                )
+        able = [name for name, kind in table.columns(()).items() if kind in (int, float)]
+        figures = raw.get("figures", ["batch_s" if self._raw.get("together") else "took_s", "latency_s"])
+        if not isinstance(figures, list) or not figures:
+            self._wrong(("figures",), 'figures takes a list of columns: figures = ["latency_s"]')
+            return found
+        for name in figures:
+            if name not in able:
+                self._wrong(("figures",), f"{name!r} is no column of numbers; {_near(str(name), able)}")
+        return {**found, "figures": tuple(map(str, figures))}
+
     def _labels(self) -> dict[str, str]:
         raw = self._raw.get("labels", {})
         if not isinstance(raw, Mapping):
@@ -313,6 +359,10 @@ class _Reader:
 
     def _wrong(self, path: Keys, what: str) -> None:
         self.errors.append((line_of(self._text, list(path)), what))
+
+
+def _listed(values: Sequence[Value]) -> str:
+    return ", ".join(map(repr, values))
 
 
 def _near(word: str, known: Sequence[str] | Mapping[str, object]) -> str:

@@ -61,6 +61,12 @@ class Plan(Struct, frozen=True):
         for key, some in groupby(jobs, key=lambda job: job.batch):
             yield key, list(some)
 
+    def batch(self, job: PlannedJob) -> str:
+        """The job's batch in words; empty where there are no batches."""
+        if not self.definition.together:
+            return ""
+        return ", ".join(f"{name} {value}" for name, value in job.batch if name in self.varied) or "all"
+
     def called(self, values: Mapping[str, Value]) -> str:
         """A job in words, by what makes it differ from the others: "model rnet, trials 64"."""
         names = [name for name in self.varied if name in values] or ["model"]

@@ -35,6 +35,8 @@ class Row(Struct, frozen=True, kw_only=True):
     combination: str
     values: Values
     """Its parameters, as the file names them."""
+    batch: str = ""
+    """What the jobs have in common that ran together with it, in words; empty: it ran by itself."""
     job: int
     state: str
     failure: str = ""
@@ -83,7 +85,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """Its tasks."""
 
 
-def row_of(combination: str, values: Values, report: Report, policy: str, goal: str) -> Row:
+def row_of(combination: str, values: Values, batch: str, report: Report, policy: str, goal: str) -> Row:
     """The row of a job that has ended."""
     job, evaluation = report.job, report.evaluation
     stages, host_s, device_s, others_s = _leases(job, report.spans)
@@ -95,7 +97,7 @@ def row_of(combination: str, values: Values, report: Report, policy: str, goal: 
     rival = next((one for one in evaluation.timings if one.name not in (TUNED, DEFAULT)), None) if evaluation else None
     untuned = _timing(evaluation, DEFAULT)
     return Row(
-        combination=combination, values=values, job=job.job, state=job.state,
+        combination=combination, values=values, batch=batch, job=job.job, state=job.state,
         failure=job.failure.message if job.failure is not None else "",
         latency_s=best.median_s if best is not None else None,
         low_s=best.low_s if best is not None else None,

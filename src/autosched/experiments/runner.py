@@ -19,6 +19,7 @@ from autosched.api import on_demand, result_folder
 from autosched.api.connection import Daemon, off_devices
 from autosched.config import load
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, RequestError, WireError
+from autosched.experiments import page
 from autosched.experiments.plan import AT_ONCE, COMBINATION, EXPERIMENT, Plan, PlannedJob
 from autosched.experiments.rows import Row, row_of
 from autosched.experiments.workspace import Workspace
@@ -133,7 +134,7 @@ class Runner:
     async def _keep(self, daemon: Daemon, job: PlannedJob, view: JobView) -> None:
         gathered, records = await result_folder.gather(daemon, view, await daemon.artifacts(view.job))
         policy = await daemon.policy()
-        row = row_of(job.combination, job.values, gathered, policy.policy, policy.goal)
+        row = row_of(job.combination, job.values, self._plan.batch(job), gathered, policy.policy, policy.goal)
         folder = self._workspace.report(job.combination)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -146,6 +147,7 @@ class Runner:
         self._workspace.add(row)
         self.progress.running.pop(job.combination, None)
         self.progress.rows[job.combination] = row
+        write_page(self._plan, self._workspace)
         self._advanced_at = time.monotonic()
         self._watch(self.progress)
 
@@ -165,6 +167,12 @@ class Runner:
     def _say(self, note: str) -> None:
         self.progress.note = note
         self._watch(self.progress)
+
+
+def write_page(plan: Plan, workspace: Workspace) -> None:
+    """Write the page of what has ended so far."""
+    rows = list(workspace.rows_of(plan).values())
+    workspace.write_page(page.page(plan.definition, rows, len(plan.jobs), plan.varied))
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """The table of an experiment: one row for each job that has ended, with its parameters and key figures."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ FIGURES = (
     Figure(
         "gflops", float, lambda row: _gflops(row), "10^9 floating-point operations of the tasks per second of latency_s"
     ),
+    Figure("batch", str, lambda row: row.batch, "what the jobs have in common that ran together with it"),
     Figure("took_s", float, lambda row: row.took_s, "from the submission to the end"),
     Figure("waited_s", float, lambda row: row.waited_s, "from the submission to the first step"),
     Figure("host_s", float, lambda row: row.host_s, "leases of lanes of the host"),
@@ -57,7 +59,11 @@ FIGURES = (
     Figure("combination", str, lambda row: row.combination, "digest of the parameters and the model"),
     Figure("failure", str, lambda row: row.failure, "why it failed"),
 )
-TIMES = ("took_s", "waited_s", "host_s", "device_s", "others_s", "submitted_at", "ended_at", "made_at")
+OF_BATCHES = {
+    "batch_s": "from the first submission of the batch to the end of its last job",
+}
+"""Columns of numbers that all jobs of a batch share, and their meanings."""
+TIMES = (*OF_BATCHES, "took_s", "waited_s", "host_s", "device_s", "others_s", "submitted_at", "ended_at", "made_at")
 """Columns that differ between two runs of one experiment even where all else is equal."""
 
 
@@ -69,7 +75,7 @@ def parameters(rows: Iterable[Row]) -> list[str]:
 
 def columns(rows: Sequence[Row]) -> dict[str, type]:
     """Names and types of the columns: parameters first, under a name with `set_` where a figure has the same."""
-    figures = {figure.name: figure.type for figure in FIGURES}
+    figures: dict[str, type] = {figure.name: figure.type for figure in FIGURES} | dict.fromkeys(OF_BATCHES, float)
     own = {column(name): _type(name, rows) for name in parameters(rows)}
     return {**own, **figures}
 
@@ -81,11 +87,25 @@ def column(parameter: str) -> str:
 
 def flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as dictionaries with the same keys; None: not known, or a default."""
-    names = parameters(rows)
+    names, took_s = parameters(rows), _batches_s(rows)
     return [
-        {column(name): row.values.get(name) for name in names} | {figure.name: figure.of(row) for figure in FIGURES}
+        {column(name): row.values.get(name) for name in names}
+        | {figure.name: figure.of(row) for figure in FIGURES}
+        | {"batch_s": took_s.get(row.batch)}
         for row in rows
     ]
+
+
+def _batches_s(rows: Iterable[Row]) -> dict[str, float]:
+    """How long each batch took."""
+    batches: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.batch:
+            batches[row.batch].append(row)
+    return {
+        name: max(row.ended_at for row in some) - min(row.submitted_at for row in some)
+        for name, some in batches.items()
+    }
 
 
 def _type(name: str, rows: Iterable[Row]) -> type:

@@ -20,7 +20,7 @@ from autosched.experiments.plan import Plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
 
-ROWS, JOBS, STATE, LOCK, SOURCE = "rows", "jobs", "state", "lock", "experiment.json"
+ROWS, JOBS, STATE, LOCK, SOURCE, PAGE = "rows", "jobs", "state", "lock", "experiment.json", "results.html"
 _ROW = msgspec.json.Decoder(Row)
 
 
@@ -102,6 +102,15 @@ class Workspace:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+    def write_page(self, text: str) -> None:
+        """Write the page of results."""
+        self._write(Path(PAGE), text.encode())
+
+    @property
+    def page(self) -> Path:
+        """The page of results."""
+        return self.folder / PAGE
 
     def runner(self) -> int | None:
         """Number of the process that runs it; None where none does."""

@@ -39,9 +39,7 @@ def page(report: Report) -> str:
         problem=_problem(report),
         cards="".join(_card(*card) for card in _cards(report)),
         latencies=_latencies(report),
-        stage_styles="\n".join(
-            f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*svg.STAGES, "more")
-        ),
+        style=style(),
         gantt=_gantt(report),
         curve=_curve(report),
         tasks=_tasks(report),
@@ -51,6 +49,12 @@ def page(report: Report) -> str:
         skipped=_skipped(report),
         about=_about(report),
     )
+
+
+def style() -> str:
+    """Style of pages that stand alone."""
+    stages = (f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*svg.STAGES, "more"))
+    return "\n".join((files("autosched.report").joinpath("page.css").read_text(encoding="utf-8").rstrip(), *stages))
 
 
 def _took_s(report: Report) -> float:
