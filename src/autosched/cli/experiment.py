@@ -13,7 +13,7 @@ import click
 from autosched import formatting
 from autosched.cli.follow import interruptible
 from autosched.cli.output import INTERRUPTED, bold, data, document, document_option, listing_option, say, show
-from autosched.errors import RequestError
+from autosched.errors import ConfigError, RequestError
 from autosched.model import JobState
 from autosched.text.tables import Column
 
@@ -28,26 +28,29 @@ if TYPE_CHECKING:
 BAR_CHARS = 30
 JOBS_SHOWN = 12
 FAILURES_SHOWN = 5
+quick_option = click.option("--quick", is_flag=True, help="In its quick size: with the lists of [quick].")
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
 
 
 @click.command()
 @file_argument
-def check(file: Path) -> None:
+@quick_option
+def check(file: Path, quick: bool) -> None:
     """Check the file of an experiment, and say how many jobs, trials and hours it takes. Nothing starts."""
     from autosched.experiments import workspace
     from autosched.experiments.definition import load
     from autosched.experiments.plan import plan
 
-    planned = plan(load(file))
+    planned = plan(load(file, quick=quick))
     data(_summary(planned, workspace.Workspace(planned.definition.name)))
 
 
 @click.command()
 @file_argument
+@quick_option
 @click.option("--retry-failed", is_flag=True, help="Run jobs that failed once more.")
 @click.pass_obj
-def run(host: str | None, file: Path, retry_failed: bool) -> int:
+def run(host: str | None, file: Path, quick: bool, retry_failed: bool) -> int:
     """Run all combinations of a file that have not run yet, and wait for them.
 
     Ctrl-C ends this command alone; jobs that were submitted go on. Run it again to go on: nothing runs twice. What was
@@ -58,15 +61,16 @@ def run(host: str | None, file: Path, retry_failed: bool) -> int:
     from autosched.experiments.plan import plan
     from autosched.experiments.runner import Runner
 
-    planned = plan(load(file))
+    planned = plan(load(file, quick=quick))
     name = planned.definition.name
     place = workspace.Workspace(name)
     with place.locked():
-        place.keep(workspace.Source(str(file.absolute()), file.read_text(encoding="utf-8-sig")))
+        place.keep(workspace.Source(str(file.absolute()), file.read_text(encoding="utf-8-sig"), quick))
         say(_summary(planned, place))
         with _Display(planned) as display:
             runner = Runner(planned, place, host, watch=display.show, retry_failed=retry_failed)
-            farewell = f"\nInterrupted. Jobs that were submitted go on. Go on:  autosched experiment run {file}"
+            again = f"autosched experiment run {file}{' --quick' if quick else ''}"
+            farewell = f"\nInterrupted. Jobs that were submitted go on. Go on:  {again}"
             if interruptible(_true(runner), farewell) is None:
                 return INTERRUPTED
     rows = list(place.rows_of(planned).values())
@@ -157,12 +161,16 @@ def _bar(part: float) -> str:
 @click.command()
 @click.argument("name")
 @click.option(
-    "--to", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.csv", help="Write the whole table."
+    "--to",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.csv|.parquet|.md",
+    help="Write the whole table; as Markdown with the comparisons.",
 )
 @listing_option
 def results(name: str, path: Path | None, style: str) -> None:
     """Show the table of an experiment, a row for each job that has ended, and the comparisons of its file."""
-    from autosched.experiments import page, table
+    from autosched.experiments import markdown, page, table
 
     place = _place(name)
     planned: Plan | None = None
@@ -174,6 +182,10 @@ def results(name: str, path: Path | None, style: str) -> None:
         rows = list(place.rows().values())
         names = table.parameters(rows)
     if path is not None:
+        if path.suffix == ".md":
+            found = page.compared(planned.definition, rows) if planned is not None else []
+            path.write_text(markdown.text(rows, names, found), encoding="utf-8")
+            return say(f"{formatting.count(len(rows), 'row')} in {path}")
         count = table.write(rows, path)
         return say(f"{formatting.count(count, 'row')} in {path}")
     if style in ("json", "jsonl", "csv"):
@@ -260,7 +272,7 @@ def _planned(place: "Workspace") -> "Plan":
     from autosched.experiments.plan import plan
 
     source = place.source()
-    return plan(parse(source.text, Path(source.file)))
+    return plan(parse(source.text, Path(source.file), quick=source.quick))
 
 
 def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
@@ -271,7 +283,10 @@ def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
     def units(settings: str) -> tuple[int, int]:
         """Numbers of lanes and devices."""
         path = planned.definition.file.parent / settings if settings else None
-        pools = config.resources(config.load(path)).pools
+        try:
+            pools = config.resources(config.load(path)).pools
+        except ConfigError as error:
+            raise ConfigError(f"{settings or 'this machine'}: {error}") from None
         lanes = sum(len(pool.units) for pool in pools if pool.name == config.HOST_POOL)
         return lanes, max(1, sum(len(pool.units) for pool in pools if pool.name != config.HOST_POOL))
 

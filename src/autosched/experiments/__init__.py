@@ -6,6 +6,6 @@ there, one table for notebooks.
 Files: definition.py (the file, its errors by line), parameters.py (what can be varied), combinations.py (the product of
 the lists), models.py (the models that it names), plan.py (the jobs), runner.py (runs them), workspace.py (the folder of
 an experiment), rows.py (what is known of each job), table.py (all of it as columns), comparison.py (the values of one
-parameter, pair by pair), page.py (all of it as a page), reading.py (the same from Python), forecast.py (how long jobs
-take).
+parameter, pair by pair), page.py and markdown.py (all of it to be read), reading.py (the same from Python), forecast.py
+(how long jobs take).
 """

@@ -19,6 +19,8 @@ from autosched.experiments.parameters import DAEMON, LABEL, OPTION, Value, names
 from autosched.text.job_selectors import labels as checked_labels
 from autosched.toml_lines import line_of
 
+QUICK = "-quick"
+"""Ends the name of an experiment in its quick size."""
 PRIORITY = -10
 """Priority of an experiment's jobs where the file names none: below those of people who wait."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -35,6 +37,7 @@ TOP = (
     "together",
     "zip",
     "parameters",
+    "quick",
     "exclude",
     "include",
     "labels",
@@ -99,16 +102,16 @@ class DefinitionError(RequestError):
     """A file that is no experiment; the message has a line for each error."""
 
 
-def load(path: Path) -> Definition:
-    """Read and check a file. Raises DefinitionError with all errors."""
+def load(path: Path, *, quick: bool = False) -> Definition:
+    """Read and check a file. `quick`: in its quick size. Raises DefinitionError with all errors."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{path} cannot be read ({error}). Name the file of an experiment, FILE.toml") from None
-    return parse(text, path)
+    return parse(text, path, quick=quick)
 
 
-def parse(text: str, path: Path) -> Definition:
+def parse(text: str, path: Path, *, quick: bool = False) -> Definition:
     """Check the text of a file. Raises DefinitionError with all errors."""
     try:
         raw = tomllib.loads(text)
@@ -117,7 +120,7 @@ def parse(text: str, path: Path) -> Definition:
         raise DefinitionError(
             f"{path}:{line[1] if line else len(text.splitlines())}: not valid TOML: {error}"
         ) from None
-    reader = _Reader(text, raw, path.absolute().parent)
+    reader = _Reader(text, raw, path.absolute().parent, quick)
     definition = reader.read(path)
     if reader.errors or definition is None:
         raise DefinitionError("\n".join(f"{path}:{line}: {what}" for line, what in sorted(set(reader.errors))))
@@ -127,8 +130,12 @@ def parse(text: str, path: Path) -> Definition:
 class _Reader:
     """Takes the parts of a file apart, and gathers what is wrong with them."""
 
-    def __init__(self, text: str, raw: Mapping[str, Any], folder: Path) -> None:
-        self._text, self._raw, self._folder = text, raw, folder
+    def __init__(self, text: str, raw: Mapping[str, Any], folder: Path, quick: bool) -> None:
+        self._text, self._raw, self._folder, self._quick = text, raw, folder, quick
+        zips = raw.get("zip")
+        self._zipped = (
+            {str(name) for one in zips if isinstance(one, list) for name in one} if isinstance(zips, list) else set()
+        )
         self.errors: list[tuple[int, str]] = []
 
     def read(self, path: Path) -> Definition | None:
@@ -137,6 +144,11 @@ class _Reader:
             if key not in TOP:
                 self._wrong((key,), f"{key!r} is not known here; {_near(key, TOP)}")
         lists = self._lists(self._raw.get("parameters"), ("parameters",))
+        smaller = self._lists(self._raw["quick"], ("quick",)) if "quick" in self._raw else {}
+        if self._quick:
+            if not smaller:
+                self._wrong((), "it has no quick size: no lists in [quick]")
+            lists = {**lists, **smaller}
         if "model" not in lists and not self.errors:
             self._wrong(("parameters",), 'no model is named. Write in [parameters]: model = ["net.onnx"]')
         definition = Definition(
@@ -215,7 +227,7 @@ class _Reader:
             for one in values:
                 if (why := trouble(name, one)) or (why := self._lacks(name, str(one))):
                     self._wrong((*path, name), f"{name}: {why}")
-                if values.count(one) > 1 and not isinstance(one, Mapping | list):
+                if values.count(one) > 1 and name not in self._zipped and not isinstance(one, Mapping | list):
                     self._wrong((*path, name), f"{name} has {one!r} twice")
             found[name] = tuple(self._models(values) if name == "model" else values)
         return found
@@ -346,7 +358,7 @@ class _Reader:
         name = self._one("name", str, path.stem, "text in quotes")
         if re.fullmatch(NAME, name) is None:
             self._wrong(("name",), f"{name!r} is no name: 1 to 64 letters, digits and _ . -, not first a sign")
-        return str(name)
+        return f"{name}{QUICK}" if self._quick else str(name)
 
     def _one(
         self, key: str, kind: type, default: Any, allowed: str, check: Callable[[Any], bool] = lambda _: True

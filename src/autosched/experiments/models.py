@@ -32,8 +32,7 @@ class Found(Struct, frozen=True):
 def expand(words: Sequence[str], folder: Path) -> list[str]:
     """Words of a file with folders and patterns replaced by the files that they name. `folder`: where relative names
     begin. Raises RequestError for a word that names nothing."""
-    found = [name for word in words for name in _expanded(word, folder)]
-    return list(dict.fromkeys(found))
+    return [name for word in words for name in _expanded(word, folder)]
 
 
 def find(word: str, folder: Path) -> Found:

@@ -61,7 +61,7 @@ class Experiment:
         """The jobs as the file had them; None where a model has gone since."""
         source = self._place.source()
         try:
-            return plan(parse(source.text, Path(source.file)))
+            return plan(parse(source.text, Path(source.file), quick=source.quick))
         except RequestError:
             return None
 

@@ -1,14 +1,14 @@
 """What an experiment knows of each job that has ended: one row of its table."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
 from autosched.backend import TUNED, Evaluation, Timing
-from autosched.config import HOST_POOL
+from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.experiments.combinations import Values
-from autosched.protocol import JobView, Span
+from autosched.protocol import JobView, PolicyView, Span, UnitView
 from autosched.records import identity
 from autosched.report import Report
 
@@ -68,6 +68,9 @@ class Row(Struct, frozen=True, kw_only=True):
     """Leases of lanes and of devices."""
     stages_s: dict[str, float] = field(default_factory=dict)
     """Leases by stage."""
+    lanes: int = 1
+    devices: int = 1
+    """Numbers of lanes, and of devices of the job's kind."""
     others_s: float = 0.0
     """Leases of other jobs in its time."""
     policy: str = ""
@@ -85,8 +88,10 @@ class Row(Struct, frozen=True, kw_only=True):
     """Its tasks."""
 
 
-def row_of(combination: str, values: Values, batch: str, report: Report, policy: str, goal: str) -> Row:
-    """The row of a job that has ended."""
+def row_of(
+    combination: str, values: Values, batch: str, report: Report, policy: PolicyView, units: Sequence[UnitView]
+) -> Row:
+    """The row of a job that has ended. `policy`, `units`: of its daemon."""
     job, evaluation = report.job, report.evaluation
     stages, host_s, device_s, others_s = _leases(job, report.spans)
     best = _timing(evaluation, evaluation.published or TUNED) if evaluation is not None else None
@@ -108,7 +113,9 @@ def row_of(combination: str, values: Values, batch: str, report: Report, policy:
         trials=job.trials, failed=job.failed, disturbed=job.disturbed_records, tasks=len(job.tasks),
         flops=sum(one.weight * one.flops for one in job.tasks),
         submitted_at=job.submitted_at, ended_at=job.ended_at or job.now, took_s=took_s, waited_s=max(0.0, first),
-        host_s=host_s, device_s=device_s, stages_s=stages, others_s=others_s, policy=policy, goal=goal,
+        host_s=host_s, device_s=device_s, stages_s=stages, others_s=others_s,
+        lanes=_count(units, HOST_POOL), devices=_count(units, DEVICE_POOL + job.device),
+        policy=policy.policy, goal=policy.goal,
         software=report.software, compiler=known.compiler if known is not None else "",
         cpu=report.machine.cpu, cores=report.machine.cores, device=known.device if known is not None else "",
         identity=identity.digest(known) if known is not None else "", made_at=report.made_at,
@@ -120,6 +127,10 @@ def row_of(combination: str, values: Values, batch: str, report: Report, policy:
             for one in job.tasks
         ),
     )  # fmt: skip
+
+
+def _count(units: Iterable[UnitView], pool: str) -> int:
+    return max(1, sum(pool in unit.pools for unit in units))
 
 
 def _timing(evaluation: Evaluation | None, name: str) -> Timing | None:

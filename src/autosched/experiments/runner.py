@@ -133,8 +133,8 @@ class Runner:
 
     async def _keep(self, daemon: Daemon, job: PlannedJob, view: JobView) -> None:
         gathered, records = await result_folder.gather(daemon, view, await daemon.artifacts(view.job))
-        policy = await daemon.policy()
-        row = row_of(job.combination, job.values, self._plan.batch(job), gathered, policy.policy, policy.goal)
+        policy, units = await daemon.policy(), await daemon.units()
+        row = row_of(job.combination, job.values, self._plan.batch(job), gathered, policy, units)
         folder = self._workspace.report(job.combination)
         try:
             folder.mkdir(parents=True, exist_ok=True)

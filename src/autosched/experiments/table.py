@@ -43,6 +43,8 @@ FIGURES = (
     Figure("waited_s", float, lambda row: row.waited_s, "from the submission to the first step"),
     Figure("host_s", float, lambda row: row.host_s, "leases of lanes of the host"),
     Figure("device_s", float, lambda row: row.device_s, "leases of devices"),
+    Figure("lanes", int, lambda row: row.lanes, "number of lanes of the host"),
+    Figure("devices", int, lambda row: row.devices, "number of devices of the job's kind"),
     Figure("others_s", float, lambda row: row.others_s, "leases of other jobs in the job's time"),
     Figure("submitted_at", float, lambda row: row.submitted_at, "by the clock of the daemon"),
     Figure("ended_at", float, lambda row: row.ended_at, "by the clock of the daemon"),
@@ -61,6 +63,8 @@ FIGURES = (
 )
 OF_BATCHES = {
     "batch_s": "from the first submission of the batch to the end of its last job",
+    "bound_s": "work of the busiest kind of unit in the batch, per unit: no schedule of these steps is shorter",
+    "over_bound": "batch_s over bound_s",
 }
 """Columns of numbers that all jobs of a batch share, and their meanings."""
 TIMES = (*OF_BATCHES, "took_s", "waited_s", "host_s", "device_s", "others_s", "submitted_at", "ended_at", "made_at")
@@ -87,25 +91,28 @@ def column(parameter: str) -> str:
 
 def flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as dictionaries with the same keys; None: not known, or a default."""
-    names, took_s = parameters(rows), _batches_s(rows)
+    names, batches = parameters(rows), _batches(rows)
     return [
         {column(name): row.values.get(name) for name in names}
         | {figure.name: figure.of(row) for figure in FIGURES}
-        | {"batch_s": took_s.get(row.batch)}
+        | batches.get(row.batch, dict.fromkeys(OF_BATCHES))
         for row in rows
     ]
 
 
-def _batches_s(rows: Iterable[Row]) -> dict[str, float]:
-    """How long each batch took."""
+def _batches(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:
+    """Numbers of each batch, by its name."""
     batches: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.batch:
             batches[row.batch].append(row)
-    return {
-        name: max(row.ended_at for row in some) - min(row.submitted_at for row in some)
-        for name, some in batches.items()
-    }
+    found: dict[str, dict[str, float | None]] = {}
+    for name, some in batches.items():
+        took_s = max(row.ended_at for row in some) - min(row.submitted_at for row in some)
+        host_s = sum(row.host_s / row.lanes for row in some)
+        bound_s = max(host_s, sum(row.device_s / row.devices for row in some))
+        found[name] = {"batch_s": took_s, "bound_s": bound_s, "over_bound": took_s / bound_s if bound_s else None}
+    return found
 
 
 def _type(name: str, rows: Iterable[Row]) -> type:
@@ -135,4 +142,4 @@ def write(rows: Sequence[Row], path: Path) -> int:
                 return table_files.write_csv(flat(rows), kinds, file)
     except OSError as error:
         raise RequestError(f"{path} cannot be written: {error.strerror}. Choose another file") from None
-    raise RequestError(f"{path}: a table is written as .csv or .parquet; name the file so")
+    raise RequestError(f"{path}: a table is written as .csv, .parquet or .md; name the file so")

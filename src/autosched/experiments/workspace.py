@@ -29,6 +29,8 @@ class Source(Struct, frozen=True):
 
     file: str
     text: str
+    quick: bool = False
+    """In its quick size."""
 
 
 class Workspace:

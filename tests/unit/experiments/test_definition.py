@@ -132,6 +132,22 @@ def test_errors_name_the_line_and_what_is_allowed(text: str, line: int, what: st
         read(text, file)
 
 
+def test_lists_in_step_may_repeat_a_value(file: Path) -> None:
+    lists = 'model = ["a.onnx", "a.onnx", "b.onnx"]\nlabel.set = ["one", "two", "two"]'
+    assert len(read(f'zip = [["model", "label.set"]]\n[parameters]\n{lists}', file).combinations()) == 3
+
+
+def test_the_quick_size_has_lists_of_its_own(file: Path) -> None:
+    text = f"{MODEL}trials = [64, 128]\nseed = [0, 1]\n[quick]\ntrials = 8\n"
+    whole, quick = parse(text, file), parse(text, file, quick=True)
+    assert (whole.name, len(whole.combinations())) == ("net-1", 4)
+    assert (quick.name, [one["trials"] for one in quick.combinations()]) == ("net-1-quick", [8, 8])
+    with pytest.raises(DefinitionError, match="it has no quick size"):
+        parse(MODEL, file, quick=True)
+    with pytest.raises(DefinitionError, match=r"net-1.toml:4: no parameter is named 'trails'"):
+        parse(f"{MODEL}[quick]\ntrails = 8\n", file)
+
+
 def test_all_errors_are_told_at_once(file: Path) -> None:
     with pytest.raises(DefinitionError) as found:
         read(f"nam = 1\nat_once = 0\n{MODEL}trials = 'x'\nsed = 1\n", file)

@@ -33,7 +33,7 @@ def test_folders_patterns_files_and_names_of_the_zoo(tmp_path: Path) -> None:
     known = next(iter(zoo.catalogue()))
     words = ["nets", "nets/a.onnx", "nets/*.txt", known, str(tmp_path / "nets/b.onnx")]
     assert models.expand(words, tmp_path) == [
-        "nets/a.onnx", "nets/b.onnx", "nets/notes.txt", known, str(tmp_path / "nets/b.onnx"),
+        "nets/a.onnx", "nets/b.onnx", "nets/a.onnx", "nets/notes.txt", known, str(tmp_path / "nets/b.onnx"),
     ]  # fmt: skip
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match=r"no model in the folder empty: no file that ends with .onnx"):
@@ -156,7 +156,7 @@ def test_the_table_as_files(tmp_path: Path) -> None:
 
 
 def test_a_table_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"written as .csv or .parquet"):
+    with pytest.raises(RequestError, match=r"written as .csv, .parquet or .md"):
         table.write(ROWS, tmp_path / "all.xlsx")
     with pytest.raises(RequestError, match="cannot be written: No such file or directory"):
         table.write(ROWS, tmp_path / "none/all.csv")
