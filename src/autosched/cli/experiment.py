@@ -1,5 +1,6 @@
 """`autosched experiment check|run|status|results|stop`: all combinations of lists of values, and one table of them."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ import click
 from autosched import formatting
 from autosched.cli.follow import interruptible
 from autosched.cli.output import INTERRUPTED, bold, data, document, document_option, listing_option, say, show
-from autosched.errors import ConfigError, RequestError
+from autosched.errors import ConfigError, NotFound, RequestError
 from autosched.model import JobState
 from autosched.text.tables import Column
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 BAR_CHARS = 30
 JOBS_SHOWN = 12
+STORED_MAX = 200
+"""Maximum jobs of the record store that are looked at for the forecast."""
 FAILURES_SHOWN = 5
 quick_option = click.option("--quick", is_flag=True, help="In its quick size: with the lists of [quick].")
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
@@ -291,7 +294,22 @@ def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
         return lanes, max(1, sum(len(pool.units) for pool in pools if pool.name != config.HOST_POOL))
 
     every = [row for one in workspace.known().values() for row in one.rows().values()]
+    every += _stored(planned)
     return outlook(planned, place.rows_of(planned), every, units)
+
+
+def _stored(planned: "Plan") -> list["Row"]:
+    """Earlier jobs of the same models in the record store of this user's daemon; none where there is no store."""
+    from autosched.api.local_daemon import catalogue
+    from autosched.errors import StoreUnavailable
+    from autosched.experiments.forecast import row_of_store
+
+    names = {job.found.sha256: job.found.label for job in planned.jobs}
+    try:
+        with contextlib.closing(catalogue()) as known:
+            return [row_of_store(one, names[one.model]) for one in known.jobs(list(names), STORED_MAX)]
+    except (NotFound, RequestError, StoreUnavailable):
+        return []
 
 
 def _summary(planned: "Plan", place: "Workspace") -> str:

@@ -9,10 +9,11 @@ from statistics import median
 
 from msgspec import Struct
 
-from autosched.experiments.parameters import Value
+from autosched.experiments.parameters import PARAMETERS, Value
 from autosched.experiments.plan import AT_ONCE, Plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
+from autosched.recordstore.catalogue import MeasuredJob
 
 ALIKE = ("model", "backend", "layout", "trials")
 """Parameters that decide how long a job takes, the most important first."""
@@ -42,7 +43,7 @@ def expected(values: Mapping[str, Value], rows: Iterable[Row]) -> Expected:
     done = [row for row in rows if row.state == JobState.DONE.value and row.took_s > 0]
     for count in range(len(ALIKE), 0, -1):
         names = ALIKE[:count]
-        alike = [row for row in done if all(row.values.get(name) == values.get(name) for name in names)]
+        alike = [row for row in done if all(_value(row.values, name) == _value(values, name) for name in names)]
         if alike:
             return _scaled(values, alike, exact=count == len(ALIKE))
     return _scaled(values, done, exact=False) if done else _guess(values)
@@ -62,6 +63,10 @@ def makespan_s(
     side_by_side = min(at_once or len(jobs), len(jobs))
     busiest_s = max(sum(job.host_s for job in jobs) / lanes, sum(job.device_s for job in jobs) / devices)
     return max(max(alone), SPREAD * busiest_s, sum(alone) / side_by_side)
+
+
+def _value(values: Mapping[str, Value], name: str) -> Value | None:
+    return values.get(name, PARAMETERS[name].default)
 
 
 def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) -> Expected:
@@ -94,6 +99,17 @@ def _guess(values: Mapping[str, Value]) -> Expected:
     count = int(trials) if isinstance(trials, int) else TRIALS
     host_s, device_s = FIXED_S / 2 + count * TRIAL_HOST_S, FIXED_S / 2 + count * TRIAL_DEVICE_S
     return Expected(host_s, device_s, max(host_s, device_s) + FIXED_S / 2, count)
+
+
+def row_of_store(job: MeasuredJob, model: str) -> Row:
+    """An earlier job of the record store as a row. `model`: its name in this experiment."""
+    values: dict[str, Value] = {"model": model, "backend": job.backend, "trials": job.trials}
+    host_s, device_s = FIXED_S / 2 + job.build_s, FIXED_S / 2 + job.profile_s
+    took_s = max(FIXED_S + job.lasted_s, host_s, device_s)
+    return Row(
+        combination="", values=values, job=0, state=JobState.DONE.value, trials=job.trials, host_s=host_s,
+        device_s=device_s, took_s=took_s,
+    )  # fmt: skip
 
 
 class Outlook(Struct, frozen=True):

@@ -3,13 +3,14 @@
 Workloads come first, the latest ones before others, so that an answer reads few rows of a store of any size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select
 
 from autosched.errors import NotFound, RequestError
+from autosched.model import Purpose
 from autosched.recordstore import table_files
 from autosched.recordstore.keys import DIGEST_BYTES, ID_DIGITS
 from autosched.recordstore.queries import MEASURED, SHOWN, Lookup
@@ -54,6 +55,19 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 
 ANYTHING = Filter()
+
+
+class MeasuredJob(Struct, frozen=True):
+    """Work of one job with one backend. Times in seconds."""
+
+    model: str
+    """Content hash of its file."""
+    backend: str
+    trials: int
+    build_s: float
+    profile_s: float
+    lasted_s: float
+    """From its first measurement to the last one."""
 
 
 class Catalogue(Lookup):
@@ -159,6 +173,36 @@ class Catalogue(Lookup):
                 )
             ).all()
             return [one for _, one in self._measurements(connection, rows)]
+
+    def jobs(self, models: Collection[str], limit: int) -> list[MeasuredJob]:
+        """Work of the latest jobs of these models, as far as their measurements tell it; the latest first.
+
+        models: content hashes of files. limit: maximum number of jobs.
+        """
+        searched = func.sum(case((MEASUREMENTS.c.purpose == Purpose.TRIAL.value, 1), else_=0))
+        with self._database.transaction() as connection:
+            latest = connection.execute(
+                select(JOBS.c.id, JOBS.c.model).where(JOBS.c.model.in_(models)).order_by(JOBS.c.id.desc()).limit(limit)
+            ).all()
+            model_of: dict[int, str] = {row.id: row.model for row in latest}
+            rows = connection.execute(
+                select(
+                    MEASUREMENTS.c.job_id,
+                    ENVIRONMENTS.c.backend,
+                    searched,
+                    func.sum(MEASUREMENTS.c.build_s),
+                    func.sum(MEASUREMENTS.c.profile_s),
+                    func.max(MEASUREMENTS.c.measured_at) - func.min(MEASUREMENTS.c.measured_at),
+                )
+                .join(ENVIRONMENTS)
+                .where(MEASUREMENTS.c.job_id.in_(list(model_of)))
+                .group_by(MEASUREMENTS.c.job_id, ENVIRONMENTS.c.backend)
+                .order_by(MEASUREMENTS.c.job_id.desc())
+            ).all()
+        return [
+            MeasuredJob(model_of[job], backend.partition(" ")[0], int(trials), build_s, profile_s, lasted_s)
+            for job, backend, trials, build_s, profile_s, lasted_s in rows
+        ]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """All measurements as flat rows, for a table: see `table_files.COLUMNS`."""

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from autosched.experiments.definition import parse
-from autosched.experiments.forecast import TRIALS, Expected, expected, makespan_s, outlook
+from autosched.experiments.forecast import TRIALS, Expected, expected, makespan_s, outlook, row_of_store
 from autosched.experiments.plan import AT_ONCE, Plan, plan
 from autosched.experiments.rows import Row
+from autosched.recordstore.catalogue import MeasuredJob
 
 
 def row(model: str = "a", *, trials: int = 100, host_s: float = 60.0, device_s: float = 30.0, **more: object) -> Row:
@@ -85,3 +86,10 @@ def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx(
         2 * 70.0 + makespan_s([expected(whole.jobs[0].values, [row()])] * 2, "", 1, 1)
     )
+
+
+def test_jobs_of_the_record_store_count_as_earlier_ones(tmp_path: Path) -> None:
+    known = row_of_store(MeasuredJob("0" * 64, "autotvm", 100, 40.0, 20.0, 50.0), "a")
+    found = expected({"model": "a", "backend": "autotvm", "trials": 100}, [known])
+    assert (found.jobs, found.host_s > 40.0, found.device_s > 20.0) == (1, True, True)
+    assert found.alone_s >= 50.0

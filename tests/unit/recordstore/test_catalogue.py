@@ -13,7 +13,7 @@ from autosched.recordstore.catalogue import Catalogue, Filter
 from autosched.recordstore.keys import candidate_digest
 from autosched.recordstore.rows import SourceJob, Workload
 from autosched.recordstore.store import RecordStore
-from samples_of_store import CONV, HERE, LAB, measured
+from samples_of_store import CONV, HERE, JOB, LAB, measured
 
 DENSE = Workload("beef01", "dense", "dense 1x512 -> 1x1000", 1e6)
 POINTWISE = Workload("c0ffa0", "conv2d", "conv2d 64x56x56 -> 128x56x56, 1x1", 1e8)
@@ -132,3 +132,23 @@ def test_digits_of_several_schedules_are_refused(catalogue: Catalogue, store: Re
 )
 def test_texts_choose_measurements(wanted: Filter, admitted: bool) -> None:
     assert wanted.admits(measured(0, 1e-3)) is admitted
+
+
+def test_work_of_the_latest_jobs_of_a_model(catalogue: Catalogue, store: RecordStore) -> None:
+    first, second = (replace(JOB, number=number, model="a" * 64) for number in (21, 22))
+    rows = [
+        replace(one, record=replace(one.record, build_s=0.5, profile_s=0.25))
+        for one in (
+            measured(0, 1e-3, job=first), measured(1, 1e-3, job=first),
+            measured(2, 1e-3, job=first, purpose=Purpose.FINAL),
+            measured(0, 1e-3, job=second), measured(0, 1e-3, job=replace(JOB, number=23, model="b" * 64)),
+        )
+    ]  # fmt: skip
+    store.add(LAB, rows)
+    found = catalogue.jobs(["a" * 64], 10)
+    assert [(one.trials, one.build_s, one.profile_s, one.lasted_s) for one in found] == [
+        (1, 0.5, 0.25, 0.0), (2, 1.5, 0.75, 2.0),
+    ]  # fmt: skip
+    assert {one.backend for one in found} == {HERE.backend.split()[0]}
+    assert len(catalogue.jobs(["a" * 64], 1)) == 1
+    assert catalogue.jobs([], 10) == []
