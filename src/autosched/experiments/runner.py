@@ -18,7 +18,7 @@ from autosched import api
 from autosched.api import on_demand, result_folder
 from autosched.api.connection import Daemon, off_devices
 from autosched.config import load
-from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, RequestError, WireError
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, RequestError, WireError
 from autosched.experiments import page
 from autosched.experiments.plan import AT_ONCE, COMBINATION, EXPERIMENT, Plan, PlannedJob
 from autosched.experiments.rows import Row, row_of
@@ -31,7 +31,7 @@ PAGE = 500
 WAIT_S = 20.0
 """Seconds that a question for a job waits for news of it."""
 LOST_MAX_S = 600.0
-"""Seconds without any progress after which a run gives up a daemon that cannot be reached."""
+"""Seconds without any progress after which a run gives up a daemon that cannot be reached, or is too busy."""
 PAUSE_S = 2.0
 """Seconds until a daemon that was lost is connected to again."""
 
@@ -82,10 +82,11 @@ class Runner:
             try:
                 for _, some in groupby(self.left, key=lambda job: job.daemon):
                     await self._under(list(some))
-            except (DaemonUnreachable, WireError) as error:
+            except (Busy, DaemonUnreachable, WireError) as error:
                 if not self._connected or time.monotonic() - self._advanced_at > LOST_MAX_S:
                     raise
-                self._say(f"the daemon is gone ({error}); it is started again")
+                what = "has too much to do" if isinstance(error, Busy) else "is gone; it is started again"
+                self._say(f"the daemon {what} ({error})")
                 self.progress.running.clear()
                 await asyncio.sleep(PAUSE_S)
 
@@ -128,6 +129,7 @@ class Runner:
             self._advanced_at = time.monotonic()
         async for view in daemon.follow(number, wait_s=WAIT_S):
             self.progress.running[job.combination] = view
+            self._advanced_at = time.monotonic()
             self._watch(self.progress)
         await self._keep(daemon, job, view)
 
