@@ -61,7 +61,8 @@ def compare(
     against: Value | None = None,
     together: Iterable[str] = (),
 ) -> list[Compared]:
-    """Compare the values of a parameter, for each group of equal values in `by`, and for all of them.
+    """Compare the values of a parameter, for each group of equal values in `by`, and for all of them where there are
+    several groups.
 
     against: the value that is the reference; None: the first one that a row has. together: parameters in which the jobs
     of a batch differ; figures of a batch count once for each batch.
@@ -76,7 +77,7 @@ def compare(
         within = set(together) if figure in table.OF_BATCHES else set()
         cells = _cells(rows, flat, parameter, figure, within)
         groups = list(dict.fromkeys(_key(row, by) for row in rows)) if by else []
-        for group in [*groups, ()]:
+        for group in groups if len(groups) == 1 else [*groups, ()]:
             for value in values:
                 if value == reference:
                     continue

@@ -1,5 +1,6 @@
 """What an experiment knows of each job that has ended: one row of its table."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -79,6 +80,7 @@ class Row(Struct, frozen=True, kw_only=True):
     compiler: str = ""
     cpu: str = ""
     cores: int = 0
+    """Number of cores of the machine."""
     device: str = ""
     """Model of the device."""
     identity: str = ""
@@ -117,7 +119,7 @@ def row_of(
         lanes=_count(units, HOST_POOL), devices=_count(units, DEVICE_POOL + job.device),
         policy=policy.policy, goal=policy.goal,
         software=report.software, compiler=known.compiler if known is not None else "",
-        cpu=report.machine.cpu, cores=report.machine.cores, device=known.device if known is not None else "",
+        cpu=report.machine.cpu, cores=os.cpu_count() or report.machine.cores, device=known.device if known is not None else "",
         identity=identity.digest(known) if known is not None else "", made_at=report.made_at,
         each=tuple(
             TaskRow(
