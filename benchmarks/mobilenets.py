@@ -5,9 +5,7 @@ Normalisations are folded into the convolutions, as exporters do it for inferenc
 
 from pathlib import Path
 
-import onnx
-from onnx import TensorProto, helper
-from resnet18 import CLASSES, IMAGE, Drawing
+from resnet18 import Drawing
 
 V1 = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *5 * ((512, 1),), (1024, 2), (1024, 1))
 """Filters and stride of each block: a depthwise convolution and one of 1x1."""
@@ -23,7 +21,7 @@ def write_v1(path: Path, seed: int = 0) -> Path:
         data = _clipped(draw, draw.depthwise(data, channels, 3, stride))
         data = _clipped(draw, draw.conv(data, channels, filters, 1, 1))
         channels = filters
-    return _written(draw, data, channels, path)
+    return draw.classifier(data, channels, path)
 
 
 def write_v2(path: Path, seed: int = 0) -> Path:
@@ -39,24 +37,8 @@ def write_v2(path: Path, seed: int = 0) -> Path:
             inner = draw.conv(inner, width, filters, 1, 1, gain=1.0)
             data = draw.node("Add", inner, data) if stride == 1 and channels == filters else inner
             channels = filters
-    return _written(draw, _clipped(draw, draw.conv(data, channels, 1280, 1, 1)), 1280, path)
+    return draw.classifier(_clipped(draw, draw.conv(data, channels, 1280, 1, 1)), 1280, path)
 
 
 def _clipped(draw: Drawing, data: str) -> str:
     return draw.node("Clip", data, draw.number(0.0), draw.number(6.0))
-
-
-def _written(draw: Drawing, data: str, channels: int, path: Path) -> Path:
-    data = draw.node("Flatten", draw.node("GlobalAveragePool", data))
-    data = draw.node("Gemm", data, draw.weight(channels**-0.5, channels, CLASSES), draw.weight(0.01, CLASSES))
-    graph = helper.make_graph(
-        draw.nodes,
-        path.stem,
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, IMAGE)],
-        [helper.make_tensor_value_info(data, TensorProto.FLOAT, (1, CLASSES))],
-        draw.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    path.write_bytes(model.SerializeToString())
-    return path

@@ -53,6 +53,22 @@ class Drawing:
         weight = self.weight((gain / (kernel * kernel)) ** 0.5, channels, 1, kernel, kernel)
         return self._conv(data, weight, channels, kernel, stride, group=channels)
 
+    def classifier(self, data: str, channels: int, path: Path) -> Path:
+        """Write the network that ends with a classifier over this output, under the name of the file."""
+        data = self.node("Flatten", self.node("GlobalAveragePool", data))
+        data = self.node("Gemm", data, self.weight(channels**-0.5, channels, CLASSES), self.weight(0.01, CLASSES))
+        graph = helper.make_graph(
+            self.nodes,
+            path.stem,
+            [helper.make_tensor_value_info("image", TensorProto.FLOAT, IMAGE)],
+            [helper.make_tensor_value_info(data, TensorProto.FLOAT, (1, CLASSES))],
+            self.weights,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.checker.check_model(model)
+        path.write_bytes(model.SerializeToString())
+        return path
+
     def _conv(self, data: str, weight: str, filters: int, kernel: int, stride: int, **group: int) -> str:
         shape = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, **group}
         return self.node("Conv", data, weight, self.weight(0.01, filters), **shape)
@@ -72,16 +88,4 @@ def write(path: Path, seed: int = 0) -> Path:
             skip = data if same else draw.conv(data, channels, filters, 1, stride, gain=1.0)
             data = draw.node("Relu", draw.node("Add", inner, skip))
             channels = filters
-    data = draw.node("Flatten", draw.node("GlobalAveragePool", data))
-    data = draw.node("Gemm", data, draw.weight(channels**-0.5, channels, CLASSES), draw.weight(0.01, CLASSES))
-    graph = helper.make_graph(
-        draw.nodes,
-        "resnet18",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, IMAGE)],
-        [helper.make_tensor_value_info(data, TensorProto.FLOAT, (1, CLASSES))],
-        draw.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    path.write_bytes(model.SerializeToString())
-    return path
+    return draw.classifier(data, channels, path)
