@@ -3,15 +3,14 @@
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autosched import formatting
+from autosched.cli.experiment_display import Display, bar
 from autosched.cli.follow import interruptible
 from autosched.cli.output import INTERRUPTED, bold, data, document, document_option, listing_option, say, show
 from autosched.errors import ConfigError, NotFound, RequestError
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
     from autosched.experiments.forecast import Outlook
     from autosched.experiments.plan import Plan
     from autosched.experiments.rows import Row
-    from autosched.experiments.runner import Progress
     from autosched.experiments.workspace import Workspace
 
-BAR_CHARS = 30
-JOBS_SHOWN = 12
 STORED_MAX = 200
 """Maximum jobs of the record store that are looked at for the forecast."""
 FAILURES_SHOWN = 5
@@ -70,7 +66,7 @@ def run(host: str | None, file: Path, quick: bool, retry_failed: bool) -> int:
     with place.locked():
         place.keep(workspace.Source(str(file.absolute()), file.read_text(encoding="utf-8-sig"), quick))
         say(_summary(planned, place))
-        with _Display(planned) as display:
+        with Display(planned, lambda: _outlook(planned, place).seconds) as display:
             runner = Runner(planned, place, host, watch=display.show, retry_failed=retry_failed)
             again = f"autosched experiment run {file}{' --quick' if quick else ''}"
             farewell = f"\nInterrupted. Jobs that were submitted go on. Go on:  {again}"
@@ -139,10 +135,10 @@ def _view(place: "Workspace") -> dict[str, Any]:
 
 def _lines(view: dict[str, Any]) -> list[str]:
     part = view["done"] / max(1, view["jobs"])
-    running = f"process {view['runner']} runs it" if view["runner"] else "nobody runs it"
+    running = f"process {view['runner']} runs it" if view["runner"] else "not running"
     state = running if view["done"] < view["jobs"] or view["runner"] else "complete"
     lines = [
-        bold(f"{view['name']}  {view['done']} of {formatting.count(view['jobs'], 'job')}  {_bar(part)}  {state}"),
+        bold(f"{view['name']}  {view['done']} of {formatting.count(view['jobs'], 'job')}  {bar(part)}  {state}"),
         f"  file     {view['file']}",
     ]
     if view.get("about"):
@@ -154,11 +150,6 @@ def _lines(view: dict[str, Any]) -> list[str]:
     if view.get("trouble"):
         lines.append(f"  trouble  {view['trouble']}")
     return lines
-
-
-def _bar(part: float) -> str:
-    full = round(part * BAR_CHARS)
-    return f"[{'#' * full}{'.' * (BAR_CHARS - full)}] {100 * part:3.0f} %"
 
 
 @click.command()
@@ -321,66 +312,3 @@ def _summary(planned: "Plan", place: "Workspace") -> str:
         return f"{words}; all have run"
     source = "from earlier jobs" if left.known == left.jobs else f"{left.jobs - left.known} of them guessed"
     return f"{words}; {left.jobs} to run, {left.trials:,} trials, about {formatting.duration(left.seconds)} ({source})"
-
-
-class _Display:
-    """Progress of a run: a bar at a terminal, else a line for each job that ends."""
-
-    def __init__(self, planned: "Plan") -> None:
-        self._planned = planned
-        self._live: Any = None
-        self._told: set[str] = set()
-        self._note = ""
-
-    def __enter__(self) -> "_Display":
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, tb)
-
-    def show(self, progress: "Progress") -> None:
-        """Tell the news."""
-        if not self._told:
-            self._told.update(progress.before)
-        for name, row in progress.rows.items():
-            if name not in self._told:
-                self._told.add(name)
-                self._say(_ended(self._planned, row, len(progress.rows), progress.total))
-        if progress.note and progress.note != self._note:
-            self._say(progress.note)
-        self._note = progress.note
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text("\n".join(_picture(self._planned, progress))))
-
-    def _say(self, words: str) -> None:
-        if self._live is not None:
-            self._live.console.print(words, highlight=False, markup=False)
-        else:
-            say(words)
-
-
-def _ended(planned: "Plan", row: "Row", done: int, total: int) -> str:
-    what = formatting.latency(row.latency_s) if row.latency_s is not None else row.state
-    took = f"{row.trials} trials in {formatting.duration(row.took_s)}"
-    return f"{done}/{total}  {planned.called(row.values)}: {what}, {took}"
-
-
-def _picture(planned: "Plan", progress: "Progress") -> list[str]:
-    """The bar, and a line for each job that runs."""
-    done = len(progress.rows)
-    lines = [f" {planned.definition.name}  {done} of {progress.total} jobs  {_bar(done / max(1, progress.total))}"]
-    names = {job.combination: job.values for job in planned.jobs}
-    for name, view in list(progress.running.items())[:JOBS_SHOWN]:
-        trials = f"{view.trials}/{view.trials_total}" if view.trials_total else str(view.trials)
-        best = f", best {formatting.latency(view.whole_s)}" if view.whole_s is not None else ""
-        lines.append(f"   job {view.job}  {planned.called(names[name])}: {view.doing}, {trials} trials{best}")
-    return [*lines, " Ctrl-C ends this command; jobs that were submitted go on"]

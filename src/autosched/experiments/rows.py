@@ -119,7 +119,8 @@ def row_of(
         lanes=_count(units, HOST_POOL), devices=_count(units, DEVICE_POOL + job.device),
         policy=policy.policy, goal=policy.goal,
         software=report.software, compiler=known.compiler if known is not None else "",
-        cpu=report.machine.cpu, cores=os.cpu_count() or report.machine.cores, device=known.device if known is not None else "",
+        cpu=report.machine.cpu, cores=os.cpu_count() or report.machine.cores,
+        device=known.device if known is not None else "",
         identity=identity.digest(known) if known is not None else "", made_at=report.made_at,
         each=tuple(
             TaskRow(
