@@ -9,13 +9,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from autosched.formatting import latency
 from autosched.report import svg
+from autosched.report.page import style
 
 Run = Mapping[str, Any]
 CHECKPOINTS = (64, 256)
@@ -298,12 +298,10 @@ def ranking(told: Mapping[str, Any]) -> list[str]:
 
 def write(told: Mapping[str, Any], path: Path) -> None:
     """The page."""
-    report = files("autosched.report").joinpath("page.html").read_text(encoding="utf-8")
-    style = report[report.index("<style>") : report.index("</style>") + len("</style>")]
     names = list(dict.fromkeys(run["method"] for run in told["runs"]))
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
     text = Template(FRAME).substitute(
-        style=style.replace("$stage_styles", ""),
+        style=f"<style>\n{style()}\n</style>",
         machine=escape(told.get("machine", "")),
         tables="".join(_table(title, *table) for title, table in tables(told).items()),
         legend="".join(f'<li><span style="background:{c}"></span>{escape(name)}</li>' for name, c in colours.items()),

@@ -7,7 +7,6 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,6 +16,7 @@ from thesis_figures import alone, distortion_figure, idle_figure, percent
 from thesis_numbers import CAUSES, WORKING, unpacked
 
 from autosched.report import svg
+from autosched.report.page import style
 
 PAGE = "thesis.html"
 FIGURES = ("thesis-idle.svg", "thesis-distortion.svg")
@@ -223,18 +223,12 @@ def html(told: Mapping[str, Any], idle: str, distortion: str) -> str:
         ),
         gantts="".join(_gantts(told)),
         legend="".join(f'<li><span class="s-{stage}"></span>{stage}</li>' for stage in svg.STAGES),
-        stage_styles="\n".join(
-            f".s-{s} {{ fill: var(--{s}); background: var(--{s}); }}" for s in (*svg.STAGES, "more")
-        ),
+        style=f"<style>\n{style()}\n</style>",
     )
 
 
 def _page() -> Template:
-    """Our frame in the style of the report's page."""
-    report = files("autosched.report").joinpath("page.html").read_text(encoding="utf-8")
-    style = report[report.index("<style>") : report.index("</style>") + len("</style>")]
-    frame = (Path(__file__).parent / "thesis_page.html").read_text(encoding="utf-8")
-    return Template(frame.replace("$style", style))
+    return Template((Path(__file__).parent / "thesis_page.html").read_text(encoding="utf-8"))
 
 
 def _marked(text: str) -> str:
