@@ -60,12 +60,14 @@ def compare(
     by: Sequence[str] = (),
     against: Value | None = None,
     together: Iterable[str] = (),
+    along: Iterable[str] = (),
 ) -> list[Compared]:
     """Compare the values of a parameter, for each group of equal values in `by`, and for all of them where there are
     several groups.
 
     against: the value that is the reference; None: the first one that a row has. together: parameters in which the jobs
-    of a batch differ; figures of a batch count once for each batch.
+    of a batch differ; figures of a batch count once for each batch. along: parameters that go in step with the compared
+    one.
     """
     flat = table.flat(rows)
     values = list(dict.fromkeys(_value(row, parameter) for row in rows))
@@ -74,7 +76,7 @@ def compare(
     reference = against if against is not None else values[0]
     found = []
     for figure in figures:
-        within = set(together) if figure in table.OF_BATCHES else set()
+        within = {*along, *(together if figure in table.OF_BATCHES else ())}
         cells = _cells(rows, flat, parameter, figure, within)
         groups = list(dict.fromkeys(_key(row, by) for row in rows)) if by else []
         for group in groups if len(groups) == 1 else [*groups, ()]:

@@ -88,6 +88,10 @@ class Definition(Struct, frozen=True, kw_only=True):
             )
         ]
 
+    def along(self, parameter: str) -> tuple[str, ...]:
+        """Parameters that go in step with this one."""
+        return tuple(name for names in self.zips if parameter in names for name in names if name != parameter)
+
     def batch(self, values: Values) -> tuple[tuple[str, Value], ...]:
         """What the combinations of a batch have in common; the daemon's parameters where there are no batches."""
         return tuple(

@@ -85,8 +85,9 @@ def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) ->
 
 
 def _factor(row: Row, trials: int) -> float:
-    fixed_s = min(FIXED_S, 0.5 * row.took_s)
-    return (fixed_s + (row.took_s - fixed_s) * trials / max(1, row.trials)) / row.took_s
+    alone_s = _alone_s(row)
+    fixed_s = min(FIXED_S, 0.5 * alone_s)
+    return (fixed_s + (alone_s - fixed_s) * trials / max(1, row.trials)) / alone_s
 
 
 def _alone_s(row: Row) -> float:

@@ -29,7 +29,7 @@ def compared(definition: Definition, rows: Sequence[Row]) -> list[Compared]:
         return []
     return compare(
         rows, definition.compare, figures=definition.figures, by=definition.by, against=definition.against,
-        together=definition.together,
+        together=definition.together, along=definition.along(definition.compare),
     )  # fmt: skip
 
 

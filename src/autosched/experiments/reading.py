@@ -54,8 +54,10 @@ class Experiment:
         if figure not in (able := [name for name, kind in table.columns(rows).items() if kind in (int, float)]):
             raise RequestError(f"{figure!r} is no column of numbers; there are: {', '.join(able)}")
         planned = self._plan()
-        together = planned.definition.together if planned is not None else ()
-        return compare(rows, parameter, figures=[figure], by=by, against=against, together=together)
+        together, along = (
+            ((), ()) if planned is None else (planned.definition.together, planned.definition.along(parameter))
+        )
+        return compare(rows, parameter, figures=[figure], by=by, against=against, together=together, along=along)
 
     def _plan(self) -> Plan | None:
         """The jobs as the file had them; None where a model has gone since."""

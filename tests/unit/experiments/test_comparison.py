@@ -86,6 +86,27 @@ def test_a_batch_counts_once() -> None:
     assert (one.ratio, one.pairs, one.verdict) == (pytest.approx(0.5), 2, "better")
 
 
+def test_what_goes_in_step_with_the_compared_parameter_makes_no_difference(tmp_path: Path) -> None:
+    rows = [
+        Row(
+            combination=f"{model}{fresh}",
+            values={"model": model, "fresh": fresh, "settings": lab},
+            job=1,
+            state="done",
+            latency_s=s,
+        )
+        for model in ("a", "b")
+        for fresh, lab, s in ((True, "alone.toml", 2.0), (False, "taught.toml", 1.0))
+    ]
+    assert compare(rows, "fresh", figures=["latency_s"]) == []
+    (one,) = compare(rows, "fresh", figures=["latency_s"], along=["settings"])
+    assert (one.pairs, one.ratio) == (2, pytest.approx(0.5))
+    (tmp_path / "a").write_bytes(b"model")
+    lists = '[parameters]\nmodel = ["a", "a"]\nlabel.x = [1, 2]\nseed = [0, 1]\n'
+    made = parse(f'zip = [["model", "label.x"]]\n{lists}', tmp_path / "x.toml")
+    assert (made.along("model"), made.along("label.x"), made.along("seed")) == (("label.x",), ("model",), ())
+
+
 def test_a_default_is_a_value() -> None:
     rows = [
         Row(combination="1", values={"model": "a"}, job=1, state="done", latency_s=2.0),
