@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from autosched.model import JobState
 from autosched.text.tables import Column
 
 if TYPE_CHECKING:
-    from autosched.experiments.comparison import Compared
     from autosched.experiments.forecast import Outlook
     from autosched.experiments.plan import Plan
     from autosched.experiments.rows import Row
@@ -41,7 +40,8 @@ def check(file: Path, quick: bool) -> None:
     from autosched.experiments.plan import plan
 
     planned = plan(load(file, quick=quick))
-    data(_summary(planned, workspace.Workspace(planned.definition.name)))
+    ended = workspace.Workspace(planned.definition.name).rows_of(planned)
+    data(_summary(planned, _foresight(planned)(ended)))
 
 
 @click.command()
@@ -65,25 +65,22 @@ def run(host: str | None, file: Path, quick: bool, retry_failed: bool) -> int:
     place = workspace.Workspace(name)
     with place.locked():
         place.keep(workspace.Source(str(file.absolute()), file.read_text(encoding="utf-8-sig"), quick))
-        say(_summary(planned, place))
-        with Display(planned, lambda: _outlook(planned, place).seconds) as display:
+        foresee = _foresight(planned)
+        say(_summary(planned, foresee(place.rows_of(planned))))
+        with Display(planned, foresee) as display:
             runner = Runner(planned, place, host, watch=display.show, retry_failed=retry_failed)
             again = f"autosched experiment run {file}{' --quick' if quick else ''}"
             farewell = f"\nInterrupted. Jobs that were submitted go on. Go on:  {again}"
-            if interruptible(_true(runner), farewell) is None:
-                return INTERRUPTED
-    rows = list(place.rows_of(planned).values())
+            progress = interruptible(runner.run(), farewell)
+    if progress is None:
+        return INTERRUPTED
+    rows = [progress.rows[job.combination] for job in planned.jobs]
     failed = [row for row in rows if row.state == JobState.FAILED.value]
     data(f"{formatting.count(len(rows) - len(failed), 'job')} done, {len(failed)} failed")
     say(f"See them:  autosched experiment results {name}     xdg-open {place.page}")
     for row in failed[:FAILURES_SHOWN]:
         say(f"  job {row.job} ({planned.called(row.values)}) failed: {row.failure}")
     return 1 if failed else 0
-
-
-async def _true(runner: Any) -> bool:
-    await runner.run()
-    return True
 
 
 @click.command()
@@ -120,12 +117,12 @@ def _view(place: "Workspace") -> dict[str, Any]:
     """How far an experiment is, from its folder."""
     found: dict[str, Any] = {"name": place.name, "file": place.source().file, "runner": place.runner()}
     try:
-        planned = _planned(place)
+        planned = place.plan()
     except RequestError as error:  # a model has gone since
         rows = place.rows()
         return {**found, "trouble": str(error), "jobs": len(rows), "done": len(rows)}
     rows = place.rows_of(planned)
-    left = _outlook(planned, place)
+    left = _foresight(planned)(rows)
     return {
         **found, "about": planned.definition.about, "jobs": len(planned.jobs), "done": len(rows),
         "failed": sum(row.state == JobState.FAILED.value for row in rows.values()),
@@ -169,7 +166,7 @@ def results(name: str, path: Path | None, style: str) -> None:
     place = _place(name)
     planned: Plan | None = None
     try:
-        planned = _planned(place)
+        planned = place.plan()
         rows = list(place.rows_of(planned).values())
         names = planned.varied or ["model"]
     except RequestError:  # a model has gone since
@@ -193,17 +190,13 @@ def results(name: str, path: Path | None, style: str) -> None:
         say(f"As a page, with plots:  xdg-open {place.page}")
 
 
-def _ratio_interval(one: "Compared") -> str:
-    return f"{one.low:.3f}..{one.high:.3f}" if one.low is not None else "not known"
-
-
 COMPARISONS = (
     Column("FIGURE", lambda one: one.figure),
-    Column("FOR", lambda one: ", ".join(map(str, one.group.values())) or "all", least=8),
+    Column("FOR", lambda one: one.group_words, least=8),
     Column("VALUE", lambda one: str(one.value), least=8),
     Column("OVER", lambda one: str(one.against), least=8),
     Column("RATIO", lambda one: f"{one.ratio:.3f}", right=True),
-    Column("95 %", _ratio_interval),
+    Column("95 %", lambda one: one.interval_words.replace(" to ", "..")),
     Column("PAIRS", lambda one: str(one.pairs), right=True),
     Column("", lambda one: one.verdict),
 )
@@ -217,10 +210,6 @@ def _value(name: str) -> Any:
     return lambda row: str(row.values.get(name, "-"))
 
 
-def _speedup(row: "Row") -> str:
-    return formatting.ratio(row.engine_s / row.latency_s) if row.engine_s and row.latency_s else "-"
-
-
 def _interval(row: "Row") -> str:
     low, high = formatting.latency(row.low_s), formatting.latency(row.high_s)
     return f"{low}..{high}".replace(" ", "") if row.latency_s is not None else "-"
@@ -232,7 +221,7 @@ def _columns(names: Sequence[str]) -> list[Column]:
         *own,
         Column("LATENCY", lambda row: formatting.latency(row.latency_s).replace(" ", ""), right=True),
         Column("95 %", lambda row: _interval(row), wide=True),
-        Column("SPEEDUP", _speedup, right=True),
+        Column("SPEEDUP", lambda row: formatting.ratio(row.speedup) if row.speedup else "-", right=True),
         Column("TRIED", lambda row: str(row.trials), right=True),
         Column("TOOK", lambda row: formatting.duration(row.took_s), right=True),
         Column("STATE", lambda row: row.state),
@@ -248,7 +237,7 @@ def stop(host: str | None, name: str) -> int:
     from autosched.experiments.runner import stop_jobs
 
     place = _place(name)
-    planned, pid = _planned(place), place.runner()
+    planned, pid = place.plan(), place.runner()
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
     cancelled = interruptible(stop_jobs(planned, place, host), "Interrupted; run the same command again.")
@@ -260,16 +249,9 @@ def stop(host: str | None, name: str) -> int:
     return 0
 
 
-def _planned(place: "Workspace") -> "Plan":
-    """The jobs of an experiment as its file had it when it was run last. Raises RequestError."""
-    from autosched.experiments.definition import parse
-    from autosched.experiments.plan import plan
-
-    source = place.source()
-    return plan(parse(source.text, Path(source.file), quick=source.quick))
-
-
-def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
+def _foresight(planned: "Plan") -> "Callable[[Mapping[str, Row]], Outlook]":
+    """Return what tells how long the rest takes, from the rows of the jobs that have ended. Earlier jobs of all
+    experiments and of the record store are read once, here."""
     from autosched import config
     from autosched.experiments import workspace
     from autosched.experiments.forecast import outlook
@@ -286,7 +268,7 @@ def _outlook(planned: "Plan", place: "Workspace") -> "Outlook":
 
     every = [row for one in workspace.known().values() for row in one.rows().values()]
     every += _stored(planned)
-    return outlook(planned, place.rows_of(planned), every, units)
+    return lambda ended: outlook(planned, ended, [*every, *ended.values()], units)
 
 
 def _stored(planned: "Plan") -> list["Row"]:
@@ -303,10 +285,9 @@ def _stored(planned: "Plan") -> list["Row"]:
         return []
 
 
-def _summary(planned: "Plan", place: "Workspace") -> str:
+def _summary(planned: "Plan", left: "Outlook") -> str:
     """ "thesis: 24 jobs (model 3, policy 4, seed 2); 18 to run, 2,304 trials, about 1h12m"."""
     lists = ", ".join(f"{name} {len({str(job.values.get(name)) for job in planned.jobs})}" for name in planned.varied)
-    left = _outlook(planned, place)
     words = f"{planned.definition.name}: {formatting.count(len(planned.jobs), 'job')}{f' ({lists})' if lists else ''}"
     if not left.jobs:
         return f"{words}; all have run"

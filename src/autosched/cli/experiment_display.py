@@ -1,7 +1,7 @@
 """How far an experiment is, at a terminal: a bar and the jobs that run; elsewhere a line for each job that ends."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from autosched import formatting
 from autosched.cli.output import say
 
 if TYPE_CHECKING:
+    from autosched.experiments.forecast import Outlook
     from autosched.experiments.plan import Plan
     from autosched.experiments.rows import Row
     from autosched.experiments.runner import Progress
@@ -26,10 +27,11 @@ def bar(part: float) -> str:
 class Display:
     """Progress of a run: a bar at a terminal, else a line for each job that ends."""
 
-    def __init__(self, planned: "Plan", left_s: Callable[[], float]) -> None:
-        """`left_s`: seconds until all jobs have ended."""
-        self._planned, self._foreseen_s = planned, left_s
-        self._left_s = left_s()
+    def __init__(self, planned: "Plan", foresee: "Callable[[Mapping[str, Row]], Outlook]") -> None:
+        """`foresee`: tells how long the rest takes, from the rows of the jobs that have ended."""
+        self._planned, self._foresee = planned, foresee
+        self._left_s: float | None = None
+        """Seconds until all jobs have ended, as of the last end."""
         self._live: Any = None
         self._told: set[str] = set()
         self._note = ""
@@ -54,8 +56,7 @@ class Display:
         for name, row in progress.rows.items():
             if name not in self._told:
                 self._told.add(name)
-                if self._live is not None:
-                    self._left_s = self._foreseen_s()
+                self._left_s = None
                 self._say(ended(self._planned, row, len(progress.rows), progress.total))
         if progress.note and progress.note != self._note:
             self._say(progress.note)
@@ -63,6 +64,8 @@ class Display:
         if self._live is not None:
             from rich.text import Text
 
+            if self._left_s is None:
+                self._left_s = self._foresee(progress.rows).seconds
             self._live.update(Text("\n".join(picture(self._planned, progress, self._left_s))))
 
     def _say(self, words: str) -> None:

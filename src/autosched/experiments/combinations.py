@@ -6,7 +6,7 @@ from itertools import product
 
 import msgspec
 
-from autosched.experiments.parameters import PARAMETERS, Value
+from autosched.experiments.parameters import Value, value_of
 
 Values = dict[str, Value]
 """Parameters of one job by name; one that is not there has its default."""
@@ -33,7 +33,7 @@ def combine(
 
 def matches(values: Mapping[str, Value], some: Lists) -> bool:
     """Whether each parameter that is named has one of the named values; its default where it has none."""
-    return all(_value(values, name) in wanted for name, wanted in some.items())
+    return all(value_of(values, name) in wanted for name, wanted in some.items())
 
 
 def digest(values: Mapping[str, Value], model: str) -> str:
@@ -41,7 +41,7 @@ def digest(values: Mapping[str, Value], model: str) -> str:
 
     `model`: content hash of the model, so that another file under the same name makes another job.
     """
-    told = {name: value for name, value in values.items() if name != "model" and value != _default(name)}
+    told = {name: value for name, value in values.items() if name != "model" and value != value_of({}, name)}
     content = msgspec.json.encode([model, sorted(told.items())])
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
 
@@ -50,7 +50,7 @@ def varied(combinations: Iterable[Mapping[str, Value]]) -> list[str]:
     """Parameters that do not have the same value in all combinations, in their order."""
     known = list(combinations)
     names = dict.fromkeys(name for one in known for name in one)
-    return [name for name in names if len({_value(one, name) for one in known}) > 1]
+    return [name for name in names if len({value_of(one, name) for one in known}) > 1]
 
 
 def _product(lists: Lists, together: Sequence[Sequence[str]]) -> Iterator[Values]:
@@ -64,11 +64,3 @@ def _product(lists: Lists, together: Sequence[Sequence[str]]) -> Iterator[Values
             name: value for names, row in zip(axes, chosen, strict=True) for name, value in zip(names, row, strict=True)
         }
         yield {name: values[name] for name in lists}
-
-
-def _value(values: Mapping[str, Value], name: str) -> Value | None:
-    return values.get(name, _default(name))
-
-
-def _default(name: str) -> Value | None:
-    return PARAMETERS[name].default if name in PARAMETERS else None

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from autosched.experiments import table
-from autosched.experiments.parameters import PARAMETERS, Value
+from autosched.experiments.parameters import Value, value_of
 from autosched.experiments.rows import Row
 
 T_975 = (
@@ -32,24 +32,39 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     figure: str
     group: dict[str, Value | None]
-    """What the pairs have in common; empty: all pairs."""
+    """Values of the `by` parameters that the pairs have in common; empty: all pairs count."""
     parameter: str
     value: Value | None
     against: Value | None
     """The value that is the reference."""
     ratio: float
-    """Of the figure, over that of the reference."""
+    """Ratio of the figure under this value to the figure under the reference."""
     low: float | None
     high: float | None
     """Bounds of its 95 % confidence interval; None: a single pair says nothing of it."""
     pairs: int
 
     @property
+    def group_words(self) -> str:
+        """The values that the pairs have in common: "rnet"; "all" for all pairs."""
+        return ", ".join(map(words, self.group.values())) or "all"
+
+    @property
+    def interval_words(self) -> str:
+        """The interval: "0.716 to 0.826"."""
+        return "not known" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
+
+    @property
     def verdict(self) -> str:
-        """What can be said: "better", "worse", or "cannot tell" where the interval holds 1 or is not known."""
+        """The conclusion: "better", "worse", or "cannot tell" where the interval contains 1 or is not known."""
         if self.low is None or self.high is None or self.low <= 1.0 <= self.high:
             return "cannot tell"
         return "better" if (self.ratio > 1.0) == (self.figure in HIGHER_IS_BETTER) else "worse"
+
+
+def words(value: Value | None) -> str:
+    """A value of a parameter for people."""
+    return "default" if value is None else str(value)
 
 
 def compare(
@@ -70,7 +85,7 @@ def compare(
     one.
     """
     flat = table.flat(rows)
-    values = list(dict.fromkeys(_value(row, parameter) for row in rows))
+    values = list(dict.fromkeys(value_of(row.values, parameter) for row in rows))
     if not values:
         return []
     reference = against if against is not None else values[0]
@@ -109,7 +124,7 @@ def _cells(
         if (found := one[figure]) is None or found <= 0:
             continue
         low, high = (row.low_s, row.high_s) if figure == "latency_s" else (None, None)
-        cells[_key(row, names)][_value(row, parameter)] = _Cell(found, low, high)
+        cells[_key(row, names)][value_of(row.values, parameter)] = _Cell(found, low, high)
     return cells
 
 
@@ -139,9 +154,4 @@ def _compared(
 
 
 def _key(row: Row, names: Iterable[str]) -> tuple[tuple[str, Value | None], ...]:
-    return tuple((name, _value(row, name)) for name in names)
-
-
-def _value(row: Row, name: str) -> Value | None:
-    default = PARAMETERS[name].default if name in PARAMETERS else None
-    return row.values.get(name, default)
+    return tuple((name, value_of(row.values, name)) for name in names)

@@ -79,27 +79,24 @@ class Definition(Struct, frozen=True, kw_only=True):
     def combinations(self) -> list[Values]:
         """All jobs, in the order in which they are submitted. Those under one policy and settings stand together."""
         found = combine(self.parameters, self.zips, self.exclude, self.include)
-        daemons = [tuple((name, one[name]) for name in DAEMON if name in one) for one in found]
-        batches = [self.batch(one) for one in found]
-        return [
-            one
-            for *_, one in sorted(
-                zip(map(daemons.index, daemons), map(batches.index, batches), found, strict=True), key=itemgetter(0, 1)
+        daemons, batches = dict[str, int](), dict[str, int]()
+        places = [
+            (
+                daemons.setdefault(str([one.get(name) for name in DAEMON]), len(daemons)),
+                batches.setdefault(str(self.batch(one)), len(batches)),
             )
+            for one in found
         ]
+        return [one for _, one in sorted(zip(places, found, strict=True), key=itemgetter(0))]
 
     def along(self, parameter: str) -> tuple[str, ...]:
         """Parameters that go in step with this one."""
         return tuple(name for names in self.zips if parameter in names for name in names if name != parameter)
 
     def batch(self, values: Values) -> tuple[tuple[str, Value], ...]:
-        """What the combinations of a batch have in common; the daemon's parameters where there are no batches."""
-        return tuple(
-            (name, values[name]) for name in (self._apart(values) if self.together else DAEMON) if name in values
-        )
-
-    def _apart(self, values: Values) -> list[str]:
-        return [name for name in values if name not in self.together] if self.together else []
+        """Parameters that are equal in all combinations of a batch; those of the daemon where there are no batches."""
+        names = [name for name in values if name not in self.together] if self.together else DAEMON
+        return tuple((name, values[name]) for name in names if name in values)
 
 
 class DefinitionError(RequestError):
@@ -175,7 +172,7 @@ class _Reader:
         return definition
 
     def _check(self, definition: Definition) -> None:
-        """What can be said of the parts together."""
+        """Find errors that lie in several parts together."""
         whole = 1
         for values in definition.parameters.values():
             whole *= len(values)
@@ -307,7 +304,7 @@ class _Reader:
         return tuple(name for name in raw if name in lists)
 
     def _comparison(self, lists: Mapping[str, Sequence[Value]]) -> dict[str, Any]:
-        """What is compared. "network" is another name of `model`."""
+        """The fields of a comparison. "network" is another name of `model`."""
         raw = {key: self._raw[key] for key in ("compare", "by", "against", "figures") if key in self._raw}
         if raw and "compare" not in raw:
             self._wrong((next(iter(raw)),), "it belongs to a comparison, and `compare` does not name a parameter")

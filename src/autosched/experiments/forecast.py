@@ -9,7 +9,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from autosched.experiments.parameters import PARAMETERS, Value
+from autosched.experiments.parameters import Value, value_of
 from autosched.experiments.plan import AT_ONCE, Plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
@@ -23,11 +23,11 @@ networks on two cores."""
 TRIALS = 300
 """Trials of a job that names none, where no job was measured."""
 SPREAD = 1.1
-"""Jobs that share units take so much longer than the busiest unit's work."""
+"""Factor of the busiest unit's work: how long jobs take that share units."""
 
 
 class Expected(Struct, frozen=True):
-    """What one job takes."""
+    """Times of one job, in seconds."""
 
     host_s: float
     device_s: float
@@ -39,11 +39,11 @@ class Expected(Struct, frozen=True):
 
 
 def expected(values: Mapping[str, Value], rows: Iterable[Row]) -> Expected:
-    """What a job of these parameters takes, by the earlier jobs that are most like it."""
+    """Times of a job with these parameters, from the earlier jobs that are most similar."""
     done = [row for row in rows if row.state == JobState.DONE.value and row.took_s > 0]
     for count in range(len(ALIKE), 0, -1):
         names = ALIKE[:count]
-        alike = [row for row in done if all(_value(row.values, name) == _value(values, name) for name in names)]
+        alike = [row for row in done if all(value_of(row.values, name) == value_of(values, name) for name in names)]
         if alike:
             return _scaled(values, alike, exact=count == len(ALIKE))
     return _scaled(values, done, exact=False) if done else _guess(values)
@@ -63,10 +63,6 @@ def makespan_s(
     side_by_side = min(at_once or len(jobs), len(jobs))
     busiest_s = max(sum(job.host_s for job in jobs) / lanes, sum(job.device_s for job in jobs) / devices)
     return max(max(alone), SPREAD * busiest_s, sum(alone) / side_by_side)
-
-
-def _value(values: Mapping[str, Value], name: str) -> Value | None:
-    return values.get(name, PARAMETERS[name].default)
 
 
 def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) -> Expected:
@@ -114,7 +110,7 @@ def row_of_store(job: MeasuredJob, model: str) -> Row:
 
 
 class Outlook(Struct, frozen=True):
-    """What is left of an experiment."""
+    """The jobs of an experiment that have not ended: their number, trials and duration."""
 
     jobs: int
     trials: int
@@ -124,8 +120,11 @@ class Outlook(Struct, frozen=True):
 
 
 def outlook(plan: Plan, done: Container[str], rows: Sequence[Row], units: Callable[[str], tuple[int, int]]) -> Outlook:
-    """What is left of a plan, and how long it takes. `done`: combinations that have ended. `rows`: of earlier jobs, of
-    any experiments. `units`: numbers of lanes and devices of the daemon with these settings."""
+    """The jobs of a plan that have not ended, and how long they take.
+
+    `done`: combinations that have ended. `rows`: of earlier jobs, of any experiments. `units`: numbers of lanes and
+    devices of the daemon with these settings.
+    """
     left = [job for job in plan.jobs if job.combination not in done]
     foreseen = {job.combination: expected(job.values, rows) for job in left}
     definition, seconds = plan.definition, 0.0

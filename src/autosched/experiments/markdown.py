@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from autosched.experiments import table
-from autosched.experiments.comparison import Compared
+from autosched.experiments.comparison import Compared, words
 from autosched.experiments.rows import Row
 from autosched.formatting import duration, latency
 
@@ -18,8 +18,8 @@ def _comparisons(found: Sequence[Compared]) -> str:
     if not found:
         return ""
     lines = [
-        f"| {one.figure} | {_group(one)} | {_said(one.value)} | {_said(one.against)} | {one.ratio:.3f}"
-        f" | {_interval(one)} | {one.pairs} | {one.verdict} |"
+        f"| {one.figure} | {one.group_words} | {words(one.value)} | {words(one.against)} | {one.ratio:.3f}"
+        f" | {one.interval_words} | {one.pairs} | {one.verdict} |"
         for one in found
     ]
     head = f"| figure | for | {found[0].parameter} | over | ratio | 95 % | pairs | |\n|---|---|---|---|---|---|---|---|"
@@ -32,9 +32,9 @@ def _jobs(rows: Sequence[Row], names: Sequence[str]) -> str:
     columns = (*names, "latency", "95 %", "over engine", "trials", "took", *more, "state")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for row, flat in zip(rows, table.flat(rows), strict=True):
-        own = [_said(row.values.get(name)) for name in names]
+        own = [words(row.values.get(name)) for name in names]
         interval = f"{latency(row.low_s)} to {latency(row.high_s)}"
-        speed = f"{flat['speedup']:.2f}" if flat["speedup"] else "-"
+        speed = f"{row.speedup:.2f}" if row.speedup else "-"
         numbers = [latency(row.latency_s), interval, speed, str(row.trials), duration(row.took_s)]
         numbers += [f"{flat[name]:.3g}" if flat[name] else "-" for name in more]
         lines.append(f"| {' | '.join([*own, *numbers, row.state])} |")
@@ -46,15 +46,3 @@ def _origin(rows: Sequence[Row]) -> str:
         f"{row.software}, {row.compiler or 'compiler not known'}; {row.cores} cores, {row.cpu}" for row in rows
     )
     return "\n".join(f"Measured with {one}." for one in told) + "\n"
-
-
-def _group(one: Compared) -> str:
-    return ", ".join(map(str, one.group.values())) or "all"
-
-
-def _interval(one: Compared) -> str:
-    return f"{one.low:.3f} to {one.high:.3f}" if one.low is not None and one.high is not None else "not known"
-
-
-def _said(value: object) -> str:
-    return "default" if value is None else str(value)

@@ -1,6 +1,6 @@
 """The results of an experiment as one HTML page that needs nothing but itself, and the reports beside it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -8,9 +8,8 @@ from string import Template
 from typing import Any
 
 from autosched.experiments import table
-from autosched.experiments.comparison import Compared, compare
+from autosched.experiments.comparison import Compared, compare, words
 from autosched.experiments.definition import Definition
-from autosched.experiments.parameters import Value
 from autosched.experiments.rows import Row
 from autosched.formatting import count, duration, latency, ratio
 from autosched.model import JobState
@@ -77,11 +76,11 @@ def _comparison(found: Sequence[Compared]) -> str:
     """One figure: a plot, and a table with the same numbers."""
     figure, first = found[0].figure, found[0]
     meaning = {one.name: one.meaning for one in table.FIGURES} | table.OF_BATCHES
-    head = f"{figure}: each {first.parameter} over {first.parameter} {_said(first.against)}"
+    head = f"{figure}: each {first.parameter} over {first.parameter} {words(first.against)}"
     rows = "".join(
-        f"<tr><td>{escape(_group(one.group))}</td><td>{escape(_said(one.value))}</td>"
+        f"<tr><td>{escape(one.group_words)}</td><td>{escape(words(one.value))}</td>"
         f'<td class="n">{one.ratio:.3f}</td>'
-        f'<td class="n">{_interval(one)}</td><td class="n">{one.pairs}</td>'
+        f'<td class="n">{one.interval_words}</td><td class="n">{one.pairs}</td>'
         f'<td class="{_class(one)}">{one.verdict}</td></tr>'
         for one in found
     )
@@ -114,7 +113,7 @@ def plot(found: Sequence[Compared]) -> str:
     ]
     for number, one in enumerate(found):
         y = ROW_PX * number + ROW_PX // 2
-        label = f"{_said(one.value)}, {_group(one.group)}"
+        label = f"{words(one.value)}, {one.group_words}"
         parts.append(f'<text x="{LABEL_PX - 12}" y="{y + 5}" text-anchor="end">{escape(label[:34])}</text>')
         if one.low is not None and one.high is not None:
             parts.append(
@@ -124,7 +123,7 @@ def plot(found: Sequence[Compared]) -> str:
         parts.append(
             f'<circle class="dot {_class(one)}" cx="{x(one.ratio)}" cy="{y}" r="6"><title>{title}</title></circle>'
         )
-    what = f"{found[0].figure} of each {found[0].parameter} over that of {_said(found[0].against)}"
+    what = f"{found[0].figure} of each {found[0].parameter} over that of {words(found[0].against)}"
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'
 
 
@@ -132,27 +131,15 @@ def _class(one: Compared) -> str:
     return {"better": "good better", "worse": "bad worse"}.get(one.verdict, "")
 
 
-def _interval(one: Compared) -> str:
-    return f"{one.low:.3f} to {one.high:.3f}" if one.low is not None and one.high is not None else "not known"
-
-
-def _group(group: Mapping[str, Value | None]) -> str:
-    return ", ".join(_said(value) for value in group.values()) or "all"
-
-
-def _said(value: Value | None) -> str:
-    return "default" if value is None else str(value)
-
-
 def _jobs(rows: Sequence[Row], varied: Sequence[str]) -> str:
     names = list(varied) or ["model"]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     numbers = "".join(f'<th class="n">{name}</th>' for name in ("latency", "95 %", "speed-up", "trials", "took"))
     lines = "".join(
-        f"<tr>{''.join(f'<td>{escape(_said(row.values.get(name)))}</td>' for name in names)}"
+        f"<tr>{''.join(f'<td>{escape(words(row.values.get(name)))}</td>' for name in names)}"
         f'<td class="n">{latency(row.latency_s)}</td>'
         f'<td class="n">{latency(row.low_s)} to {latency(row.high_s)}</td>'
-        f'<td class="n">{ratio(row.engine_s / row.latency_s) if row.engine_s and row.latency_s else "-"}</td>'
+        f'<td class="n">{ratio(row.speedup) if row.speedup else "-"}</td>'
         f'<td class="n">{row.trials}</td><td class="n">{duration(row.took_s)}</td>'
         f'<td><a href="jobs/{row.combination}/report.html">job {row.job}</a></td></tr>'
         for row in rows

@@ -65,6 +65,11 @@ def parameter(name: str) -> Parameter | None:
     return PARAMETERS.get(name)
 
 
+def value_of(values: Mapping[str, Value], name: str) -> Value | None:
+    """The value of a parameter in a combination, or its default; None where it has none."""
+    return values.get(name, PARAMETERS[name].default if name in PARAMETERS else None)
+
+
 def names() -> str:
     """All names, for messages."""
     return ", ".join((*PARAMETERS, f"{OPTION}NAME", f"{LABEL}NAME"))

@@ -45,11 +45,8 @@ class Plan(Struct, frozen=True):
 
     definition: Definition
     jobs: tuple[PlannedJob, ...]
-
-    @property
-    def varied(self) -> list[str]:
-        """Parameters in which the jobs differ."""
-        return varied(job.values for job in self.jobs)
+    varied: tuple[str, ...]
+    """Parameters in which the jobs differ."""
 
     def settings(self, job: PlannedJob) -> Settings:
         """The job's settings."""
@@ -82,5 +79,5 @@ def plan(definition: Definition) -> Plan:
         PlannedJob(digest(one, found[str(one["model"])].sha256), one, found[str(one["model"])], definition.batch(one))
         for one in combinations
     ]
-    unique = {job.combination: job for job in reversed(jobs)}
-    return Plan(definition, tuple(reversed(unique.values())))
+    unique = tuple(reversed({job.combination: job for job in reversed(jobs)}.values()))
+    return Plan(definition, unique, tuple(varied(job.values for job in unique)))

@@ -7,9 +7,8 @@ from typing import Any
 from autosched.errors import RequestError
 from autosched.experiments import table
 from autosched.experiments.comparison import Compared, compare
-from autosched.experiments.definition import parse
 from autosched.experiments.parameters import Value
-from autosched.experiments.plan import Plan, plan
+from autosched.experiments.plan import Plan
 from autosched.experiments.rows import Row
 from autosched.experiments.workspace import Workspace
 
@@ -29,7 +28,7 @@ class Experiment:
         return self._place.folder
 
     def rows(self) -> list[Row]:
-        """What is known of each job that has ended, in the order of the file; times in seconds."""
+        """The rows of the jobs that have ended, in the order of the file; times in seconds."""
         planned = self._plan()
         return list(self._place.rows().values() if planned is None else self._place.rows_of(planned).values())
 
@@ -61,9 +60,8 @@ class Experiment:
 
     def _plan(self) -> Plan | None:
         """The jobs as the file had them; None where a model has gone since."""
-        source = self._place.source()
         try:
-            return plan(parse(source.text, Path(source.file), quick=source.quick))
+            return self._place.plan()
         except RequestError:
             return None
 

@@ -1,4 +1,4 @@
-"""What an experiment knows of each job that has ended: one row of its table."""
+"""The row of each job that has ended, in the table of its experiment."""
 
 import os
 from collections import defaultdict
@@ -24,7 +24,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     shape: str
     calls: int
     flops: float
-    """Of one call."""
+    """Floating-point operations of one call."""
     trials: int
     best_s: float | None
     """Latency of the best schedule."""
@@ -37,7 +37,7 @@ class Row(Struct, frozen=True, kw_only=True):
     values: Values
     """Its parameters, as the file names them."""
     batch: str = ""
-    """What the jobs have in common that ran together with it, in words; empty: it ran by itself."""
+    """Name of its batch: the parameters that all jobs of the batch share; empty: there are no batches."""
     job: int
     state: str
     failure: str = ""
@@ -48,7 +48,7 @@ class Row(Struct, frozen=True, kw_only=True):
     default_s: float | None = None
     """Median latency without tuning."""
     engine: str = ""
-    """What the user would run otherwise, and its median latency."""
+    """Name of the engine that the user would run otherwise, and its median latency."""
     engine_s: float | None = None
     trials: int = 0
     failed: int = 0
@@ -56,7 +56,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """Records that something slowed down."""
     tasks: int = 0
     flops: float = 0.0
-    """Of one inference, in the tasks."""
+    """Floating-point operations of all tasks in one inference."""
     submitted_at: float = 0.0
     """By the daemon's clock, as all times of jobs that one daemon has run."""
     ended_at: float = 0.0
@@ -88,6 +88,11 @@ class Row(Struct, frozen=True, kw_only=True):
     made_at: str = ""
     each: tuple[TaskRow, ...] = ()
     """Its tasks."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Latency of the user's engine over that of the network; None where one is not known."""
+        return self.engine_s / self.latency_s if self.engine_s and self.latency_s else None
 
 
 def row_of(

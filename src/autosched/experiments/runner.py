@@ -41,9 +41,9 @@ class Progress(Struct):
 
     total: int
     rows: dict[str, Row]
-    """Of jobs that have ended."""
+    """Rows of the jobs that have ended, by combination."""
     running: dict[str, JobView]
-    """Of jobs that have not, by combination."""
+    """Views of the jobs that run or wait, by combination."""
     before: frozenset[str]
     """Combinations that had ended before the run."""
     note: str = ""
@@ -76,8 +76,8 @@ class Runner:
         """Jobs that have no row."""
         return [job for job in self._plan.jobs if job.combination not in self.progress.rows]
 
-    async def run(self) -> None:
-        """Run what is left. Raises AutoschedError where it cannot go on; the next run does."""
+    async def run(self) -> Progress:
+        """Run what is left; return the progress at the end. Raises AutoschedError where it cannot go on."""
         while self.left:
             try:
                 for _, some in groupby(self.left, key=lambda job: job.daemon):
@@ -89,6 +89,7 @@ class Runner:
                 self._say(f"the daemon {what} ({error})")
                 self.progress.running.clear()
                 await asyncio.sleep(PAUSE_S)
+        return self.progress
 
     async def _under(self, jobs: Sequence[PlannedJob]) -> None:
         """Run jobs that need one daemon."""
@@ -149,7 +150,7 @@ class Runner:
         self._workspace.add(row)
         self.progress.running.pop(job.combination, None)
         self.progress.rows[job.combination] = row
-        write_page(self._plan, self._workspace)
+        self._write_page()
         self._advanced_at = time.monotonic()
         self._watch(self.progress)
 
@@ -166,15 +167,15 @@ class Runner:
                 await daemon.choose_policy(policy, Goal(goal) if goal is not None else None)
             yield daemon
 
+    def _write_page(self) -> None:
+        """Write the page of what has ended so far."""
+        rows, planned = self.progress.rows, self._plan
+        ended = [rows[job.combination] for job in planned.jobs if job.combination in rows]
+        self._workspace.write_page(page.page(planned.definition, ended, len(planned.jobs), planned.varied))
+
     def _say(self, note: str) -> None:
         self.progress.note = note
         self._watch(self.progress)
-
-
-def write_page(plan: Plan, workspace: Workspace) -> None:
-    """Write the page of what has ended so far."""
-    rows = list(workspace.rows_of(plan).values())
-    workspace.write_page(page.page(plan.definition, rows, len(plan.jobs), plan.varied))
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ FIGURES = (
     Figure("default_s", float, lambda row: row.default_s, "median latency without tuning"),
     Figure("engine", str, lambda row: row.engine, "what the user would run otherwise"),
     Figure("engine_s", float, lambda row: row.engine_s, "its median latency"),
-    Figure("speedup", float, lambda row: _over(row.engine_s, row.latency_s), "latency of that engine over latency_s"),
+    Figure("speedup", float, lambda row: row.speedup, "latency of that engine over latency_s"),
     Figure("trials", int, lambda row: row.trials, "candidates that the search measured"),
     Figure("failed", int, lambda row: row.failed, "of these, failed"),
     Figure("disturbed", int, lambda row: row.disturbed, "measurements that something slowed down"),
@@ -118,10 +118,6 @@ def _batches(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:
 def _type(name: str, rows: Iterable[Row]) -> type:
     kinds = {type(row.values[name]) for row in rows if name in row.values}
     return kinds.pop() if len(kinds) == 1 else float if kinds <= {int, float} else str
-
-
-def _over(one: float | None, other: float | None) -> float | None:
-    return one / other if one and other else None
 
 
 def _gflops(row: Row) -> float | None:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from autosched.api import result_folder
 from autosched.config import Config
 from autosched.errors import NotFound, Refused, RequestError
-from autosched.experiments.plan import Plan
+from autosched.experiments.definition import parse
+from autosched.experiments.plan import Plan, plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
 
@@ -51,6 +52,11 @@ class Workspace:
     def report(self, combination: str) -> Path:
         """Folder of the report and records of a job."""
         return self.folder / JOBS / combination
+
+    def plan(self) -> Plan:
+        """The jobs as the file had them when it was run last. Raises RequestError where a model is gone."""
+        source = self.source()
+        return plan(parse(source.text, Path(source.file), quick=source.quick))
 
     def rows(self) -> dict[str, Row]:
         """Rows by combination. A file that cannot be read is as none: its job runs again."""

@@ -1,4 +1,4 @@
-"""What `autosched experiment run` shows at a terminal."""
+"""The progress of `autosched experiment run` at a terminal."""
 
 from pathlib import Path
 

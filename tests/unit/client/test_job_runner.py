@@ -204,7 +204,7 @@ def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
 def test_a_job_learns_from_similar_ones_unless_its_user_says_otherwise(
     fields: dict[str, Any], teachers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None: nobody asks."""
+    """teachers: jobs that the client takes; None: the client does not ask the daemon."""
     monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
     monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
     (tmp_path / "earlier/3").mkdir(parents=True)

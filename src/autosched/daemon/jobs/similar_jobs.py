@@ -6,7 +6,7 @@ with sizes close to those wanted.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Reversible, Sequence
 from itertools import islice
 from math import dist, exp
 
@@ -41,7 +41,7 @@ class PastJob(Struct, frozen=True):
     """Number of its records."""
 
 
-def latest(spec: JobSpec, jobs: Iterable[Job]) -> list[JobId]:
+def latest(spec: JobSpec, jobs: Reversible[Job]) -> list[JobId]:
     """Return the jobs that may teach one of this specification, the latest first.
 
     `jobs`: in the order of their submission. What is fast on another device or for another target says little here, and
@@ -49,7 +49,7 @@ def latest(spec: JobSpec, jobs: Iterable[Job]) -> list[JobId]:
     """
     able = (
         job.id
-        for job in islice(reversed([*jobs]), LOOKED_AT)
+        for job in islice(reversed(jobs), LOOKED_AT)
         if job.state.ended and all(getattr(job.spec, name) == getattr(spec, name) for name in CIRCUMSTANCES)
     )
     return list(islice(able, READ))
