@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, until
 from integration.lab import BOARD, MODEL, Lab, Said, command_line, lab
 
 CPU_S_MAX = 0.15
@@ -173,11 +173,9 @@ def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Sa
 def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     holder = cli("jobs", "-o", "id")[1].split()[-1]
-    cli("submit", "net.onnx", "--backend", "mock", "--trials", 64, "--fresh")  # it may come to its lane first
-    text = ""
-    while f"held by job {holder}" not in text:  # as soon as its client has come
-        text = cli("explain", "last")[1]
-    assert f"job {holder} import" in cli("devices")[1]
+    until(lambda: f"job {holder} import" in cli("devices")[1], "the first job imports its network")
+    cli("submit", "net.onnx", "--backend", "mock", "--trials", 64, "--fresh")
+    until(lambda: f"held by job {holder}" in cli("explain", "last")[1], "the second job waits for the first")
     cli("cancel", "all")
 
 

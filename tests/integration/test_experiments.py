@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import autosched
 from autosched.api import on_demand
 from autosched.experiments import table
 from autosched.protocol import Done, Shutdown
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, until
 from integration.lab import BOARD, Lab, Said, command_line, lab
 
 FILE = """
@@ -126,13 +125,6 @@ def running(folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "autosched", "experiment", "run", "exp.toml"], stdout=log, stderr=log
         )
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline_at = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_at, what
-        time.sleep(0.05)
 
 
 def test_a_run_goes_on_after_daemon_and_runner_were_killed(

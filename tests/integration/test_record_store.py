@@ -3,9 +3,7 @@
 import contextlib
 import json
 import signal
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,10 @@ from autosched.model import Purpose
 from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Schedule
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, until
 from integration.lab import Lab, command_line, lab
 
 AWAY = '[records]\nurl = "postgresql://lab:secret@127.0.0.1:1/records"\n'
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def known(folder: Path) -> list[Schedule]:
@@ -39,7 +30,7 @@ def test_jobs_of_a_daemon_share_a_store_in_its_folder(there: Lab, tmp_path: Path
     for job in jobs:
         assert there.wait(job).state == "done"
     records = {one.candidate for job in jobs for one in there.records(job)}
-    eventually(lambda: {one.candidate for one in known(tmp_path)} == records)
+    until(lambda: {one.candidate for one in known(tmp_path)} == records, "the store has all records")
     found = known(tmp_path)
     assert {one.job.number for one in found} <= set(jobs)
     assert all(one.environment.backend.startswith("mock ") and one.environment.device for one in found)
@@ -126,7 +117,10 @@ def test_store_that_is_away_disturbs_no_job_and_is_told(
         cli = command_line(there, tmp_path, monkeypatch, capsys)
         job = there.submit(tasks=2, trials=16, build_s=0.01)
         assert there.wait(job).state == "done"
-        eventually(lambda: "postgresql://lab:***@127.0.0.1:1/records cannot be used" in cli("status")[1])
+        until(
+            lambda: "postgresql://lab:***@127.0.0.1:1/records cannot be used" in cli("status")[1],
+            "the status says that the store cannot be used",
+        )
         assert "measurements wait for it" in cli("status")[1]
         assert "The record store" in cli("explain", job)[1]
         page = json.loads((tmp_path / WHEREABOUTS).read_text())["page"]
@@ -137,4 +131,4 @@ def test_store_that_is_away_disturbs_no_job_and_is_told(
         assert "secret" not in (tmp_path / "daemon.log").read_text() + cli("status")[1]
         there.end(signal.SIGTERM)
         there.start()  # with a store in its folder
-        eventually(lambda: len(known(tmp_path)) > 0)
+        until(lambda: len(known(tmp_path)) > 0, "the store has records")

@@ -13,6 +13,7 @@ import pytest
 from autosched.daemon.access import keyring
 from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol.roles import Role
+from deadlines import until
 from integration.lab import MODEL, Lab, lab
 from packages import install
 from terminal import Terminal, bash
@@ -76,9 +77,8 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     assert "REASON" in listed
     targets = dict(re.findall(r"^ +(\d)  \S+ +(\S+)", listed, re.MULTILINE))
     assert targets == {"1": "cpu", "2": "llvm", "3": "pi4", "4": "llvm", "5": "pi4"}
-    why = ""
-    while "drained" not in why:  # as soon as its network is imported
-        why = shell.type("autosched explain 5")
+    until(lambda: "drained" in shell.type("autosched explain 5"), "the network of job 5 is imported")
+    why = shell.type("autosched explain 5")
     assert "new heat sink" in why
     assert "heartbeat lost" in why
     assert "job 6 takes the place of job 5" in shell.type("autosched set 5 target=llvm")
