@@ -66,6 +66,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Refuse the model, in these words."""
     compiler: str = ""
     """Version of the compiler, of which nothing depends but what measurements can be compared."""
+    tasks_only: bool = False
+    """The tasks belong to no network: nothing is compiled or evaluated."""
     finals: bool = True
     """Compare the best candidates and the default at the end; never with times of an instance or a journal."""
     log: str = ""

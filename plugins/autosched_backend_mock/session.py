@@ -95,7 +95,7 @@ class MockSession:
         if self.options.reject:
             raise ModelRejected(self.options.reject)
         identity = Identity(compiler=self.options.compiler, measurement=MEASUREMENT)
-        return structs.replace(self._network, identity=identity)
+        return structs.replace(self._network, identity=identity, tasks_only=self.options.tasks_only)
 
     def tuner(self, task: TaskInfo, seed: int) -> "MockTuner":
         """The search for one operator."""

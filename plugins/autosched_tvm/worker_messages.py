@@ -28,6 +28,8 @@ class Extracted(Struct, frozen=True):
     """Share of the network's arithmetic that the tasks do."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the import of the model."""
+    tasks_only: bool = False
+    """Whether there is no network that calls them."""
 
 
 class TaskSchedules(Struct, frozen=True):

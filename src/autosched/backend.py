@@ -243,6 +243,8 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Trials for the whole network when the user names none."""
     batch: int = 8
     """Candidates per round of a task."""
+    tasks_only: bool = False
+    """Whether there is no network that calls the tasks: nothing is compiled or evaluated. Since 1.7."""
     identity: Identity | None = None
     """Circumstances of what will be measured: the backend tells target and compiler as far as it knows them, and the
     client adds what is empty. Since 1.6."""

@@ -14,7 +14,14 @@ from autosched.cli.tune import tune
 from autosched.model import DEFAULT_BACKEND
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/users.md", "docs/operators.md", "docs/command-line.md", "docs/policies.md"]
+PAGES = [
+    "README.md",
+    "docs/users.md",
+    "docs/operators.md",
+    "docs/collecting.md",
+    "docs/command-line.md",
+    "docs/policies.md",
+]
 
 
 def commands(page: str) -> list[list[str]]:

@@ -1,5 +1,5 @@
 """Programs that other processes start with ``python -m``. Each prints JSON, and may die where TVM crashes.
 
 Files: `installation_check` (whether TVM can tune on this machine), `model_check` (what a job would tune of a model),
-`module_command` (runs, times and checks a compiled network).
+`module_command` (runs, times and checks a compiled network), `task_collection` (a network's tasks in several sizes).
 """

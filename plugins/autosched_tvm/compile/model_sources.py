@@ -127,6 +127,8 @@ def prepare(path: Path, shapes: Shapes) -> Ready:
         from autosched_tvm.compile import torch_import
 
         return _imported(torch_import.read(path, shapes))
+    if kind is FileKind.TASKS:
+        raise ModelRejected(f"{path.name} holds tasks of several networks, and no network")
     if kind is FileKind.TORCH_TRUNCATED:
         raise ModelRejected(f"{path.name} is a truncated PyTorch program. Copy or download it again")
     if kind is FileKind.TORCH_OTHER:

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import msgspec
 
+from autosched import task_bundle
 from autosched.errors import ModelRejected
-from autosched.model import TASKS_MAX
-from autosched_tvm.compile import intrinsics, model_sources, task_extraction
+from autosched.model import TASKS_MAX, TaskInfo
+from autosched_tvm.compile import intrinsics, model_sources, task_extraction, toolchain, workload_program
 from autosched_tvm.compile.candidate_build import load_target
+from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import grouped, offered
-from autosched_tvm.worker_messages import Extracted
+from autosched_tvm.worker_messages import TEMPLATE, Extracted
 
 
 def take_in(
@@ -22,7 +24,12 @@ def take_in(
     layout: str = LayoutOption.KEEP,
     winograd: bool = False,
 ) -> Extracted:
-    """Write the prepared model and TASK.json for each workload. Raises ModelRejected."""
+    """Write the prepared model and TASK.json for each workload. Raises ModelRejected.
+
+    Of a file of collected tasks there is no prepared model, and layouts were chosen when they were collected.
+    """
+    if kind_of_file(Path(model)) is FileKind.TASKS:
+        return _take_in_tasks(task_bundle.read(Path(model)), Path(folder))
     intrinsics.install()
     ready = model_sources.prepare(Path(model), shapes)
     ready.source.save(Path(prepared))
@@ -33,6 +40,25 @@ def take_in(
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         task_extraction.save(workload, Path(folder) / f"{info.task}.json")
     return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks), notes=tuple(ready.notes))
+
+
+def _take_in_tasks(bundle: task_bundle.TaskBundle, folder: Path) -> Extracted:
+    form = toolchain.program_form()
+    if others := {task.program.form for task in bundle.tasks} - {form}:
+        raise ModelRejected(
+            f"the tasks were collected with {', '.join(sorted(others))}, and this is {form}. Collect them again:"
+            "  autosched collect MODELS"
+        )
+    for number, task in enumerate(bundle.tasks, start=1):
+        (folder / f"{number}.json").write_bytes(workload_program.text_of(task.program))
+    infos = tuple(
+        TaskInfo(
+            task=number, name=one.name, workload=one.workload, weight=one.weight, flops=one.flops, shape=one.shape,
+            template=TEMPLATE,
+        )
+        for number, one in enumerate(bundle.tasks, start=1)
+    )  # fmt: skip
+    return Extracted(infos, (), len(infos), 1.0, tasks_only=True)
 
 
 def check(extracted: Extracted) -> None:

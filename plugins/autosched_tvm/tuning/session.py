@@ -96,9 +96,10 @@ class TvmSession:
         """Read, simplify and split the model in a child. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         self._imported = found.notes
-        self._check_samples(lease)
+        if not found.tasks_only:
+            self._check_samples(lease)
+            self._write_forms(lease)
         self._check_options(found.tasks, lease)
-        self._write_forms(lease)
         first: dict[str, int] = {}
         for info in found.tasks:
             for group in info.groups:
@@ -106,7 +107,7 @@ class TvmSession:
         wanted = [info for info in found.tasks if all(first[group] == info.task for group in info.groups)]
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
-            default_trials=self.options.trials_per_task * len(wanted),
+            default_trials=self.options.trials_per_task * len(wanted), tasks_only=found.tasks_only,
             identity=Identity(
                 target=self.target, compiler=toolchain.versions(), measurement=worker_messages.MEASUREMENT,
             ),

@@ -45,6 +45,14 @@ def store_url(settings: Path | None, store: str) -> "str | URL":
     return chosen or opening.file_url(config.state_dir / RECORDS)
 
 
+def own_store(settings: Path | None, store: str) -> "str | URL":
+    """The same to write to, whether or not it is there: the state folder is made where there is none."""
+    url = store_url(settings, store)
+    if not store:
+        config_of(settings).state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return url
+
+
 def existing_store(settings: Path | None, store: str) -> "URL":
     """The URL of a record store that is there. Raises NotFound."""
     from autosched.recordstore import opening

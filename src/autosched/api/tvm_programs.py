@@ -11,6 +11,7 @@ MISSING = dict.fromkeys(("tvm", "onnx", "numpy"), INSTALL)
 INSTALLATION_CHECK = "autosched_tvm.commands.installation_check"
 MODEL_CHECK = "autosched_tvm.commands.model_check"
 MODULE_COMMAND = "autosched_tvm.commands.module_command"
+TASK_COLLECTION = "autosched_tvm.commands.task_collection"
 
 
 async def ask(program: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:

@@ -22,6 +22,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("module:run", "run a compiled network once"),
         "evaluate": ("module:evaluate", "measure a compiled network"),
         "experiment": ("nouns:experiment", "many combinations: check, run, status, results, stop"),
+        "collect": ("collect:collect", "tasks of many networks, tuned before they are asked for"),
         "demo": ("demo:demo", "see what autosched does, in minutes"),
     },
     "Watch": {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import formatting
-from autosched.api.local_daemon import catalogue, existing_store, store_url
+from autosched.api.local_daemon import catalogue, existing_store, own_store, store_url
 from autosched.cli.db import NEEDS_FORCE, config_option, style_option
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import complain, data, document, say
@@ -135,7 +135,7 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
     from autosched.recordstore.store import RecordStore
 
     code = 0
-    url = store_url(settings, store)
+    url = own_store(settings, store)
     with contextlib.closing(RecordStore(url)) as target:
         for path in files:
             if not path.exists():

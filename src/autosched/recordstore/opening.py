@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, StoreUnavailable
 
-SCHEMA = "3"
+SCHEMA = "4"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
 """Seconds until a server that does not answer is given up."""

@@ -124,6 +124,30 @@ PROGRAMS = Table(
     Column("content", LargeBinary, nullable=False),
 )
 """Computations of workloads, for other programs that compile them."""
+NETWORKS = Table(
+    "networks",
+    META,
+    Column("id", ID, primary_key=True),
+    Column("model", Text, nullable=False),  # content hash of its file
+    Column("name", Text, nullable=False),
+    Column("change", Text, nullable=False),  # "batch 4, resolution 0.75"; empty: as in the file
+    Column("target", Text, nullable=False),  # as in `environments`
+    Column("layout", Text, nullable=False),
+    Column("importer", Text, nullable=False),  # versions of what took it in: another one may find other tasks
+    Column("notes", Text, nullable=False),  # a JSON list
+    Column("collected_at", Double, nullable=False),
+    UniqueConstraint("model", "change", "target", "layout", name="uq_networks_model_change_target_layout"),
+)
+"""Networks whose tasks were collected, in one size each."""
+USES = Table(
+    "uses",
+    META,
+    Column("network_id", ID, ForeignKey("networks.id"), primary_key=True, autoincrement=False),
+    Column("workload_id", ID, ForeignKey("workloads.id"), primary_key=True, autoincrement=False),
+    Column("weight", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The tasks of collected networks, and how often an inference calls each."""
 SCHEDULE_KEY = ("workload_id", "environment_id", "digest")
 """Columns that name a schedule, in `schedules` and in `measurements`."""
 _coded = SCHEDULES.c.code != ""

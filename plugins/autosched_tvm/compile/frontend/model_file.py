@@ -6,6 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import IO
 
+from autosched.task_bundle import MAGIC
+
 HEAD_BYTES = 4096
 """Length of the beginning of a file that tells TFLite files and archives from others."""
 _TFLITE = b"TFL3"
@@ -30,17 +32,20 @@ class FileKind(Enum):
     TFLITE = "a TFLite model"
     TORCH = "a PyTorch program, written by torch.export.save"
     TORCH_TRUNCATED = "the beginning of a PyTorch program"
+    TASKS = "tasks that autosched has collected from networks"
     TORCH_OTHER = "a PyTorch file that holds no exported program: weights, a pickled module or TorchScript"
 
 
 def kind_of_file(path: Path) -> FileKind:
     """Kind of a file by its first bytes, or by a name in an archive; ONNX is told by `kind_of`.
 
-    OTHER for whatever is neither a TFLite nor a PyTorch file, and for a file that cannot be read.
+    OTHER for whatever is none of those that can be told so, and for a file that cannot be read.
     """
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
+            if head.startswith(MAGIC):
+                return FileKind.TASKS
             if head[4:8] == _TFLITE:
                 return FileKind.TFLITE
             if head.startswith(_PICKLE):

@@ -159,7 +159,7 @@ class JobPlan:
         self.early.builds = int(known is not None)
         if known is not None and known.module_s is not None and (self.spec.until_faster or self._goal_is_met):
             self._finish_search("a build met the goal")
-        elif known is None and compares and self._searching:
+        elif known is None and compares and self._searching and not network.tasks_only:
             self.stage[NETWORK_TASK] = "baseline"
         begun = [NETWORK_TASK] if NETWORK_TASK in self.stage else []
         return self._report(list(dict.fromkeys([*begun, *self._go_on()])))
@@ -412,8 +412,9 @@ class JobPlan:
     def _go_on(self) -> list[TaskIndex]:
         """Give rounds to the tasks that deserve them; when the budget is spent and all is quiet, compile.
 
-        Returns the tasks whose load has changed.
+        Returns the tasks whose load has changed. A job without a network is complete instead.
         """
+        assert self.network is not None
         chosen: list[TaskIndex] = []
         for lost in outdone(self.shares.values()):
             lost.exhausted = True
@@ -433,6 +434,8 @@ class JobPlan:
             self.failure = JobFailure(
                 "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
             )
+        elif not self.stage and self.network.tasks_only:
+            self.complete = True
         elif not self.stage:
             self.stage[NETWORK_TASK] = "compile"
             chosen.append(NETWORK_TASK)
@@ -446,8 +449,10 @@ class JobPlan:
 
     def _build_early(self, chosen: list[TaskIndex]) -> None:
         """Begin a build of the network in the middle of the search where it is worth its time."""
+        assert self.network is not None
         if (
             NETWORK_TASK not in self.stage
+            and not self.network.tasks_only
             and self._searching
             and self.early.wants(tasks_s := self.tasks_s, self.goal_s)
         ):

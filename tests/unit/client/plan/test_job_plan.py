@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from autosched.backend import Network
@@ -96,6 +97,26 @@ def test_half_of_a_small_budget_is_kept_for_what_is_worth_it() -> None:
 
 def test_zero_trials_compile_at_once() -> None:
     assert wants(course(trials=0).imported(network(), [])) == {NETWORK_TASK: "compile"}
+
+
+def test_tasks_without_a_network_end_with_their_search() -> None:
+    """Nothing is compiled, early or late, and nothing is compared with what a user would run otherwise."""
+    c = course(trials=4)
+    tasks = msgspec.structs.replace(network(tasks=1), tasks_only=True)
+    assert wants(c.imported(tasks, [], compares=True)) == {1: "select"}
+    c.selected(1, 4)
+    c.advanced(1)
+    assert not c.advanced(1).complete
+    load = c.updated(1, 1e-3)
+    assert load.complete
+    assert wants(load) == {}
+    assert NETWORK_TASK not in c.stage
+
+
+def test_tasks_of_which_nothing_is_wanted_are_complete_at_once() -> None:
+    load = course(trials=0).imported(msgspec.structs.replace(network(), tasks_only=True), [])
+    assert load.complete
+    assert wants(load) == {}
 
 
 def test_an_exhausted_space_gives_its_trials_back_and_is_complete() -> None:

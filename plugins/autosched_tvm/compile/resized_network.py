@@ -1,0 +1,287 @@
+"""A network with another batch or resolution, made from its imported module: the file is not imported again.
+
+As the mutation of workloads in Lorien (Yu et al., SoCC 2021, section 3.1), but on the network: types are inferred
+anew from the inputs on, so that fused kernels, layouts and paddings are those that the resized network would have.
+Where an operator only takes the old sizes (a product after a flattened image, a table of positions), the network is
+cut: what follows gets inputs of the old sizes, and so keeps them.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from autosched.errors import RequestError
+from autosched.task_bundle import Change
+
+Shape = tuple[int, ...]
+
+GRANULE_MAX = 32
+"""A resized image keeps the largest power of two up to this that divides its old size: networks halve images."""
+CHANNELS_MAX = 4
+"""Maximum channels of an image; an input whose last axis has no more has its channels there."""
+CUT = "cut_"
+"""Begins the names of inputs where a network was cut."""
+_OPAQUE = frozenset({"relax.call_tir", "relax.call_dps_packed", "relax.call_pure_packed", "relax.call_inplace_packed"})
+"""Calls whose result types are fixed."""
+
+
+@dataclass
+class Resized:
+    """A network with other sizes."""
+
+    module: Any
+    kept: list[str] = field(default_factory=list)
+    """Operators before which the network was cut, with the sizes that they keep."""
+
+
+def resized(module: Any, change: Change) -> Resized:
+    """Resize a cleaned module. Raises RequestError for a network without an image, or without a batch."""
+    found = Resized(module)
+    for one in (Change(batch=change.batch), Change(resolution=change.resolution)):  # they change reshapes differently
+        parameters = [parameter for parameter in found.module["main"].params if not parameter.name.startswith(CUT)]
+        old = [_shape_of(parameter) for parameter in parameters]
+        new = input_shapes(old, one)
+        if new != old:
+            made = _Rebuilt(found.module, new, one)
+            found = Resized(made.module, [*found.kept, *made.kept])
+    return found
+
+
+def input_shapes(shapes: Sequence[Shape], change: Change) -> list[Shape]:
+    """The shapes of a network's inputs after a change. Raises RequestError where it changes nothing that is there."""
+    found = list(shapes)
+    if change.batch:
+        batch = next((shape[0] for shape in shapes if shape), 0)
+        if not batch:
+            raise RequestError("no input has a batch, since all are scalars")
+        found = [(change.batch, *shape[1:]) if shape and shape[0] == batch else shape for shape in found]
+    if change.resolution != 1.0:
+        if not any(image_axes(shape) for shape in shapes):
+            told = ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+            raise RequestError(f"no input is an image, which has 4 or 5 axes; inputs: {told}")
+        found = [_scaled(shape, change.resolution) for shape in found]
+    return found
+
+
+def image_axes(shape: Shape) -> tuple[int, ...]:
+    """The axes of height and width (and depth) of an input; none for one that is no image."""
+    if len(shape) not in (4, 5):
+        return ()
+    last = shape[-1] <= CHANNELS_MAX < shape[1]
+    return tuple(range(1, len(shape) - 1)) if last else tuple(range(2, len(shape)))
+
+
+def _scaled(shape: Shape, factor: float) -> Shape:
+    axes = image_axes(shape)
+    return tuple(_scaled_size(size, factor) if axis in axes else size for axis, size in enumerate(shape))
+
+
+def _scaled_size(size: int, factor: float) -> int:
+    granule = math.gcd(size, GRANULE_MAX)
+    return max(1, round(size * factor / granule)) * granule
+
+
+def reshaped(old: Shape, new: Shape, target: Shape, *, batch: bool) -> Shape | None:
+    """The target of a reshape after its operand changed from `old` to `new`; None where there is none.
+
+    Axes of operand and target are paired in the smallest groups of equal products. The target's group takes the
+    change at its first axis when a batch changes, and at its first axis above 1 when an image does.
+    """
+    found: list[int] = []
+    for sources, targets in _groups(old, target):
+        before, after = (math.prod(shape[axis] for axis in sources) for shape in (old, new))
+        sizes = [target[axis] for axis in targets]
+        if before != after:
+            if not sizes:
+                return None
+            place = 0 if batch else next((i for i, size in enumerate(sizes) if size > 1), 0)
+            size, rest = divmod(sizes[place] * after, before)
+            if rest:
+                return None
+            sizes[place] = size
+        found += sizes
+    return tuple(found)
+
+
+def _groups(old: Shape, target: Shape) -> Iterator[tuple[range, range]]:
+    """Groups of axes with equal products, in order; together they are all axes."""
+    i = j = 0
+    while i < len(old) or j < len(target):
+        begin = i, j
+        left = right = 1
+        if i < len(old):
+            left, i = old[i], i + 1
+        if j < len(target):
+            right, j = target[j], j + 1
+        while left != right and (i < len(old) or j < len(target)):
+            if (left < right or j == len(target)) and i < len(old):
+                left, i = left * old[i], i + 1
+            else:
+                right, j = right * target[j], j + 1
+        yield range(begin[0], i), range(begin[1], j)
+
+
+class _Rebuilt:
+    """Builds the resized function, operator after operator."""
+
+    def __init__(self, module: Any, shapes: Sequence[Shape], change: Change) -> None:
+        self._main, self._change = module["main"], change
+        self._builder = relax.BlockBuilder()
+        self._functions = {
+            variable: self._builder.add_func(function, variable.name_hint)
+            for variable, function in module.functions_items()
+            if variable.name_hint != "main"
+        }
+        self._parameters = [
+            relax.Var(one.name, relax.TensorType(shape, str(one.ty.dtype)))
+            for one, shape in zip(self._main.params, shapes, strict=False)
+        ]
+        self._parameters += self._main.params[len(shapes) :]  # those of an earlier cut
+        self._values: dict[Any, Any] = dict(zip(self._main.params, self._parameters, strict=True))
+        self._ends: list[Any] = []
+        """Values behind which the network was cut: outputs, so that what computes them stays."""
+        self.kept: list[str] = []
+        with self._builder.function("main"):
+            for block in self._main.body.blocks:
+                flow = isinstance(block, relax.DataflowBlock)
+                with self._builder.dataflow() if flow else contextlib.nullcontext():
+                    for binding in block.bindings:
+                        self._bind(binding, flow)
+            result = self._replaced(self._main.body.body)
+            if self._ends:
+                first = result.fields if isinstance(result, relax.Tuple) else [result]
+                result = relax.Tuple([*first, *self._ends])
+            self._builder.emit_func_output(result, self._parameters)
+        made = self._builder.get()
+        made["main"] = made["main"].with_attrs(dict(self._main.attrs or {}))
+        self.module = relax.transform.DeadCodeElimination()(made)
+
+    def _bind(self, binding: Any, flow: bool) -> None:
+        """Repeat a binding with what its operands are now."""
+        value = getattr(binding, "value", None)
+        new = self._resized(value, flow) if isinstance(value, relax.Call) else self._replaced(value)
+        inside = flow and isinstance(binding.var, relax.DataflowVar)
+        emit = self._builder.emit if inside or not flow else self._builder.emit_output
+        self._values[binding.var] = emit(new)
+
+    def _replaced(self, expression: Any) -> Any:
+        """An expression with the present values of its variables."""
+        if isinstance(expression, relax.Var):
+            return self._values.get(expression, expression)
+        if isinstance(expression, relax.Tuple):
+            return relax.Tuple([self._replaced(one) for one in expression.fields])
+        if isinstance(expression, relax.TupleGetItem):
+            return relax.TupleGetItem(self._replaced(expression.tuple_value), expression.index)
+        if isinstance(expression, tvm.ir.GlobalVar):
+            return self._functions.get(expression, expression)
+        if isinstance(expression, relax.Call):
+            return self._call(expression, [self._replaced(one) for one in expression.args])
+        return expression
+
+    def _resized(self, call: Any, flow: bool) -> Any:
+        """A call with resized operands, or with operands of the old sizes where it takes no others."""
+        arguments = [self._replaced(one) for one in call.args]
+        if not any(self._differs(*pair) for pair in zip(call.args, arguments, strict=True)):
+            return self._call(call, arguments)
+        name = getattr(call.op, "name", "")
+        if name and name not in _OPAQUE:
+            with contextlib.suppress(Exception):  # whatever inference says against these sizes, others are taken
+                wanted = self._fitting(name, call, arguments)
+                made = self._builder.normalize(self._call(call, wanted))
+                if _is_static(made.ty):
+                    return made
+        return self._call(call, self._cut(call, arguments, flow))
+
+    def _cut(self, call: Any, arguments: Sequence[Any], flow: bool) -> list[Any]:
+        """Operands of the old sizes: inputs of their own stand for those that are resized."""
+        operator = getattr(call.op, "name", "") or getattr(call.op, "name_hint", "a function")
+        operands = [part for one in call.args for part in (one.fields if isinstance(one, relax.Tuple) else [one])]
+        sizes = " and ".join("x".join(map(str, _shape_of(one))) for one in operands if _is_tensor(one))
+        self.kept.append(f"{operator.rpartition('.')[2]} of {sizes}")
+        return [self._as_before(*pair, flow) for pair in zip(call.args, arguments, strict=True)]
+
+    def _as_before(self, old: Any, new: Any, flow: bool) -> Any:
+        if isinstance(old, relax.Tuple):
+            return relax.Tuple([self._as_before(*pair, flow) for pair in zip(old.fields, new.fields, strict=True)])
+        if not self._differs(old, new):
+            return new
+        self._ends.append(self._builder.emit_output(new) if flow else new)
+        self._parameters.append(relax.Var(f"{CUT}{len(self._parameters)}", old.ty))
+        return self._parameters[-1]
+
+    @staticmethod
+    def _differs(old: Any, new: Any) -> bool:
+        return hasattr(old, "ty") and not tvm_ffi.structural_equal(old.ty, new.ty)
+
+    @staticmethod
+    def _call(call: Any, arguments: Sequence[Any]) -> Any:
+        return relax.Call(call.op, list(arguments), call.attrs, call.ty_args)
+
+    def _fitting(self, name: str, call: Any, arguments: list[Any]) -> list[Any]:
+        """The operands, with sizes that are written into the network adapted."""
+        old, new = _shape_of(call.args[0]), _shape_of(arguments[0])
+        match name.rpartition(".")[2]:
+            case "reshape":
+                target = reshaped(old, new, _numbers(call.args[1]), batch=bool(self._change.batch))
+                if target is None:
+                    raise RequestError("the sizes do not divide")
+                return [arguments[0], relax.ShapeExpr(target)]
+            case "broadcast_to":
+                wanted = _numbers(call.args[1])
+                first = len(wanted) - len(old)  # the operand's axes are the last ones
+                changed = zip(wanted[first:], old, new, strict=True)
+                sizes = [*wanted[:first], *(after if size == before else size for size, before, after in changed)]
+                return [arguments[0], relax.ShapeExpr(sizes)]
+            case "resize2d" | "resize3d":
+                axes = [axis for axis, letter in enumerate(str(call.attrs.layout)) if letter in "DHW"]
+                sizes = [
+                    max(1, round(size * new[axis] / old[axis]))
+                    for size, axis in zip(_numbers(call.args[1]), axes, strict=True)
+                ]
+                return [arguments[0], relax.ShapeExpr(sizes)]
+            case "strided_slice":
+                sliced, ends = (_numbers(call.args[place]) for place in (1, 3))
+                sizes = [new[axis] if end == old[axis] else end for axis, end in zip(sliced, ends, strict=True)]
+                return [*arguments[:3], relax.Tuple([tvm.tirx.IntImm("int64", size) for size in sizes]), *arguments[4:]]
+            case "stack" | "concat":
+                return [relax.Tuple([_as_long(one, call.args[0], arguments[0]) for one in arguments[0].fields])]
+        return arguments
+
+
+def _as_long(value: Any, old: Any, new: Any) -> Any:
+    """A constant that stood for a batch of one, repeated for what the values beside it have now."""
+    batches = {(_shape_of(before)[:1], _shape_of(after)[:1]) for before, after in zip(old, new, strict=True)}
+    after = next((after for before, after in batches if before == (1,) != after), None)
+    if not isinstance(value, tvm.ir.GenericConst) or after is None or _shape_of(value)[:1] != (1,):
+        return value
+    return relax.const(np.repeat(value.value.numpy(), after[0], axis=0))
+
+
+def _numbers(expression: Any) -> Shape:
+    """The integers of a shape, or of a tuple of them."""
+    if isinstance(expression, relax.ShapeExpr):
+        return tuple(int(one) for one in expression.values)
+    return tuple(int(one.value) for one in expression.fields)
+
+
+def _is_tensor(expression: Any) -> bool:
+    return isinstance(getattr(expression, "ty", None), relax.TensorType)
+
+
+def _shape_of(expression: Any) -> Shape:
+    """The shape of a value; empty for what is no tensor."""
+    return tuple(int(size) for size in expression.ty.shape) if _is_tensor(expression) else ()
+
+
+def _is_static(kind: Any) -> bool:
+    """Whether all sizes of a type are known."""
+    if isinstance(kind, relax.TupleType):
+        return all(_is_static(one) for one in kind.fields)
+    return kind.shape is not None and all(isinstance(size, int | tvm.tirx.IntImm) for size in kind.shape)

@@ -1,0 +1,127 @@
+"""Takes networks in, each in a process of its own, and keeps their tasks in a record store."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy.engine import URL
+
+from autosched.api import tvm_programs
+from autosched.errors import RequestError
+from autosched.experiments.models import Found
+from autosched.model import Program
+from autosched.recordstore.collected import Collected, Collector, Scope
+from autosched.recordstore.rows import Workload
+from autosched.task_bundle import Change, Taken
+
+TIMEOUT_S = 1_800.0
+"""Seconds until the import of a network with all its sizes is given up."""
+ASK_S = 120.0
+"""Seconds until a question for the importer's versions is given up."""
+SIZES_MAX = 64
+"""Maximum number of sizes of a network."""
+
+
+class Importer(Struct, frozen=True):
+    """What takes networks in, and for what they are taken in."""
+
+    asked_target: str
+    """As the user has written it."""
+    backend: str
+    scope: Scope
+    versions: str
+
+
+class Outcome(Struct, frozen=True):
+    """What came of one network."""
+
+    sizes: int
+    """Sizes in which it was collected now."""
+    tasks: int
+    """Tasks in all of them."""
+    distinct: int
+    """Different ones among these."""
+    new: int
+    """Tasks that no network had before."""
+    notes: tuple[str, ...]
+    """What was not changed or could not be had, by size."""
+
+
+def read_changes(words: Iterable[str]) -> list[Change]:
+    """All sizes of mutations such as "batch=1,4" and "resolution=0.75,1": their product, the file's own size first.
+
+    Raises RequestError for a word that is none, and for too many sizes.
+    """
+    values: dict[str, list[str]] = {}
+    for word in words:
+        name, _, numbers = word.partition("=")
+        if name not in Change.__struct_fields__ or not numbers:
+            raise RequestError(
+                f"--mutate {word} is not understood; write batch=1,4,16 or resolution=0.75,1,1.25 (factors of height"
+                " and width)"
+            )
+        values.setdefault(name, []).extend(numbers.split(","))
+    combinations = product(*([f"{name}={number}" for number in numbers] for name, numbers in values.items()))
+    found = dict.fromkeys([Change(), *(Change.read(" ".join(words)) for words in combinations)])
+    if len(found) > SIZES_MAX:
+        raise RequestError(f"these mutations are {len(found)} sizes of each network; {SIZES_MAX} can be handled")
+    return list(found)
+
+
+async def importer(target: str, backend: str) -> Importer:
+    """The importer on this machine. Raises RequestError for a target or a backend that it does not know."""
+    words = ["--target", target, "--backend", backend]
+    told = await tvm_programs.ask(tvm_programs.TASK_COLLECTION, words, timeout_s=ASK_S)
+    return Importer(target, backend, Scope(told["target"], told["layout"]), told["importer"])
+
+
+async def collect(model: Found, changes: Sequence[Change], by: Importer, store: str | URL) -> Outcome:
+    """Collect a network in those of the sizes in which it is not collected yet.
+
+    Raises ModelRejected, RequestError and StoreUnavailable.
+    """
+    with contextlib.closing(Collector(store)) as collector:
+        there = collector.changes(model.sha256, by.scope, by.versions)
+        missing = [change for change in changes if change.words not in there]
+        taken = await _taken(model, missing, by) if missing else []
+        new = sum(collector.add_network(*_row(model, one, by)) for one in taken)
+    own = [task.workload for one in taken for task in one.tasks]
+    return Outcome(
+        sizes=sum(bool(one.tasks) for one in taken), tasks=len(own), distinct=len(set(own)), new=new,
+        notes=tuple(note for one in taken for note in _notes(one)),
+    )  # fmt: skip
+
+
+async def _taken(model: Found, changes: Sequence[Change], by: Importer) -> list[Taken]:
+    words = [str(model.path), "--target", by.asked_target, "--backend", by.backend]
+    for name, shape in model.shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    for change in changes:
+        words.append(f"--change={change.text}")
+    with tempfile.TemporaryDirectory(prefix="autosched-collect-") as folder:
+        out = Path(folder) / "taken"
+        words.insert(1, str(out))
+        await tvm_programs.ask(tvm_programs.TASK_COLLECTION, words, timeout_s=TIMEOUT_S)
+        return msgspec.msgpack.decode(out.read_bytes(), type=list[Taken])
+
+
+def _row(model: Found, one: Taken, by: Importer) -> tuple[Collected, dict[Workload, Program]]:
+    workloads = {Workload(task.workload, task.name, task.shape, task.flops): task for task in one.tasks}
+    notes = (*((one.reason,) if one.reason else ()), *one.kept)
+    uses = {workload: task.weight for workload, task in workloads.items()}
+    now = datetime.now(UTC).timestamp()
+    row = Collected(model.sha256, model.label, one.change.words, by.scope, by.versions, notes, now, uses)
+    return row, {workload: task.program for workload, task in workloads.items()}
+
+
+def _notes(one: Taken) -> Iterator[str]:
+    size = one.change.words or "as it is"
+    if one.reason:
+        yield f"not with {size}: {one.reason}"
+    if one.kept:
+        yield f"{size}: unchanged from here on: {'; '.join(dict.fromkeys(one.kept))}"

@@ -1,0 +1,204 @@
+"""Tasks that were collected from networks: which there are, which networks use them, and what is known of each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, case, delete, func, select
+
+from autosched.model import Program, Purpose
+from autosched.recordstore.keys import candidate_digest
+from autosched.recordstore.queries import Lookup
+from autosched.recordstore.rows import Workload
+from autosched.recordstore.store import RecordStore
+from autosched.recordstore.tables import ENVIRONMENTS, MEASUREMENTS, NETWORKS, SCHEDULES, USES, WORKLOADS
+
+UNTUNED = b""
+"""Candidate of the backends on TVM that is no schedule."""
+
+
+class Scope(Struct, frozen=True):
+    """What collected tasks must have in common for one job to tune them."""
+
+    target: str
+    """As in `keys.Environment.target`."""
+    layout: str
+    """Memory layout of convolutions, and what else the import was told."""
+
+
+class Collected(Struct, frozen=True):
+    """A network in one size."""
+
+    model: str
+    """Content hash of its file."""
+    name: str
+    change: str
+    """The size beside that of the file: "batch 4, resolution 0.75"; empty: the same."""
+    scope: Scope
+    importer: str
+    """Versions of what took it in."""
+    notes: tuple[str, ...]
+    """Operators that only take the sizes of the file, from which on nothing was changed."""
+    collected_at: float
+    """Unix time in seconds."""
+    uses: Mapping[Workload, int]
+    """How often an inference calls each task."""
+
+
+class Use(Struct, frozen=True):
+    """One task of one collected network."""
+
+    network: int
+    """Tells networks in one size apart."""
+    model: str
+    """Content hash of the network's file."""
+    workload: Workload
+    weight: int
+    """Calls in one inference."""
+
+
+class Knowledge(Struct, frozen=True):
+    """What was measured of a workload."""
+
+    best_s: float | None
+    """Latency of its fastest schedule."""
+    untuned_s: float | None
+    """Latency without a schedule."""
+    tried: int
+    """Schedules that were measured, failures included."""
+
+
+class Collector(RecordStore):
+    """Adds collected networks to an open store. All methods raise StoreUnavailable."""
+
+    def changes(self, model: str, scope: Scope, importer: str) -> set[str]:
+        """Sizes in which a model was collected by this importer."""
+        wanted = (
+            NETWORKS.c.model == model, NETWORKS.c.target == scope.target, NETWORKS.c.layout == scope.layout,
+            NETWORKS.c.importer == importer,
+        )  # fmt: skip
+        with self._database.transaction() as connection:
+            return set(connection.execute(select(NETWORKS.c.change).where(*wanted)).scalars())
+
+    def add_network(self, found: Collected, programs: Mapping[Workload, Program]) -> int:
+        """Keep a network, in place of the same one that was collected before; returns how many of its tasks no
+        collected network had."""
+        self.add_programs(programs)
+        row = {
+            "model": found.model, "name": found.name, "change": found.change, "target": found.scope.target,
+            "layout": found.scope.layout, "importer": found.importer,
+            "notes": msgspec.json.encode(found.notes).decode(), "collected_at": found.collected_at,
+        }  # fmt: skip
+        same = [NETWORKS.c[name] == row[name] for name in ("model", "change", "target", "layout")]
+        with self._database.transaction() as connection:
+            self._know_workloads(connection, found.uses)
+            numbers = {self._workloads[workload.hash]: weight for workload, weight in found.uses.items()}
+            known = set(
+                connection.execute(select(USES.c.workload_id).where(USES.c.workload_id.in_(list(numbers)))).scalars()
+            )
+            put = self._insert(NETWORKS).on_conflict_do_update(
+                index_elements=("model", "change", "target", "layout"),
+                set_={name: row[name] for name in ("name", "importer", "notes", "collected_at")},
+            )
+            connection.execute(put, row)
+            network = connection.execute(select(NETWORKS.c.id).where(*same)).scalar_one()
+            connection.execute(delete(USES).where(USES.c.network_id == network))
+            rows = [
+                {"network_id": network, "workload_id": workload, "weight": weight}
+                for workload, weight in sorted(numbers.items())
+            ]
+            if rows:
+                connection.execute(self._insert(USES), rows)
+        return len(numbers.keys() - known)
+
+
+class Collection(Lookup):
+    """Reads collected networks from an open store. All methods raise StoreUnavailable."""
+
+    def scopes(self) -> list[Scope]:
+        """Of what networks were collected, the latest first."""
+        columns = NETWORKS.c.target, NETWORKS.c.layout
+        latest = select(*columns).group_by(*columns).order_by(func.max(NETWORKS.c.collected_at).desc())
+        with self._database.transaction() as connection:
+            return [Scope(*row) for row in connection.execute(latest)]
+
+    def networks(self, scope: Scope) -> Iterator[Collected]:
+        """Networks of a scope, each in all its sizes, in the order in which they were first collected."""
+        uses: dict[int, dict[Workload, int]] = {}
+        for use in self.uses(scope):
+            uses.setdefault(use.network, {})[use.workload] = use.weight
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(NETWORKS).where(*_of(scope)).order_by(NETWORKS.c.id)).all()
+        for row in rows:
+            notes = msgspec.json.decode(row.notes, type=tuple[str, ...])
+            told = row.model, row.name, row.change, scope, row.importer, notes, row.collected_at
+            yield Collected(*told, uses.get(row.id, {}))
+
+    def uses(self, scope: Scope) -> list[Use]:
+        """All tasks of all collected networks of a scope."""
+        columns = (WORKLOADS.c[name] for name in Workload.__struct_fields__)
+        rows = (
+            select(NETWORKS.c.id, NETWORKS.c.model, USES.c.weight, *columns)
+            .select_from(NETWORKS)
+            .join(USES)
+            .join(WORKLOADS)
+            .where(*_of(scope))
+            .order_by(NETWORKS.c.id, WORKLOADS.c.id)
+        )
+        with self._database.transaction() as connection:
+            return [
+                Use(network, model, Workload(*told), weight)
+                for network, model, weight, *told in connection.execute(rows)
+            ]
+
+    def known(self, scope: Scope, backend: str, threads: int) -> dict[str, Knowledge]:
+        """What a backend has measured of collected workloads with so many threads, or without telling how many, by
+        hash; nothing of those that it has not measured. Models of devices and versions of compilers are not told apart.
+        """
+        untuned = case((SCHEDULES.c.digest == candidate_digest(UNTUNED), SCHEDULES.c.best_s))
+        rows = (
+            select(WORKLOADS.c.hash, func.min(SCHEDULES.c.best_s), func.min(untuned), func.count())
+            .select_from(SCHEDULES)
+            .join(WORKLOADS)
+            .join(ENVIRONMENTS)
+            .where(
+                *_measured_by(scope, backend),
+                ENVIRONMENTS.c.threads.in_((threads, 0)),
+                SCHEDULES.c.workload_id.in_(select(USES.c.workload_id).join(NETWORKS).where(*_of(scope))),
+            )
+            .group_by(WORKLOADS.c.hash)
+        )
+        with self._database.transaction() as connection:
+            return {hashed: Knowledge(*told) for hashed, *told in connection.execute(rows)}
+
+    def threads(self, scope: Scope, backend: str) -> int:
+        """With how many threads a backend has measured most schedules; 1 where it has measured none."""
+        rows = (
+            select(ENVIRONMENTS.c.threads)
+            .select_from(SCHEDULES)
+            .join(ENVIRONMENTS)
+            .where(*_measured_by(scope, backend))
+            .group_by(ENVIRONMENTS.c.threads)
+            .order_by(func.count().desc())
+        )
+        with self._database.transaction() as connection:
+            return connection.execute(rows.limit(1)).scalar() or 1
+
+    def trial_s(self, scope: Scope, backend: str) -> float | None:
+        """Mean seconds of a trial of a backend, build and profile; None where it has measured nothing."""
+        columns = func.avg(MEASUREMENTS.c.build_s + MEASUREMENTS.c.profile_s)
+        rows = select(columns).select_from(MEASUREMENTS).join(ENVIRONMENTS)
+        trials = rows.where(*_measured_by(scope, backend), MEASUREMENTS.c.purpose == Purpose.TRIAL.value)
+        with self._database.transaction() as connection:
+            return connection.execute(trials).scalar()
+
+
+def _measured_by(scope: Scope, backend: str) -> Sequence[ColumnElement[bool]]:
+    return [
+        ENVIRONMENTS.c.target == scope.target,
+        ENVIRONMENTS.c.backend.startswith(f"{backend} ", autoescape=True),
+    ]
+
+
+def _of(scope: Scope) -> Sequence[ColumnElement[bool]]:
+    return [NETWORKS.c.target == scope.target, NETWORKS.c.layout == scope.layout]
