@@ -15,8 +15,10 @@ from autosched.experiments.rows import Row
 from autosched.model import JobState
 from autosched.recordstore.catalogue import MeasuredJob
 
-ALIKE = ("model", "backend", "layout", "trials")
+ALIKE = ("model", "backend", "layout", "settings", "trials")
 """Parameters that decide how long a job takes, the most important first."""
+OF_HOST, OF_DEVICE = ("import", "compile"), ("baseline", "evaluate")
+"""Stages of the network, which do not depend on the number of trials."""
 FIXED_S, TRIAL_HOST_S, TRIAL_DEVICE_S = 25.0, 0.25, 0.15
 """Where no job was measured: seconds of a job beside its trials, and of a trial on a lane and on a device. From small
 networks on two cores."""
@@ -69,21 +71,31 @@ def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) ->
     """From earlier jobs; where their trials differ, in proportion to these, but for the time beside the trials."""
     trials = values.get("trials")
     wanted = int(trials) if isinstance(trials, int) else round(median(row.trials for row in rows))
-    factors = [1.0 if exact else _factor(row, wanted) for row in rows]
-    pairs = list(zip(rows, factors, strict=True))
+    leases = [(row.host_s, row.device_s) if exact else _leases_s(row, wanted) for row in rows]
     return Expected(
-        median(row.host_s * factor for row, factor in pairs),
-        median(row.device_s * factor for row, factor in pairs),
-        median(_alone_s(row) * factor for row, factor in pairs),
+        median(host_s for host_s, _ in leases),
+        median(device_s for _, device_s in leases),
+        median(
+            _alone_s(row) * sum(scaled) / (row.host_s + row.device_s) for row, scaled in zip(rows, leases, strict=True)
+        ),
         wanted,
         len(rows),
     )
 
 
-def _factor(row: Row, trials: int) -> float:
-    alone_s = _alone_s(row)
-    fixed_s = min(FIXED_S, 0.5 * alone_s)
-    return (fixed_s + (alone_s - fixed_s) * trials / max(1, row.trials)) / alone_s
+def _leases_s(row: Row, trials: int) -> tuple[float, float]:
+    """Leases of lanes and of devices that a job like this one takes with another number of trials: those of rounds are
+    in proportion to it, those of the network stay. Where a row does not tell its stages, half of FIXED_S stays of both.
+    """
+    factor = trials / max(1, row.trials)
+    fixed = [sum(row.stages_s.get(stage, 0.0) for stage in stages) for stages in (OF_HOST, OF_DEVICE)]
+    if not row.stages_s:
+        fixed = [min(FIXED_S / 2, leased_s / 2) for leased_s in (row.host_s, row.device_s)]
+    host_s, device_s = (
+        fixed_s + max(0.0, leased_s - fixed_s) * factor
+        for leased_s, fixed_s in zip((row.host_s, row.device_s), fixed, strict=True)
+    )
+    return host_s, device_s
 
 
 def _alone_s(row: Row) -> float:
