@@ -26,6 +26,8 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
+EXPERIMENT, EXPERIMENT_JOBS, COMBINATION = "experiment", "experiment-jobs", "combination"
+"""Labels of a job of an experiment: its name, the number of its jobs, and which of its combinations this one is."""
 """A user's labels of jobs, such as team=vision, in letters, digits and _ . / -. No decision depends on them."""
 TASKS_MAX = 4_096
 TRIALS_MAX = 10_000_000

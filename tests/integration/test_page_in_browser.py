@@ -179,6 +179,34 @@ def test_older_jobs_are_a_button_away(tmp_path: Path, monkeypatch: pytest.Monkey
     looked_at(tmp_path, work)
 
 
+def test_experiments_are_told_and_their_jobs_shown(tmp_path: Path) -> None:
+    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+        def labels(combination: str) -> dict[str, str]:
+            return {"experiment": "sweep", "experiment-jobs": "4", "combination": combination}
+
+        await daemon.submit(spec(name="other"))
+        again = (await daemon.submit(spec(labels=labels("a")))).job
+        await daemon.cancel(again)
+        for combination in ("a", "b"):  # the first one once more
+            await daemon.submit(spec(labels=labels(combination)))
+        await page.open(url)
+        await page.until(PAINTED)
+        strip = "document.querySelector('#experiments button')"
+        assert await page.ask(f"{strip}.innerText.replace(/\\s+/g, ' ')") == "sweep 0 of 4 jobs, 2 active"
+        rows = "document.querySelectorAll('#jobs tbody tr').length"
+        assert await page.ask(rows) == 3
+        await page.ask(f"{strip}.click()")
+        assert await page.ask(f"{strip}.getAttribute('aria-pressed')") == "true"
+        assert await page.ask(rows) == 3, "all of the experiment, ended or not"
+        assert "other" not in await page.ask("document.querySelector('#jobs tbody').innerText")
+        await daemon.submit(spec(labels=labels("c")))
+        await page.until(f"{strip}.innerText.includes('3 active')")
+        await page.ask(f"{strip}.click()")
+        await page.until("document.querySelector('#jobs tbody').innerText.includes('other')")
+
+    looked_at(tmp_path, work)
+
+
 def test_it_says_since_when_it_knows_of_idle_time(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path):

@@ -11,10 +11,8 @@ from autosched.experiments.combinations import Values, digest, varied
 from autosched.experiments.definition import Definition
 from autosched.experiments.models import Found
 from autosched.experiments.parameters import DAEMON, Value, settings, shapes
-from autosched.model import Labels
+from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS, Labels
 
-EXPERIMENT, COMBINATION = "experiment", "combination"
-"""Labels of each job, by which a run that goes on finds those that are there already."""
 AT_ONCE = 4
 """Jobs at the same time where a file says nothing: enough to fill a host and a device, and few enough for the memory of
 their clients."""
@@ -50,7 +48,11 @@ class Plan(Struct, frozen=True):
 
     def settings(self, job: PlannedJob) -> Settings:
         """The job's settings."""
-        own: Labels = {EXPERIMENT: self.definition.name, COMBINATION: job.combination}
+        own: Labels = {
+            EXPERIMENT: self.definition.name,
+            EXPERIMENT_JOBS: str(len(self.jobs)),
+            COMBINATION: job.combination,
+        }
         return settings(job.values, {**self.definition.labels, **own}, self.definition.priority)
 
     def batches(self, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Batch, list[PlannedJob]]]:

@@ -20,10 +20,10 @@ from autosched.api.connection import Daemon, off_devices
 from autosched.config import load
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, RequestError, WireError
 from autosched.experiments import page
-from autosched.experiments.plan import AT_ONCE, COMBINATION, EXPERIMENT, Plan, PlannedJob
+from autosched.experiments.plan import AT_ONCE, Plan, PlannedJob
 from autosched.experiments.rows import Row, row_of
 from autosched.experiments.workspace import Workspace
-from autosched.model import Goal, JobId, JobState
+from autosched.model import COMBINATION, EXPERIMENT, Goal, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 
 PAGE = 500

@@ -11,7 +11,8 @@ from autosched.errors import NotFound, Refused, RequestError
 from autosched.experiments import models, table, workspace
 from autosched.experiments.definition import parse
 from autosched.experiments.parameters import PARAMETERS, parameter, settings
-from autosched.experiments.plan import COMBINATION, EXPERIMENT, Plan, plan
+from autosched.experiments.plan import Plan, plan
+from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS
 from autosched.experiments.rows import Row
 from autosched.experiments.workspace import Source, Workspace
 
@@ -76,7 +77,9 @@ team = "vision"
     made = found.settings(job)
     assert (made.trials, made.deadline_s, made.target_ms, made.fresh, made.priority) == (8, 1800.0, 2.5, True, -10)
     assert made.options == {"population": 64, "layout": "nhwc"}
-    assert made.labels == {"team": "vision", EXPERIMENT: "mine", COMBINATION: job.combination}
+    assert made.labels == {
+        "team": "vision", EXPERIMENT: "mine", EXPERIMENT_JOBS: "1", COMBINATION: job.combination,
+    }  # fmt: skip
     assert job.model.shapes == {"x": (1, 3, 48, 48)}
 
 

@@ -1,7 +1,9 @@
 """Data of the page in JSON: everything at first, then the changes, and no more than the page needs."""
 
 import asyncio
-from itertools import islice
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice, takewhile
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +18,7 @@ from autosched.daemon.jobs.latency_curves import Point
 from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.observe.views import calibration, job_view, unit_views
 from autosched.daemon.web.web_services import WebServices
-from autosched.model import JobId, StepId, UnitName
+from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS, JobId, JobState, StepId, UnitName
 from autosched.process.detached_process import resident_bytes
 from autosched.protocol import Span
 from autosched.version import __version__
@@ -32,6 +34,8 @@ TOLD_PER_PULSE = 20
 """With rows of some 300 bytes and steps and spells of 100, a pulse stays below 50 kB."""
 ROWS_PER_TURN = 10
 WAITING_MAX = 4_000
+EXPERIMENTS_SHOWN = 6
+"""Experiments on the page, the latest."""
 Told = tuple[float, int, str]
 """Unix time, level and words."""
 
@@ -55,6 +59,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted_at: float
     ended_at: float | None = None
     priority: int = 0
+    experiment: str = ""
 
 
 class Bar(Struct, frozen=True, array_like=True):
@@ -97,6 +102,17 @@ class Card(Struct, frozen=True, omit_defaults=True):
     """Since when, and why."""
 
 
+class Experiment(Struct, frozen=True):
+    """How far an experiment is."""
+
+    name: str
+    jobs: int
+    """Jobs that it has in all, submitted or not."""
+    active: int
+    done: int
+    failed: int
+
+
 class Lab(Struct, frozen=True):
     """The head of the page."""
 
@@ -113,6 +129,8 @@ class Lab(Struct, frozen=True):
     queues: dict[str, int]
     typical: float | None
     """Half of the recent estimates were wrong by this factor at most."""
+    experiments: tuple[Experiment, ...]
+    """The latest ones."""
 
 
 class OverviewPage:
@@ -126,6 +144,9 @@ class OverviewPage:
         self._cards: dict[UnitName, Card] = {}
         self._spells_until: dict[UnitName, float] = {}
         self._curves_until: dict[JobId, float] = {}
+        self._experiments: dict[str, dict[str, Job]] = {}
+        """The latest job of each combination of each experiment, as far as they were looked for."""
+        self._looked_until: JobId = 0
 
     def open(self) -> None:
         """Somebody looks."""
@@ -281,6 +302,7 @@ class OverviewPage:
             first_s=expected_s(view.first_estimate_s, view.comparison),
             eta_s=None if view.eta_s is None else round(view.eta_s, 1), submitted_at=round(view.submitted_at, 3),
             ended_at=None if view.ended_at is None else round(view.ended_at, 3), priority=view.priority,
+            experiment=job.spec.labels.get(EXPERIMENT, ""),
         )  # fmt: skip
 
     def _units(self) -> dict[UnitName, Card]:
@@ -317,7 +339,29 @@ class OverviewPage:
             warnings=(*services.warnings, *runtime.troubles),
             queues={name: queue.waiting for name, queue in state.queues.items()},
             typical=round(known.typical, 2) if known is not None else None,
+            experiments=self._latest_experiments(),
         )
+
+    def _latest_experiments(self) -> tuple[Experiment, ...]:
+        jobs = self._runtime.state.jobs
+        new = list(takewhile(lambda job: job > self._looked_until, reversed(jobs)))
+        for job in reversed(new):
+            labels = jobs[job].spec.labels
+            if (name := labels.get(EXPERIMENT)) is not None:
+                before = self._experiments.pop(name, {})
+                self._experiments[name] = before | {labels.get(COMBINATION, ""): jobs[job]}  # the latest is the last
+            self._looked_until = job
+        latest = islice(reversed(self._experiments.items()), EXPERIMENTS_SHOWN)
+        return tuple(_experiment(name, list(of_it.values())) for name, of_it in latest)
+
+
+def _experiment(name: str, jobs: Sequence[Job]) -> Experiment:
+    """How far it is. `jobs`: the latest one of each combination, in the order in which they came."""
+    counts = Counter(job.state for job in jobs)
+    text = jobs[-1].spec.labels.get(EXPERIMENT_JOBS, "")
+    active = sum(not job.state.ended for job in jobs)
+    total = max(len(jobs), int(text) if text.isdecimal() else 0)
+    return Experiment(name, total, active, counts[JobState.DONE], counts[JobState.FAILED])
 
 
 def _told(happening: DaemonEvent) -> Told:

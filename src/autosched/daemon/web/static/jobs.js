@@ -14,6 +14,8 @@ export class Jobs {
   constructor() {
     this.rows = new Map();
     this.which = "active";
+    this.experiment = ""; // of which alone the jobs are shown
+    this.strip = at("experiments");
     this.search = at("jobs-search");
     this.search.addEventListener("input", () => this.draw());
     this.body = at("jobs").tBodies[0];
@@ -26,7 +28,8 @@ export class Jobs {
     const words = this.search.value.trim().toLowerCase();
     const active = (job) => job.state === "running" || job.state === "starting";
     return [...lab.jobs.values()]
-      .filter((job) => this.which === "all" || active(job) === (this.which === "active"))
+      .filter((job) => !this.experiment || job.experiment === this.experiment)
+      .filter((job) => this.experiment || this.which === "all" || active(job) === (this.which === "active"))
       .filter((job) => !words || `${job.job} ${job.name} ${job.state} ${job.reason} ${job.backend}`.toLowerCase().includes(words))
       .sort((a, b) => rank(a) - rank(b) || b.job - a.job);
   }
@@ -41,7 +44,33 @@ export class Jobs {
     this.draw();
   }
 
+  drawExperiments() {
+    const found = lab.head?.experiments ?? [];
+    this.strip.hidden = !found.length;
+    const known = new Map([...this.strip.children].map((button) => [button.dataset.name, button]));
+    let before = null;
+    for (const one of found) {
+      let button = known.get(one.name);
+      if (!button) {
+        button = make("button", "", "", make("b", "", one.name), make("span", "meter", "", document.createElement("i")), make("span"));
+        button.type = "button";
+        button.dataset.name = one.name;
+        button.addEventListener("click", () => { this.experiment = this.experiment === one.name ? "" : one.name; this.draw(); });
+      }
+      known.delete(one.name);
+      const place = before ? before.nextSibling : this.strip.firstChild;
+      if (place !== button) this.strip.insertBefore(button, place);
+      before = button;
+      const ended = one.done + one.failed;
+      button.setAttribute("aria-pressed", String(this.experiment === one.name));
+      button.children[1].firstChild.style.width = `${one.jobs ? (100 * ended) / one.jobs : 0}%`;
+      say(button.lastChild, `${ended} of ${count(one.jobs)} jobs${one.failed ? `, ${one.failed} failed` : ""}${one.active ? `, ${one.active} active` : ""}`);
+    }
+    for (const button of known.values()) button.remove();
+  }
+
   draw() {
+    this.drawExperiments();
     say(at("jobs-when"), this.which === "ended" ? "Ended" : "ETA");
     const found = this.chosen(), shown = found.slice(0, this.room);
     const head = lab.head ?? { active: 0, jobs: 0 };
