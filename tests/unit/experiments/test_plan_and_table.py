@@ -12,9 +12,9 @@ from autosched.experiments import models, table, workspace
 from autosched.experiments.definition import parse
 from autosched.experiments.parameters import PARAMETERS, parameter, settings
 from autosched.experiments.plan import Plan, plan
-from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS
 from autosched.experiments.rows import Row
 from autosched.experiments.workspace import Source, Workspace
+from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS
 
 
 @pytest.fixture(autouse=True)
