@@ -1,6 +1,7 @@
 """`autosched collect`: the tasks of many networks, tuned before anybody asks for them."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from autosched.cli.follow import interruptible
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import INTERRUPTED, complain, data, listing_option, say, show
 from autosched.cli.records import store_option
+from autosched.cli.tune import shape_option
 from autosched.errors import Busy, DaemonUnreachable, ModelRejected, NotFound, RequestError, WireError
 from autosched.model import DEFAULT_BACKEND
 from autosched.text.tables import Column
@@ -22,7 +24,7 @@ from autosched.text.tables import Column
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from autosched.collecting.collector import Importer, Outcome
+    from autosched.collecting.collector import Importer, Outcome, Shapes
     from autosched.collecting.filler import Filler
     from autosched.collecting.usefulness import Rated
     from autosched.experiments.models import Found
@@ -59,6 +61,7 @@ COLUMNS = (
     metavar="NAME=VALUES",
     help="Other sizes too: batch=1,4,16, or resolution=0.75,1.25 (factors of height and width). Several are combined.",
 )
+@shape_option
 @click.option(
     "--budget", "budget_s", callback=seconds_of, metavar="TIME", help="Tune the most useful tasks for so long: 30m, 2h."
 )
@@ -80,7 +83,8 @@ COLUMNS = (
 @listing_option
 @click.pass_obj
 def collect(
-    host: str | None, models: tuple[str, ...], mutations: tuple[str, ...], budget_s: float | None, idle: bool,
+    host: str | None, models: tuple[str, ...], mutations: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]], budget_s: float | None, idle: bool,
     device: str, target: str, backend: str, limit: int, store: str, settings: Path | None, style: str,
 ) -> int:  # fmt: skip
     """Collect the tasks of networks in the record store, each once; tune and list the most useful ones.
@@ -98,9 +102,9 @@ def collect(
     if models:
         changes = read_changes(mutations)
         found = _found(models)
-        code = asyncio.run(_collect(found, changes, by, settings, store))
-    elif mutations:
-        raise RequestError("--mutate is for models that are collected now: name them")
+        code = asyncio.run(_collect(found, changes, shapes, by, own_store(settings, store)))
+    elif mutations or shapes:
+        raise RequestError("--mutate and --shape are for models that are collected now: name them")
     tunes = idle or budget_s is not None
     if tunes and (ended := _fill(host, by, device, budget_s, own_store(settings, store))) is not None:
         return ended
@@ -147,17 +151,16 @@ def _found(words: Sequence[str]) -> list["Found"]:
 
 
 async def _collect(
-    found: Sequence["Found"], changes: Sequence["Change"], by: "Importer", settings: Path | None, store: str
+    found: Sequence["Found"], changes: Sequence["Change"], shapes: "Shapes", by: "Importer", store: "str | URL"
 ) -> int:
     from autosched.collecting import collector
 
-    url = own_store(settings, store)
-    failed = 0
+    failed, began_at = 0, time.monotonic()
     outcomes: list[Outcome] = []
     for number, model in enumerate(found, start=1):
         say(f" {number}/{len(found)} {model.label}")
         try:
-            outcome = await collector.collect(model, changes, by, url)
+            outcome = await collector.collect(model, changes, by, store, shapes)
         except (ModelRejected, RequestError) as error:
             failed += 1
             complain(f"{model.label} is left out: {error}")
@@ -168,6 +171,9 @@ async def _collect(
             say(f"    {note}")
         if len(outcome.notes) > NOTES_SHOWN:
             say(f"    and {len(outcome.notes) - NOTES_SHOWN} more notes")
+    tasks, new = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("tasks", "new"))
+    took = formatting.duration(time.monotonic() - began_at)
+    say(f" {formatting.count(len(outcomes), 'model')} in {took}: {tasks:,} tasks, {new:,} of them new")
     return int(failed > 0)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -19,6 +19,7 @@ from autosched.recordstore.collected import Collected, Collector, Scope
 from autosched.recordstore.rows import Workload
 from autosched.task_bundle import Change, Taken
 
+Shapes = Mapping[str, tuple[int, ...]]
 TIMEOUT_S = 1_800.0
 """Seconds until the import of a network with all its sizes is given up."""
 ASK_S = 120.0
@@ -80,27 +81,40 @@ async def importer(target: str, backend: str) -> Importer:
     return Importer(target, backend, Scope(told["target"], told["layout"]), told["importer"])
 
 
-async def collect(model: Found, changes: Sequence[Change], by: Importer, store: str | URL) -> Outcome:
-    """Collect a network in those of the sizes in which it is not collected yet.
+async def collect(
+    model: Found, changes: Sequence[Change], by: Importer, store: str | URL, shapes: Shapes | None = None
+) -> Outcome:
+    """Collect a network in those of the sizes in which it is not collected yet. `shapes`: of inputs, instead of those
+    that are known of the model.
 
     Raises ModelRejected, RequestError and StoreUnavailable.
     """
+    own = _shape_words(shapes or {})
     with contextlib.closing(Collector(store)) as collector:
         there = collector.changes(model.sha256, by.scope, by.versions)
-        missing = [change for change in changes if change.words not in there]
-        taken = await _taken(model, missing, by) if missing else []
-        new = sum(collector.add_network(*_row(model, one, by)) for one in taken)
-    own = [task.workload for one in taken for task in one.tasks]
+        missing = [change for change in changes if _size(own, change) not in there]
+        taken = await _taken(model, missing, by, shapes or model.shapes) if missing else []
+        new = sum(collector.add_network(*_row(model, one, by, _size(own, one.change))) for one in taken)
+    found = [task.workload for one in taken for task in one.tasks]
     return Outcome(
-        sizes=sum(bool(one.tasks) for one in taken), tasks=len(own), distinct=len(set(own)), new=new,
+        sizes=sum(bool(one.tasks) for one in taken), tasks=len(found), distinct=len(set(found)), new=new,
         notes=tuple(note for one in taken for note in _notes(one)),
     )  # fmt: skip
 
 
-async def _taken(model: Found, changes: Sequence[Change], by: Importer) -> list[Taken]:
+def _shape_words(shapes: Shapes) -> list[str]:
+    return [f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
+
+
+def _size(shapes: Sequence[str], change: Change) -> str:
+    """The size of a network in words; empty for that of its file."""
+    return ", ".join([*shapes, *([change.words] if change.words else [])])
+
+
+async def _taken(model: Found, changes: Sequence[Change], by: Importer, shapes: Shapes) -> list[Taken]:
     words = [str(model.path), "--target", by.asked_target, "--backend", by.backend]
-    for name, shape in model.shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    for shape in _shape_words(shapes):
+        words += ["--shape", shape]
     for change in changes:
         words.append(f"--change={change.text}")
     with tempfile.TemporaryDirectory(prefix="autosched-collect-") as folder:
@@ -110,12 +124,12 @@ async def _taken(model: Found, changes: Sequence[Change], by: Importer) -> list[
         return msgspec.msgpack.decode(out.read_bytes(), type=list[Taken])
 
 
-def _row(model: Found, one: Taken, by: Importer) -> tuple[Collected, dict[Workload, Program]]:
+def _row(model: Found, one: Taken, by: Importer, size: str) -> tuple[Collected, dict[Workload, Program]]:
     workloads = {Workload(task.workload, task.name, task.shape, task.flops): task for task in one.tasks}
     notes = (*((one.reason,) if one.reason else ()), *one.kept)
     uses = {workload: task.weight for workload, task in workloads.items()}
     now = datetime.now(UTC).timestamp()
-    row = Collected(model.sha256, model.label, one.change.words, by.scope, by.versions, notes, now, uses)
+    row = Collected(model.sha256, model.label, size, by.scope, by.versions, notes, now, uses)
     return row, {workload: task.program for workload, task in workloads.items()}
 
 

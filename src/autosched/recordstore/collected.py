@@ -33,7 +33,7 @@ class Collected(Struct, frozen=True):
     """Content hash of its file."""
     name: str
     change: str
-    """The size beside that of the file: "batch 4, resolution 0.75"; empty: the same."""
+    """The size beside that of the file: "x=1,3,64,64, batch 4, resolution 0.75"; empty: the same."""
     scope: Scope
     importer: str
     """Versions of what took it in."""
