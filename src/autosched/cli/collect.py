@@ -66,8 +66,8 @@ COLUMNS = (
     "--budget", "budget_s", callback=seconds_of, metavar="TIME", help="Tune the most useful tasks for so long: 30m, 2h."
 )
 @click.option("--idle", is_flag=True, help="Tune them whenever the daemon has nothing else to do, until Ctrl-C.")
-@click.option("-d", "--device", default="cpu", show_default=True, help="Kind of device to tune on.")
-@click.option("-t", "--target", default="auto", show_default=True, help="As of tune.")
+@click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on.")
+@click.option("-t", "--target", default="auto", show_default=True, help="TVM target, as tune takes it.")
 @click.option(
     "-b",
     "--backend",
@@ -89,7 +89,7 @@ def collect(
 ) -> int:  # fmt: skip
     """Collect the tasks of networks in the record store, each once; tune and list the most useful ones.
 
-    MODEL is a file, a folder of files, a pattern, or a name of the zoo (autosched demo --list). What was collected
+    MODEL is a file, a folder of files, a pattern, or a name of the zoo. What was collected
     before is not imported again. Without any, the collected tasks are listed: the more of the time of all networks a
     task takes, and the less it was searched, the more useful it is to tune.
     """
@@ -97,14 +97,14 @@ def collect(
 
     if idle and budget_s is not None:
         raise RequestError("--idle has no end, and --budget is one: choose one of them")
+    if not models and (mutations or shapes):
+        raise RequestError("--mutate and --shape are for models that are collected now: name them")
+    changes = read_changes(mutations)
     by = asyncio.run(importer(target, backend))
     code = 0
     if models:
-        changes = read_changes(mutations)
         found = _found(models)
         code = asyncio.run(_collect(found, changes, shapes, by, own_store(settings, store)))
-    elif mutations or shapes:
-        raise RequestError("--mutate and --shape are for models that are collected now: name them")
     tunes = idle or budget_s is not None
     if tunes and (ended := _fill(host, by, device, budget_s, own_store(settings, store))) is not None:
         return ended
@@ -113,7 +113,7 @@ def collect(
 
 
 def _fill(host: str | None, by: "Importer", device: str, budget_s: float | None, store: "str | URL") -> int | None:
-    """Tune collected tasks; returns an exit code where it was interrupted."""
+    """Tune collected tasks. Returns an exit code where it was interrupted, else None."""
     from autosched.collecting.filler import Filler
 
     filler = Filler(by, store, device, lambda text: data(f" {text}"))
