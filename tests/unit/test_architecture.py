@@ -44,6 +44,21 @@ def test_pure_modules_know_no_clock_no_chance_and_no_world(path: Path) -> None:
     assert not imported & IMPURE
 
 
+STATEMENT = re.compile(r"\b(SELECT .+ FROM|INSERT (OR \w+ )?INTO|DELETE FROM|UPDATE \w+ SET|PRAGMA|VACUUM)\b")
+SQL = ("src/autosched/daemon/storage/", "src/autosched/recordstore/", "src/autosched/workloads/recordings.py")
+"""Where SQL is. Recordings are read from databases of daemons elsewhere, by a package below the daemon."""
+
+
+def test_sql_is_where_the_databases_are() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if STATEMENT.search(text := path.read_text()) or re.search(r"^import sqlite3", text, re.MULTILINE)
+    }
+    assert [path for path in sorted(found) if not path.startswith(SQL)] == []
+    assert all(any(path.startswith(place) for path in found) for place in SQL), "one of these was moved"
+
+
 def test_the_core_iterates_no_set() -> None:
     """Their order depends on the hash seed: dictionaries are used instead."""
     core = [p for p in pure_files() if "core" in p.relative_to(ROOT / "src/autosched").parts]

@@ -50,6 +50,7 @@ KNOWN_S = 20.0
 SETTLED_S = 6.0
 """Seconds after which a record store that has something has all: a daemon gathers for less."""
 WEIGHT_MAX = 1_000_000
+"""Maximum weight of a task in a job, beside the least one of 1."""
 JOBS_MAX = 500
 """Active jobs that are looked at."""
 Told = Callable[[str], None]

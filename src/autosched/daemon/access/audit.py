@@ -37,9 +37,7 @@ class Audit:
     def __init__(self, journal: Journal, stream: Stream) -> None:
         """Before the journal accepts writes."""
         self._journal, self._stream = journal, stream
-        (last,) = next(journal.rows("SELECT coalesce(max(id), 0) FROM audit"))
-        assert isinstance(last, int)
-        self._last = last
+        self._last = audit_log.last(journal)
 
     async def of(self, who: Principal, method: Method, work: Awaitable[Struct]) -> Struct:
         """Carry out a command and keep account of it."""

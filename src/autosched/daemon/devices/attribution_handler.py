@@ -16,9 +16,8 @@ from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import failure_cases
 from autosched.daemon.storage.batched_statements import Statement
-from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.storage.schema import checked
-from autosched.errors import Damaged, NotFound
+from autosched.errors import NotFound
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
 from autosched.protocol import POISON_MAX, BlockedCandidate, CandidateBlock, Poisoned
 from autosched.records import identity
@@ -36,7 +35,6 @@ from autosched.records.failure_attribution import (
 BATCH_LEAST = 3
 """Number of candidates that fail together, without one that succeeds, from which on the device is suspected."""
 GONE = (Failure.RUN_CRASH, Failure.RUN_TIMEOUT)
-_CASE = msgspec.msgpack.Decoder(Case)
 
 
 class Tally(Struct):
@@ -65,7 +63,7 @@ class AttributionHandler:
         self._runtime, self._ledger, self._guard = runtime, ledger, guard
         self._tell, self._quarantine, self._ward = tell, quarantine, ward
         self._journal = runtime.journal
-        self.blame = CandidateSuspicion(_cases(self._journal))
+        self.blame = CandidateSuspicion(failure_cases.cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
         self._proven: set[str] = set()
         """Places where something was measured well in this life."""
@@ -207,12 +205,3 @@ def _statements(finding: Finding) -> tuple[Statement, ...]:
         *((failure_cases.PUT, checked(case.number, encode(case))) for case in finding.changed),
         *((failure_cases.FORGET, (case.number,)) for case in finding.closed),
     )
-
-
-def _cases(journal: Journal) -> Iterable[Case]:
-    for number, body in journal.rows("SELECT number, body FROM cases ORDER BY number"):
-        assert isinstance(body, bytes)
-        try:
-            yield _CASE.decode(body)
-        except msgspec.MsgspecError as error:
-            raise Damaged(f"{journal.path}: case {number} is damaged ({error}). {WAYS_OUT}") from None

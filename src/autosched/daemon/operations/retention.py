@@ -17,7 +17,7 @@ from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.daemon.storage import database, pruning
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.journal import EVENT, STEPS, Journal
+from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.pruning import Trace, Tracing
 from autosched.errors import AutoschedError, Refused
 from autosched.model import JobId
@@ -90,20 +90,16 @@ class Retention:
         """Where in the journal these jobs are, as far as they can go."""
         tracing, last = Tracing(jobs), 0
         while jobs:
-            sql = "SELECT seq, event, started FROM journal WHERE seq > ? ORDER BY seq"
-            rows = await self._runtime.journal.read(sql, last, limit=ROWS)
+            rows = await self._runtime.journal.events(last, ROWS)
             if not rows:
                 break
-            for seq, event, started in rows:
-                assert isinstance(seq, int) and isinstance(event, bytes)
-                steps = STEPS.decode(started) if isinstance(started, bytes) else None
-                tracing.look(seq, EVENT.decode(event), steps)
-                last = seq
+            for last, event, steps in rows:
+                tracing.look(last, event, steps)
         return tracing.found
 
     async def _foreseen(self, traces: dict[JobId, Trace], *, more: bool) -> Pruned:
-        counted = await self._runtime.journal.read("SELECT job, count(*) FROM records GROUP BY job")
-        records = sum(int(str(count)) for job, count in counted if job in traces)
+        counts = await pruning.counts_of_records(self._runtime.journal)
+        records = sum(count for job, count in counts.items() if job in traces)
         files = self._blobs.unneeded(await self._needed(traces), YOUNG_S)
         sizes = [path.stat().st_size for path in files]
         steps = sum(len(trace.steps) for trace in traces.values())
@@ -112,10 +108,10 @@ class Retention:
 
     async def _needed(self, gone: Container[JobId] = ()) -> set[str]:
         """Files that the other jobs refer to."""
-        results = await self._runtime.journal.read("SELECT job, sha256 FROM artifacts")
+        results = await pruning.result_files(self._runtime.journal)
         specs = [job.spec for job in self._runtime.state.jobs.values() if job.id not in gone]
         given = (sha256 for spec in specs for sha256 in (spec.model, spec.inputs) if sha256 is not None)
-        return {*given, *(str(sha256) for job, sha256 in results if job not in gone)}
+        return {*given, *(sha256 for job, sha256 in results if job not in gone)}
 
     async def _cover(self, last: int) -> None:
         """See to it that a restart goes on from a snapshot: what is changed of the journal must lie before its end."""

@@ -6,8 +6,6 @@ content; nothing ever changes or removes them, so that every copy finds those it
 
 import contextlib
 import os
-import sqlite3
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from autosched.daemon.clients import adoption
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.storage import database, integrity_check, schema
 from autosched.daemon.storage.commit_mark import CommitMark
-from autosched.daemon.storage.journal import UNREADABLE, Journal, commits_of, may_pass, open_beside, unreadable
+from autosched.daemon.storage.journal import UNREADABLE, Journal, commits_of, open_beside
 from autosched.errors import ConfigError, Damaged, NotFound
 
 PREFIX = "autosched-"
@@ -87,8 +85,7 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
     new = to.with_name(f"{to.name}.new")
     try:
         new.unlink(missing_ok=True)
-        with _read(path) as db:
-            _copy(db, new)
+        database.copy(path, new)
         verify(new)
         flush(new)
         new.rename(to)
@@ -102,21 +99,11 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
     return to
 
 
-def _copy(db: sqlite3.Connection, to: Path) -> None:
-    db.execute("COMMIT")  # of reading: a copy is one transaction by itself
-    try:
-        db.execute("VACUUM INTO ?", (str(to),))
-    except sqlite3.Error as error:
-        if may_pass(error):
-            raise OSError(str(error)) from None
-        raise
-
-
 def look(path: Path, files: Path | None = None) -> integrity_check.Findings:
     """Check all of a database as it is at this moment; `files`: also whether those that it names are there. Raises
     Damaged when it is no database, and ConfigError."""
     acknowledged = CommitMark(path).read()  # first: what is committed meanwhile is more and never less
-    with _read(path) as db:
+    with database.reading(path) as db:
         schema.version(db, path)
         found = integrity_check.check(db, acknowledged)
         if files is not None:
@@ -168,8 +155,7 @@ def restore(state_dir: Path, backup: Path) -> Path | None:
     new = path.with_name(f"{path.name}.new")
     try:
         new.unlink(missing_ok=True)
-        with _read(backup) as db:  # and no copy of the file: what is beside a database that was replaced belongs to it
-            _copy(db, new)
+        database.copy(backup, new)  # and not its file: what is beside a database that was replaced belongs to it
         flush(new)
         former = set_aside(state_dir, "replaced")
         new.rename(path)
@@ -202,12 +188,3 @@ def flush(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-@contextlib.contextmanager
-def _read(path: Path) -> Iterator[sqlite3.Connection]:
-    try:
-        with contextlib.closing(open_beside(path)) as db:
-            yield db
-    except UNREADABLE as error:
-        raise unreadable(path, error) from None

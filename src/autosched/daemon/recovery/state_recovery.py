@@ -38,7 +38,7 @@ class Recovered:
 def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = None) -> Recovered:
     """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
     pruned = pruning.mark(journal)
-    found = snapshot.newest(folder, lambda seq: _row_crc(journal, seq) if seq >= pruned else None)
+    found = snapshot.newest(folder, lambda seq: journal.crc_of(seq) if seq >= pruned else None)
     installed = policy_registry.Installed()
     if found is None:
         runtime = Runtime(journal, Scheduler(policies=installed, guard=budget), budget)
@@ -62,8 +62,7 @@ def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = Non
 def take(journal: Journal, past: Recovered) -> Snapshot:
     """A snapshot of the recovered state, before any further event."""
     runtime = past.runtime
-    ((records,),) = journal.rows("SELECT coalesce(max(rowid), 0) FROM records")
-    assert isinstance(records, int)
+    store = JobStore(journal)
     return Snapshot(
         seq=journal.seq,
         policy=runtime.scheduler.policy.name,
@@ -71,9 +70,9 @@ def take(journal: Journal, past: Recovered) -> Snapshot:
         sharing=tuple(runtime.sharing),
         state=runtime.state,
         jobs=_packed(past.ledger),
-        prints=_prints(journal),
-        records=records,
-        crc=_row_crc(journal, journal.seq) or 0,
+        prints=store.checksums(),
+        records=store.last_record(),
+        crc=journal.crc_of(journal.seq) or 0,
     )
 
 
@@ -82,27 +81,13 @@ def _packed(ledger: ProgressRegistry) -> dict[JobId, msgspec.Raw]:
     return kept | {job: PackedProgress.of(progress).raw for job, progress in ledger.known.items()}
 
 
-def _row_crc(journal: Journal, seq: int) -> int | None:
-    rows = [crc for (crc,) in journal.rows("SELECT crc FROM journal WHERE seq = ?", seq)]
-    return rows[0] if rows and isinstance(rows[0], int) else None
-
-
-def _prints(journal: Journal) -> dict[JobId, tuple[int, int]]:
-    """Checksums of each job's network and marks."""
-    sql = (
-        "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
-        " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
-    )
-    return {job: (network, marks) for job, network, marks in journal.rows(sql)}  # type: ignore[misc]
-
-
 def _ledger(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
     """Count what was stored since; all of it for jobs of which something changed that had been counted."""
     ledger, store = ProgressRegistry(), JobStore(journal)
     if found is None:
         ledger.load(store)
         return ledger
-    prints = _prints(journal)
+    prints = store.checksums()
     anew = {job: None for job in prints.keys() | found.prints.keys() if prints.get(job) != found.prints.get(job)}
     ledger.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
     for job, network, trials in store.networks(anew):

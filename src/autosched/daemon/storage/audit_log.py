@@ -1,5 +1,7 @@
 """Table of the audit: who asked for what, and how it ended."""
 
+from autosched.daemon.storage.journal import Journal
+
 TABLES = (
     "CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY, at TEXT, who TEXT, role TEXT, address TEXT,"
     " command TEXT, about TEXT, outcome TEXT, crc INTEGER) STRICT",
@@ -8,3 +10,10 @@ INSERT = "INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', crc(?1, ?2, 
 END = "UPDATE audit SET outcome = ?1, crc = crc(id, at, who, role, address, command, about, ?1) WHERE id = ?2"
 FORGET = "DELETE FROM audit WHERE id <= ?"
 LATEST = "SELECT id, at, who, role, address, command, about, outcome FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?"
+
+
+def last(journal: Journal) -> int:
+    """The number of the last row; 0: there is none. Before `Journal.start`."""
+    ((number,),) = journal.rows("SELECT coalesce(max(id), 0) FROM audit")
+    assert isinstance(number, int)
+    return number

@@ -111,6 +111,20 @@ class JobStore:
                     f"{self._journal.path}: the network of job {job} is damaged ({error}). {WAYS_OUT}"
                 ) from None
 
+    def last_record(self) -> int:
+        """The place of the last record in its table; 0: there is none."""
+        ((place,),) = self._journal.rows("SELECT coalesce(max(rowid), 0) FROM records")
+        assert isinstance(place, int)
+        return place
+
+    def checksums(self) -> dict[JobId, tuple[int, int]]:
+        """Checksums of each job's network and of the marks of its records, which may change after they were counted."""
+        sql = (
+            "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
+            " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
+        )
+        return {job: (network, marks) for job, network, marks in self._journal.rows(sql)}  # type: ignore[misc]
+
     def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
         """The identities of each job's records, by growing trials; `of`: of these jobs only."""
         chosen, which = (

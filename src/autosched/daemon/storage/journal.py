@@ -152,6 +152,21 @@ class Journal:
     def _damaged(self, what: str) -> Damaged:
         return Damaged(f"{self.path} is damaged: {what}. {WAYS_OUT}")
 
+    def crc_of(self, seq: int) -> int | None:
+        """The checksum of an event's row; None: there is no such row. To be used before `start`."""
+        found = [crc for (crc,) in self.rows("SELECT crc FROM journal WHERE seq = ?", seq)]
+        return found[0] if found and isinstance(found[0], int) else None
+
+    async def events(self, after: int, limit: int) -> list[tuple[int, Event, Decided | None]]:
+        """Up to `limit` events after this one, each with its number and the steps started on it, as in `replay`."""
+        sql = "SELECT seq, event, started FROM journal WHERE seq > ? ORDER BY seq"
+        found: list[tuple[int, Event, Decided | None]] = []
+        for seq, event, started in await self.read(sql, after, limit=limit):
+            assert isinstance(seq, int) and isinstance(event, bytes)
+            steps = STEPS.decode(started) if isinstance(started, bytes) else None
+            found.append((seq, EVENT.decode(event), steps))
+        return found
+
     def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:
         """Read before `start`, at once."""
         try:

@@ -98,6 +98,18 @@ def mark(journal: Journal) -> int:
     return found[0] if found and isinstance(found[0], int) else 0
 
 
+async def counts_of_records(journal: Journal) -> dict[JobId, int]:
+    """How many records each job has."""
+    rows = await journal.read("SELECT job, count(*) FROM records GROUP BY job")
+    return {job: count for job, count in rows if isinstance(job, int) and isinstance(count, int)}
+
+
+async def result_files(journal: Journal) -> list[tuple[JobId, str]]:
+    """Content hashes of all jobs' results, each with its job."""
+    rows = await journal.read("SELECT job, sha256 FROM artifacts")
+    return [(job, sha256) for job, sha256 in rows if isinstance(job, int) and isinstance(sha256, str)]
+
+
 def unknown_folders(jobs: Path, state: State) -> list[Path]:
     """Work folders of jobs that were pruned."""
     found = [path for path in jobs.iterdir() if path.name.isdecimal()] if jobs.is_dir() else []
