@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from autosched.core.events import Paused
+from autosched.daemon.operations.graceful_shutdown import WHY
 from autosched.errors import Refused
 from autosched.protocol import (
     Done,
@@ -86,6 +88,42 @@ def test_a_pause_outlives_the_daemon(tmp_path: Path) -> None:
             with pytest.raises(Refused, match="nothing is paused"):
                 await daemon.link.call(Resume(), Done)
             daemon.close()
+
+    run(before)
+    run(after)
+
+
+@pytest.mark.parametrize(
+    "event", [Paused("uid 1", WHY, until_restart=True), Paused("uid 1", WHY)], ids=("now", "of old")
+)
+def test_a_pause_that_waits_for_a_stop_ends_with_the_next_daemon(event: Paused, tmp_path: Path) -> None:
+    """An event of before has no field for it, only the words."""
+
+    async def before() -> None:
+        async with serving(tmp_path) as served:
+            await served._services.runtime.post(lambda: event)
+            daemon = await user(tmp_path)
+            assert (await daemon.info()).paused == WHY
+            daemon.close()
+
+    async def after() -> None:
+        async with serving(tmp_path):
+            daemon = await user(tmp_path)
+            assert (await daemon.info()).paused == ""
+            daemon.close()
+
+    run(before)
+    run(after)
+
+
+def test_a_pause_in_other_words_that_waits_for_a_stop_ends_as_well(tmp_path: Path) -> None:
+    async def before() -> None:
+        async with serving(tmp_path) as served:
+            await served._services.runtime.post(lambda: Paused("uid 1", "any words", until_restart=True))
+
+    async def after() -> None:
+        async with serving(tmp_path) as served:
+            assert served._services.runtime.state.paused == ""
 
     run(before)
     run(after)

@@ -107,8 +107,8 @@ def _alone(state_dir: Path) -> int:
 
     try:
         return state_folder.take_state_dir(state_dir)
-    except Refused as error:
-        raise Refused(f"{str(error).partition(';')[0]}; stop it first:  autosched stop") from None
+    except state_folder.Occupied as error:
+        raise Refused(f"{error.fact}; stop it first:  autosched stop") from None
 
 
 def _list(found: list[Path], style: str) -> None:

@@ -88,6 +88,8 @@ class Paused(Struct, frozen=True, tag=True):
 
     by: str
     reason: str = ""
+    until_restart: bool = False
+    """Whether it ends with the next start of the daemon: it waits for running steps in order to stop."""
 
 
 class PolicyChosen(Struct, frozen=True, tag=True):
@@ -105,6 +107,16 @@ class RuleChosen(Struct, frozen=True, tag=True):
     rule: str
 
 
+class Quarantined(Struct, frozen=True):
+    """Why the daemon itself keeps a device away from work."""
+
+    reason: str
+    pause_s: float
+    """Seconds until it is probed."""
+    attempt: str = ""
+    """Result of the last probe; empty: there was none."""
+
+
 class UnitDrained(Struct, frozen=True, tag=True):
     """From now on this unit gets no steps; the one that runs on it goes on."""
 
@@ -113,6 +125,8 @@ class UnitDrained(Struct, frozen=True, tag=True):
     by: str
     deadline_s: float | None = None
     """Seconds that a running step may go on, unless the unit is returned before."""
+    quarantine: Quarantined | None = None
+    """Set where nobody has drained it: the daemon does not trust it. `reason` says the same in words."""
 
 
 class UnitReturned(Struct, frozen=True, tag=True):

@@ -165,8 +165,8 @@ class Scheduler:
                 job, self._planned_for = self.state.jobs[job_id], (0, 0)
                 job.spec, job.held = replace(job.spec, priority=priority, deadline_s=deadline_s), held
                 self._ranking.reorder()
-            case events.Paused(reason=reason):
-                self.state.paused = reason
+            case events.Paused(reason=reason, until_restart=until_restart):
+                self.state.paused, self.state.paused_until_restart = reason, until_restart
                 self._ranking.dirty.update(dict.fromkeys(self.state.queues))
             case events.UnitDrained(unit=unit, deadline_s=left_s):
                 self.state.drained[unit] = event

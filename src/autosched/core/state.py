@@ -140,6 +140,7 @@ class State:
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
     """Units that get no steps, and what made it so; also those that this life of the daemon does not have."""
     paused: str = ""
+    paused_until_restart: bool = False
     """The same for all jobs."""
     shares_units: bool = False
     """Whether a policy that lets steps share units has decided since the resources were declared."""

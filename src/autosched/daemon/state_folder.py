@@ -26,10 +26,19 @@ class Whereabouts(Struct, frozen=True):
     """Where people type commands: unix:PATH, HOST:PORT."""
 
 
+class Occupied(Refused):
+    """Another daemon has the state folder."""
+
+    def __init__(self, fact: str) -> None:
+        """`fact`: which one has it, without what to do about it."""
+        super().__init__(f"{fact}; use it, or set another daemon.state_dir")
+        self.fact = fact
+
+
 def take_state_dir(folder: Path) -> int:
     """Make the folder and lock it for this process; the lock lives as long as the returned file descriptor.
 
-    Raises Refused when another daemon has it, ConfigError when it cannot be written.
+    Raises Occupied when another daemon has it, ConfigError when it cannot be written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,9 +51,7 @@ def take_state_dir(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise Refused(
-            f"a daemon runs already on {folder}{_who(folder)}; use it, or set another daemon.state_dir"
-        ) from None
+        raise Occupied(f"a daemon runs already on {folder}{_who(folder)}") from None
     return lock
 
 

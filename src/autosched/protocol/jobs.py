@@ -86,7 +86,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     backend: str
     state: str
     reason: str
-    """The job's present activity, or the reason for waiting, in a few words."""
+    """The job's present activity, or the reason for waiting, in a few words. `detail` is the same beside `doing`."""
     trials: int
     trials_total: int | None
     failed: int
@@ -127,6 +127,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Why none of its steps start; empty when they do."""
     doing: str = ""
     """The stage of its first running step, or "waiting", "held", "paused"; of an ended job its state."""
+    detail: str = ""
+    """`reason` without what `doing` says as well: "conv on host/0". Since protocol 1.9."""
     labels: Labels = {}
     comparison: Comparison | None = None
     """How it compares with what its user would run otherwise; None while that is not measured."""

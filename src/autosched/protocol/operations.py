@@ -1,5 +1,6 @@
 """Methods of users and operators about the daemon, its units and its journal."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -82,6 +83,15 @@ class ChoosePolicy(Method, frozen=True):
     goal: Goal | None = None
 
 
+class DeviceCondition(StrEnum):
+    """Whether the measurements of a device can be trusted, as far as the daemon watches it."""
+
+    STEADY = "steady"
+    LEARNING = "learning"  # its noise is not known yet
+    DRIFTING = "drifting"
+    NOT_WATCHED = "not watched"
+
+
 class UnitView(Struct, frozen=True):
     """One lane or device."""
 
@@ -98,9 +108,13 @@ class UnitView(Struct, frozen=True):
     busy_ratio: float = 0.0
     """Share of the daemon's uptime in which it was leased."""
     health: str = ""
-    """Health of a device: whether its measurements can be trusted, and if not, the reason."""
+    """Health of a device in words: whether its measurements can be trusted, and if not, the reason."""
+    condition: DeviceCondition | None = None
+    """The same in one word; None for a lane. Since protocol 1.9."""
     drained: str = ""
     """Why it gets no steps; empty when it does."""
+    quarantined: bool = False
+    """Whether that is because the daemon does not trust it. Since protocol 1.9."""
     eta_s: float | None = None
     """Until its step should end; None when nobody knows."""
     accelerator: CudaDevice | RpcServer | None = None

@@ -6,7 +6,6 @@ A table fits its room: columns that may give way do so, the longest first. Progr
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,9 +21,6 @@ from autosched.text.latency_gain import against, best, compared, goal, ready, ta
 
 WIDTH = 80
 TASKS_SHOWN = 15
-_STATED = re.compile(
-    "^(waits for|importing|choosing schedules for|building|measuring|learning from|compiling|evaluating) "
-)
 
 
 class Column(Struct, frozen=True):
@@ -90,14 +86,9 @@ def target(text: str) -> str:
     return str(found.get("kind", text)) if isinstance(found, dict) else text
 
 
-def beside_state(reason: str) -> str:
-    """The reason without what a state says that stands beside it: "building conv on host/0" is "conv on host/0"."""
-    return _STATED.sub("", reason)
-
-
 def reason(job: JobView) -> str:
     """Why it is as it is, in a few words, beside its state."""
-    words = job.failure.message if job.failure is not None else "" if _ended(job) else beside_state(job.reason)
+    words = job.failure.message if job.failure is not None else "" if _ended(job) else job.detail or job.reason
     if job.comparison is not None and (times := against(job)) != "":
         words = f"{times}; {words}" if words else f"{times} than {job.comparison.baseline.runtime}"
     if (wishes := wanted(job)) and not _ended(job):
@@ -242,8 +233,8 @@ def cores(numbers: Sequence[int]) -> str:
 
 
 def drained(unit: UnitView) -> str:
-    """Why it gets no steps; the daemon's own drains say of themselves what they are."""
-    return unit.drained if unit.drained.startswith("quarantined: ") else f"drained, {unit.drained}"
+    """Why it gets no steps. A quarantine says of itself what it is."""
+    return unit.drained if unit.quarantined else f"drained, {unit.drained}"
 
 
 def unit_facts(unit: UnitView) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from autosched import formatting
-from autosched.protocol import JobView, UnitView
+from autosched.protocol import DeviceCondition, JobView, UnitView
 from autosched.text.latency_gain import gain
 from autosched.top.daemon_view import DaemonView
 
@@ -48,6 +48,6 @@ def _of_unit(before: UnitView, unit: UnitView) -> Iterator[str]:
         yield f"{unit.unit} is drained: {unit.drained}"
     elif before.drained and not unit.drained:
         yield f"{unit.unit} gets steps again"
-    drifts = unit.health.startswith("drifting")
-    if drifts != before.health.startswith("drifting"):
-        yield f"{unit.unit} {unit.health.partition(' for ')[0] if drifts else 'is steady again'}"
+    drifts = unit.condition is DeviceCondition.DRIFTING
+    if drifts != (before.condition is DeviceCondition.DRIFTING):
+        yield f"{unit.unit} {'drifts' if drifts else 'is steady again'}"

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from autosched import formatting
 from autosched.model import JobState
-from autosched.protocol import JobView, Span
-from autosched.text import tables
+from autosched.protocol import DeviceCondition, JobView, Span
 from autosched.text.gantt import Style, gantt
 from autosched.text.latency_gain import against
 from autosched.top.daemon_view import DaemonView
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
 """With their widths; REASON has the rest of the line."""
+GOOD = (DeviceCondition.STEADY, DeviceCondition.NOT_WATCHED)
 NOTHING_YET = """\
 Nothing was ever submitted to this daemon. Try, in another terminal:
 
@@ -63,7 +63,7 @@ def health(look: DaemonView, width: int, room: int) -> list[str]:
     good: list[str] = []
     for unit in look.units:
         if unit.health and not unit.drained:
-            (good if unit.health.startswith(("steady", "not watched")) else bad).append(f"{unit.unit}: {unit.health}")
+            (good if unit.condition in GOOD else bad).append(f"{unit.unit}: {unit.health}")
     lines = [*trouble, *bad, *good]
     if len(lines) > room:
         lines = [*lines[: room - 1], f"{len(lines) - room + 1} more: autosched devices"]
@@ -79,11 +79,7 @@ def job_cells(job: JobView, width: int) -> tuple[str, ...]:
     """A job in a row of at most `width` characters."""
     ended = JobState(job.state).ended
     reason = (
-        job.failure.message.partition("\n")[0]
-        if job.failure is not None
-        else ""
-        if ended
-        else tables.beside_state(job.reason)
+        job.failure.message.partition("\n")[0] if job.failure is not None else "" if ended else job.detail or job.reason
     )
     wish = f"priority {job.priority}; " if job.priority and not ended else ""
     cells = (

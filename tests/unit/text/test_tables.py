@@ -10,8 +10,9 @@ from autosched.text import tables
 
 JOB = JobView(
     job=12, name="squeezenet", target='{"kind": "llvm", "mcpu": "x"}', device="cpu", backend="mock", state="running",
-    reason="measuring conv on cpu0", trials=384, trials_total=1000, failed=0, failures={}, estimate_s=0.00481,
-    first_estimate_s=0.0149, eta_s=840.0, submitted_at=0.0, ended_at=None, now=60.0, version=1, doing="profile",
+    reason="measuring conv on cpu0", detail="conv on cpu0", trials=384, trials_total=1000, failed=0, failures={},
+    estimate_s=0.00481, first_estimate_s=0.0149, eta_s=840.0, submitted_at=0.0, ended_at=None, now=60.0, version=1,
+    doing="profile",
 )  # fmt: skip
 LONG = msgspec.structs.replace(
     JOB, job=123456, name="a-model-with-a-very-long-name-indeed" * 3, target="a target that nobody can read",

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autosched.model import JobFailure
-from autosched.protocol import DaemonInfo, JobView, Span, UnitView
+from autosched.protocol import DaemonInfo, DeviceCondition, JobView, Span, UnitView
 from autosched.text.curve import LABEL_WIDTH, axis, curve
 from autosched.top import panels
 from autosched.top.changes import news
@@ -16,7 +16,9 @@ from autosched.top.poller import DaemonPoller
 
 INFO = DaemonInfo("1", 5, 90.0, "predictive", False, "/s", "unix:/s", 1, 1, 9, 1, goal="balanced")
 LANE = UnitView("host/0", ("host",), (0,), "busy", job=1, stage="build")
-DEVICE = UnitView("cpu0", ("device:cpu",), (1,), "free", health="steady, noise 1 % core, 2 % memory")
+DEVICE = UnitView(
+    "cpu0", ("device:cpu",), (1,), "free", health="steady, noise 1 % core, 2 % memory", condition=DeviceCondition.STEADY
+)
 
 
 def job(number: int = 1, **words: object) -> JobView:
@@ -65,7 +67,7 @@ def test_what_has_no_room_is_counted() -> None:
 
 
 def test_trouble_comes_first_and_the_rest_is_counted() -> None:
-    drifts = changed(DEVICE, unit="cpu1", health="drifting for 5s: slower")
+    drifts = changed(DEVICE, unit="cpu1", health="drifting for 5s: slower", condition=DeviceCondition.DRIFTING)
     drained = changed(DEVICE, unit="cpu2", drained="new fan")
     seen = look(units=(DEVICE, drifts, drained))
     assert panels.health(seen, 80, 3) == [
@@ -130,7 +132,7 @@ def test_a_curve_without_points_says_so() -> None:
          ["job 1 squeezenet: a step failed: build: oops"]),
         (look(), look(units=(LANE, changed(DEVICE, drained="fan"))), ["cpu0 is drained: fan"]),
         (look(units=(changed(DEVICE, drained="fan"),)), look(units=(DEVICE,)), ["cpu0 gets steps again"]),
-        (look(), look(units=(changed(DEVICE, health="drifting for 5s: slower"),)), ["cpu0 drifting"]),
+        (look(), look(units=(changed(DEVICE, condition=DeviceCondition.DRIFTING),)), ["cpu0 drifts"]),
         (look(), look(info=msgspec.structs.replace(INFO, pid=6)), ["another daemon answers: it was started again"]),
         (look(), look(info=msgspec.structs.replace(INFO, goal="makespan")), ["policy predictive, goal makespan"]),
         (look(), look(info=msgspec.structs.replace(INFO, warnings=("disk",))), ["! disk"]),

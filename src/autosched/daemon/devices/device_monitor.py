@@ -22,7 +22,7 @@ from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
 from autosched.model import DeviceNote, JobId, UnitName
-from autosched.protocol import TagRecords
+from autosched.protocol import DeviceCondition, TagRecords
 
 LEARNED_FROM = 5
 """Sentinels that make a baseline: the median of fewer would be at the mercy of two bad ones."""
@@ -187,6 +187,14 @@ class DeviceWatch:
         self.open.clear()
         return tagged if tagged.records else None
 
+    @property
+    def condition(self) -> DeviceCondition:
+        """Its health in one word."""
+        if self.drifting_since is not None:
+            return DeviceCondition.DRIFTING
+        known = self.core.baseline_s is not None and self.memory.baseline_s is not None
+        return DeviceCondition.STEADY if known and self.measured_at is not None else DeviceCondition.LEARNING
+
     def health(self, now: float) -> str:
         """In words: the worst first."""
         words = []
@@ -209,6 +217,14 @@ class DeviceWatch:
 
 def _percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
+
+
+class Health(Struct, frozen=True):
+    """Health of a unit."""
+
+    words: str = ""
+    condition: DeviceCondition | None = None
+    """None for a host lane."""
 
 
 def is_device(slot: Slot) -> bool:
@@ -258,11 +274,14 @@ class DeviceMonitor:
         """Something failed on a device: its next step begins with a sentinel."""
         self.of(unit).doubted = True
 
-    def health(self, slot: Slot, now: float) -> str:
-        """Health of a device in words; empty for a host lane."""
+    def health(self, slot: Slot, now: float) -> Health:
+        """Health of a device; of a host lane there is none."""
         if not is_device(slot):
-            return ""
-        return self.of(slot.unit.name).health(now) if slot.unit.cores else "not watched: no cores"
+            return Health()
+        if not slot.unit.cores:
+            return Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
+        watch = self.of(slot.unit.name)
+        return Health(watch.health(now), watch.condition)
 
     def recorded(self, unit: UnitName, job: JobId, trial: int) -> None:
         """A record was made on a device."""

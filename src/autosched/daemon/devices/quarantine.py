@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched import formatting
-from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.core.events import Event, Quarantined, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
@@ -49,6 +49,12 @@ def is_quarantined(state: State, unit: UnitName) -> bool:
     return unit in state.drained and state.drained[unit].by == BY
 
 
+def in_words(cause: Quarantined) -> str:
+    """For people."""
+    attempt = f"; at last {cause.attempt}" if cause.attempt else ""
+    return f"quarantined: {cause.reason}{attempt}; to be probed after {formatting.duration(cause.pause_s)} ({BY})"
+
+
 class Quarantine:
     """All devices that are kept away."""
 
@@ -74,7 +80,8 @@ class Quarantine:
         """Go on with those of the daemon before; after its pools are declared."""
         state = self._runtime.state
         for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
-            reason = state.drained[unit].reason.removeprefix("quarantined: ").partition("; to be probed")[0]
+            cause = state.drained[unit].quarantine
+            reason = cause.reason if cause is not None else "by an earlier version of the daemon"
             pause_s = self._ward.enters(unit, self._runtime.clock())
             self._watch(unit, self._until_well(unit, reason, pause_s))
 
@@ -85,15 +92,16 @@ class Quarantine:
 
     async def _isolate(self, unit: UnitName, reason: str) -> None:
         pause_s = self._ward.enters(unit, self._runtime.clock())
-        await self._say(unit, reason, pause_s)
+        await self._say(unit, Quarantined(reason, pause_s))
         await self._until_well(unit, reason, pause_s)
 
-    async def _say(self, unit: UnitName, reason: str, pause_s: float) -> None:
-        words = f"quarantined: {reason}; to be probed after {formatting.duration(pause_s)} ({BY})"
+    async def _say(self, unit: UnitName, cause: Quarantined) -> None:
+        words = in_words(cause)
 
         def drained() -> Event | None:
             state = self._runtime.state
-            return UnitDrained(unit, words, BY) if unit not in state.drained or is_quarantined(state, unit) else None
+            free = unit not in state.drained or is_quarantined(state, unit)
+            return UnitDrained(unit, words, BY, quarantine=cause) if free else None
 
         log.error("%s is %s", unit, words)
         await self._runtime.post(drained)
@@ -110,7 +118,7 @@ class Quarantine:
                 await self._treat(unit)
             except Unwell as error:
                 pause_s = self._ward.probed(unit)
-                await self._say(unit, f"{reason.partition('; at last ')[0]}; at last {error}", pause_s)
+                await self._say(unit, Quarantined(reason, pause_s, str(error)))
             else:
                 self._ward.leaves(unit, self._runtime.clock())
                 await self._runtime.post(lambda: self._returned(unit))

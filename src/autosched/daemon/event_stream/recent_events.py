@@ -23,9 +23,11 @@ from autosched.daemon.event_stream.daemon_events import (
     StepEnded,
     What,
 )
-from autosched.model import Outcome, UnitName
+from autosched.model import Failure, Outcome, UnitName
 from autosched.protocol import RecentEvent
 
+RUN_FAILURES = frozenset(one.value for one in (Failure.RUN_ERROR, Failure.RUN_TIMEOUT, Failure.RUN_CRASH))
+"""Failures of a candidate while it is measured, which may be the unit's."""
 KEPT = 100
 TEXT_CHARS = 300
 TOLD: frozenset[type[Struct]] = frozenset({
@@ -71,5 +73,5 @@ def _failed(what: What) -> bool:
         case StepEnded(outcome=outcome):
             return outcome != Outcome.DONE
         case Recorded(failure=failure):
-            return failure.startswith("run ")
+            return failure in RUN_FAILURES
     return False

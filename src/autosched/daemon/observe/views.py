@@ -4,9 +4,11 @@ import difflib
 import math
 from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 from autosched.core.leases import current_resources
 from autosched.core.state import Job, Slot, State, Task
+from autosched.daemon.devices.device_monitor import Health
 from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.daemon.timeline import Timeline
@@ -43,7 +45,8 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         device=job.spec.device,
         backend=job.spec.backend,
         state=job.state.value,
-        reason=reason(state, job, progress),
+        reason="".join(why := reason(state, job, progress)),
+        detail=why.rest,
         trials=progress.trials,
         trials_total=job.spec.trials if progress.trials_total is None else progress.trials_total,
         failed=progress.failed,
@@ -161,49 +164,65 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
     return views
 
 
-def reason(state: State, job: Job, progress: JobProgress) -> str:
+class Reason(NamedTuple):
+    """Activity of a job or the reason for its waiting, in words: both parts, one after the other."""
+
+    stated: str
+    """What `doing` says as well: "building "."""
+    rest: str
+
+
+def reason(state: State, job: Job, progress: JobProgress) -> Reason:
     """The activity of a job or the reason for its waiting, in a few words."""
     if job.state.ended:
         ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
-        return f"{ended} (still stopping)" if job.steps else ended
+        return Reason("", f"{ended} (still stopping)" if job.steps else ended)
     if job.state is JobState.STARTING:
-        return "waits for its client, which its user starts" if job.spec.external else "its client starts"
+        client = ("waits for ", "its client, which its user starts") if job.spec.external else ("", "its client starts")
+        return Reason(*client)
     if (job.held or state.paused) and not job.steps:
-        return f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}"
-    cut_off = [f"its client is cut off: {job.cut_off}"] if job.cut_off else []
+        return Reason("", f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}")
+    cut_off = f"its client is cut off: {job.cut_off}" if job.cut_off else ""
     if job.steps:
-        words = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
-        more = len(job.steps) - len(words)
-        return "; ".join([*cut_off, *words]) + (f"; {more} more" if more else "")
+        parts = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
+        more = [f"{len(job.steps) - len(parts)} more"] if len(job.steps) > len(parts) else []
+        words = ["".join(part) for part in parts]
+        if cut_off:
+            return Reason("", "; ".join([cut_off, *words, *more]))
+        return Reason(parts[0].stated, "; ".join([parts[0].rest, *words[1:], *more]))
     waiting = [task for task in job.tasks.values() if task.ticket]
     if not waiting:
-        return cut_off[0] if cut_off else "its client has nothing to run"
-    return _waits(state, min(waiting, key=lambda task: task.ticket))
+        return Reason("", cut_off or "its client has nothing to run")
+    return Reason("waits for ", _waits(state, min(waiting, key=lambda task: task.ticket)))
 
 
-def _doing(state: State, step_id: int, progress: JobProgress) -> str:
+def _doing(state: State, step_id: int, progress: JobProgress) -> Reason:
     step = state.steps[step_id]
     task = progress.tasks.get(step.task)
     name = "the network" if step.task == NETWORK_TASK else task.info.name if task is not None else f"task {step.task}"
     name = name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 1]}…"
     verb = DOING.get(step.stage, f"{step.stage or 'step'} of")
-    return f"{'stopping: ' if step_id in state.revoked else ''}{verb} {name} on {', '.join(step.units)}"
+    where = f"{name} on {', '.join(step.units)}"
+    if step_id in state.revoked:
+        return Reason("", f"stopping: {verb} {where}")
+    return Reason(f"{verb} ", where) if step.stage in DOING else Reason("", f"{verb} {where}")
 
 
 def _waits(state: State, task: Task) -> str:
+    """For what a task waits."""
     for pool in task.queued_in:
         names = [unit.name for unit in state.queues[pool].pool.units]
         if names and all(name in state.drained for name in names):
             why = state.drained[names[0]].reason
             why = why if is_quarantined(state, names[0]) else f"drained: {why}" if why else "drained"
-            return f"waits for {pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            return f"{pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         holders = [state.slots[name].holder for name in names]
         jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
         if len([holder for holder in holders if holder is not None]) == len(holders):
             others = [job for job in jobs if job != task.job]
             who = f"job {others[0]}" if others else "another of its tasks"
-            return f"waits for {pool}, held by {who}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
-    return f"waits for its turn on {' and '.join(task.queued_in)}"
+            return f"{pool}, held by {who}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+    return f"its turn on {' and '.join(task.queued_in)}"
 
 
 def calibration(state: State) -> Calibration | None:
@@ -217,13 +236,14 @@ def calibration(state: State) -> Calibration | None:
 
 
 def unit_views(
-    state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], str] = lambda slot, now: ""
+    state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], Health] = lambda slot, now: Health()
 ) -> tuple[UnitView, ...]:
     """All lanes and devices, in the order of their pools."""
     views = []
     for name, slot in state.slots.items():
         step = state.steps.get(slot.holder) if slot.holder is not None else None
         pools = tuple(pool for pool, _ in slot.places)
+        found = health(slot, now)
         views.append(
             UnitView(
                 unit=name,
@@ -237,8 +257,10 @@ def unit_views(
                 left_s=max(0.0, step.deadline_at - now) if step is not None else 0.0,
                 waiting=sum(state.queues[pool].waiting for pool in pools),
                 busy_ratio=timeline.busy_ratio(name, now),
-                health=health(slot, now),
+                health=found.words,
+                condition=found.condition,
                 drained=state.drained[name].reason if name in state.drained else "",
+                quarantined=is_quarantined(state, name),
                 eta_s=_eta_s(state, step, now) if step is not None else None,
                 accelerator=slot.unit.accelerator,
                 host=slot.unit.host,

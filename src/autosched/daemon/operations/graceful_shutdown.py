@@ -9,7 +9,7 @@ from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.runtime import BY, Runtime
 
 WHY = "the daemon finishes what runs and stops"
-"""Reason of a pause that ends with the daemon."""
+"""Reason of a pause that ends with the daemon. Events of before 2026-11-26 say it by these words alone."""
 _STEPS = Filter(names=frozenset({"StepEnded"}))
 
 
@@ -17,7 +17,7 @@ async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[s
     """Let running steps end, for so long at most, then stop."""
 
     def paused() -> Event | None:
-        return None if runtime.state.paused else Paused(by, WHY)
+        return None if runtime.state.paused else Paused(by, WHY, until_restart=True)
 
     with runtime.stream.subscribe(_STEPS, waiting_max=1) as ended, contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
@@ -29,4 +29,5 @@ async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[s
 
 async def welcome_back(runtime: Runtime) -> None:
     """A pause that was made to stop is over when the daemon starts again."""
-    await runtime.post(lambda: Paused(BY) if runtime.state.paused == WHY else None)
+    state = runtime.state
+    await runtime.post(lambda: Paused(BY) if state.paused_until_restart or state.paused == WHY else None)

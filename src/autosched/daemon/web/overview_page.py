@@ -48,6 +48,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backend: str
     device: str
     state: str
+    doing: str
     reason: str
     trials: int
     total: int | None
@@ -297,7 +298,7 @@ class OverviewPage:
         view = job_view(runtime.state, job, self._ledger.of(job.id), runtime.clock(), whole=False)
         return Row(
             job=view.job, name=view.name, backend=view.backend, device=view.device, state=view.state,
-            reason=view.reason, trials=view.trials, total=view.trials_total, failed=view.failed,
+            doing=view.doing, reason=view.reason, trials=view.trials, total=view.trials_total, failed=view.failed,
             disturbed=view.disturbed_records, best_s=view.whole_s,
             first_s=expected_s(view.first_estimate_s, view.comparison),
             eta_s=None if view.eta_s is None else round(view.eta_s, 1), submitted_at=round(view.submitted_at, 3),

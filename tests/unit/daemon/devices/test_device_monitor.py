@@ -7,12 +7,19 @@ from typing import cast
 import pytest
 
 from autosched.core.state import Slot
-from autosched.daemon.devices.device_monitor import LEARNED_FROM, SETTLES_AFTER, DeviceMonitor, DeviceWatch, Tagged
+from autosched.daemon.devices.device_monitor import (
+    LEARNED_FROM,
+    SETTLES_AFTER,
+    DeviceMonitor,
+    DeviceWatch,
+    Health,
+    Tagged,
+)
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
 from autosched.model import DeviceNote, JobId, Unit
-from autosched.protocol import TagRecords
+from autosched.protocol import DeviceCondition, TagRecords
 
 INTERVAL_S = 30.0
 
@@ -46,6 +53,7 @@ def trials(tagged: Tagged | None) -> list[int]:
 def test_the_first_lease_and_then_each_interval_asks_for_the_sentinel() -> None:
     story = Story()
     assert story.watch.begin(0.0)
+    assert story.watch.condition is DeviceCondition.LEARNING
     story.learned()
     assert not story.watch.begin(story.now + INTERVAL_S / 2)
     assert story.watch.begin(story.now + INTERVAL_S)
@@ -59,6 +67,7 @@ def test_a_drift_tags_what_was_measured_since_the_last_good_sentinel() -> None:
     assert tagged is not None
     assert tagged.reason == "the device was 20 % slower than its baseline (core)"
     assert "drifting for 0s: the device was 20 % slower" in story.watch.health(story.now)
+    assert story.watch.condition is DeviceCondition.DRIFTING
 
 
 def test_while_it_drifts_every_step_is_checked_and_tagged_until_it_recovers() -> None:
@@ -69,6 +78,7 @@ def test_while_it_drifts_every_step_is_checked_and_tagged_until_it_recovers() ->
     assert trials(story.step(after_s=1.0)) == [7], "it began while the device drifted"
     assert story.step(after_s=INTERVAL_S) is None
     assert story.watch.health(story.now).startswith("steady")
+    assert story.watch.condition is DeviceCondition.STEADY
 
 
 def test_a_single_bad_sentinel_is_followed_by_another_at_once_and_forgotten() -> None:
@@ -101,6 +111,7 @@ def test_a_drift_that_stays_becomes_the_baseline() -> None:
         story.step(core_s=1.5e-3)
     assert story.step(core_s=1.5e-3) is None
     assert story.watch.health(story.now).startswith("steady")
+    assert story.watch.condition is DeviceCondition.STEADY
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.02, 0.1])
@@ -165,5 +176,5 @@ def test_only_devices_with_cores_are_watched() -> None:
     lane, remote = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
     assert not guard.begin(lane, 0.0)
     assert not guard.begin(remote, 0.0)
-    assert guard.health(lane, 0.0) == ""
-    assert guard.health(remote, 0.0) == "not watched: no cores"
+    assert guard.health(lane, 0.0) == Health()
+    assert guard.health(remote, 0.0) == Health("not watched: no cores", DeviceCondition.NOT_WATCHED)

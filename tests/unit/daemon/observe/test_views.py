@@ -14,6 +14,7 @@ from autosched.core.events import (
     UnitDrained,
 )
 from autosched.core.scheduler import Scheduler
+from autosched.daemon.devices.device_monitor import Health
 from autosched.daemon.devices.quarantine import BY
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.daemon.observe.views import asked_for, calibration, job_view, reason, unit_views
@@ -66,7 +67,7 @@ def test_a_fused_operator_is_called_by_the_begin_of_its_name() -> None:
     state, made = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state, JobProgress()
     fused = TaskInfo(task=1, name="fused_matmul_" + "add_multiply_" * 20, workload="w")
     made.plan(Network(tasks=(fused,)), 10)
-    assert reason(state, state.jobs[1], made) == "building fused_matmul_add_multiply_add_m… on host/0"
+    assert reason(state, state.jobs[1], made) == ("building ", "fused_matmul_add_multiply_add_m… on host/0")
 
 
 @pytest.mark.parametrize("word", ["", "active", "waiting", "held", "paused", "done", "starting", "evaluate", "dance"])
@@ -107,12 +108,12 @@ BUILD, PROFILE, IMPORT = load(1, "host", "build"), load(1, "device:cpu", "profil
 )
 def test_a_job_says_what_it_does(events: list[Event], words: str) -> None:
     state = happened(JobSubmitted(1, SPEC), *events).state
-    assert reason(state, state.jobs[1], progress()) == words
+    assert "".join(reason(state, state.jobs[1], progress())) == words
 
 
 def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
     state = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE)).state
-    assert reason(state, state.jobs[2], progress()) == "waits for device:cpu, held by job 1"
+    assert reason(state, state.jobs[2], progress()) == ("waits for ", "device:cpu, held by job 1")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
 def test_a_job_that_waits_for_what_nobody_gets_says_why(reason_why: str, by: str, words: str) -> None:
     drained = UnitDrained("cpu0", reason_why, by)
     state = happened(JobSubmitted(1, SPEC), drained, *attached(1, PROFILE)).state
-    assert reason(state, state.jobs[1], progress()) == words
+    assert "".join(reason(state, state.jobs[1], progress())) == words
 
 
 def test_a_job_with_many_steps_names_the_first() -> None:
@@ -136,7 +137,7 @@ def test_a_job_with_many_steps_names_the_first() -> None:
     for event in [*events, *attached(1, *(load(task, "host", "build") for task in (1, 2, 3)))]:
         scheduler.handle(0.0, event)
     words = reason(scheduler.state, scheduler.state.jobs[1], progress())
-    assert words == "building conv2d_3 on host/0; building task 2 on host/1; 1 more"
+    assert words == ("building ", "conv2d_3 on host/0; building task 2 on host/1; 1 more")
 
 
 def test_a_job_in_full_has_tasks_and_what_was_left_out() -> None:
@@ -169,7 +170,7 @@ def test_units_say_who_holds_them_for_how_long() -> None:
     assert (device.unit, device.state, device.job, device.task, device.stage) == ("cpu0", "busy", 1, 1, "profile")
     assert (device.held_s, device.left_s, device.waiting) == (10.0, 90.0, 1)
     assert device.busy_ratio == pytest.approx(10 / 13)
-    views = unit_views(scheduler.state, timeline, 13.0, lambda slot, now: f"{slot.unit.name} at {now:g}")
+    views = unit_views(scheduler.state, timeline, 13.0, lambda slot, now: Health(f"{slot.unit.name} at {now:g}"))
     assert [view.health for view in views] == ["host/0 at 13", "cpu0 at 13"]
     scheduler.handle(14.0, JobCancelRequested(1, "me"))
     assert unit_views(scheduler.state, timeline, 14.0)[1].state == "stopping"

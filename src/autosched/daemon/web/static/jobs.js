@@ -3,8 +3,8 @@ import { at, make, say } from "./dom.js";
 import { lab, now, older } from "./feed.js";
 import { count, duration, gain, latency } from "./format.js";
 
-// What the first word of its reason says of a job that runs.
-const STANDS = { waits: "waiting", held: "held" };
+// What a job that runs does not do, although it runs.
+const STANDS = new Set(["waiting", "held", "paused"]);
 const ROWS_MAX = 300, ROWS_MORE = 200;
 
 // What runs is not to be looked for behind a hundred jobs that wait for their clients.
@@ -114,7 +114,7 @@ export class Jobs {
     const [, name, state, trials, best, better, eta, reason] = row.cells;
     say(name, job.name);
     name.title = `${job.name}, ${job.backend} on ${job.device}`;
-    const now_is = (job.state === "running" && STANDS[job.reason.match(/^\w*/)[0]]) || job.state;
+    const now_is = job.state === "running" && STANDS.has(job.doing) ? job.doing : job.state;
     say(state.firstChild, now_is);
     state.firstChild.className = `state ${now_is}`;
     const total = job.total ?? 0;
