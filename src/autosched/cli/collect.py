@@ -89,8 +89,8 @@ def collect(
 ) -> int:  # fmt: skip
     """Collect the tasks of networks in the record store, each once; tune and list the most useful ones.
 
-    MODEL is a file, a folder of files, a pattern, or a name of the zoo. What was collected
-    before is not imported again. Without any, the collected tasks are listed: the more of the time of all networks a
+    MODEL is a file, a folder of files, a pattern, or a name of the zoo. Networks that were collected
+    before are not imported again. Without MODEL, the collected tasks are listed: the more of the time of all networks a
     task takes, and the less it was searched, the more useful it is to tune.
     """
     from autosched.collecting.collector import importer, read_changes
@@ -117,7 +117,7 @@ def _fill(host: str | None, by: "Importer", device: str, budget_s: float | None,
     from autosched.collecting.filler import Filler
 
     filler = Filler(by, store, device, lambda text: data(f" {text}"))
-    farewell = "\nInterrupted. What was measured is in the record store; the job under way is cancelled."
+    farewell = "\nInterrupted. Measurements are in the record store; the job under way is cancelled."
     if interruptible(_filling(host, filler, budget_s), farewell) is None:
         return INTERRUPTED if budget_s is not None else 0
     done = filler.filled

@@ -29,7 +29,7 @@ SIZES_MAX = 64
 
 
 class Importer(Struct, frozen=True):
-    """What takes networks in, and for what they are taken in."""
+    """The importer of networks on this machine, and the target, backend and layout that it imports for."""
 
     asked_target: str
     """As the user has written it."""
@@ -39,7 +39,7 @@ class Importer(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What came of one network."""
+    """Result of collecting one network."""
 
     sizes: int
     """Sizes in which it was collected now."""
@@ -50,7 +50,7 @@ class Outcome(Struct, frozen=True):
     new: int
     """Tasks that no network had before."""
     notes: tuple[str, ...]
-    """What was not changed or could not be had, by size."""
+    """Operators that keep their size, and sizes that the network cannot have, in words."""
 
 
 def read_changes(words: Iterable[str]) -> list[Change]:

@@ -1,8 +1,7 @@
-"""Tunes the most useful collected tasks, some at a time in one job each, until a budget of time is over or for ever.
+"""Tunes the most useful collected tasks in jobs of some tasks each, for a budget of time or without an end.
 
-After each job the tasks are rated anew: what was tuned is less useful now. A job of a filler has the lowest priority;
-while it runs only because nothing else is to do, it is cancelled as soon as something is. Nothing measured is lost: it
-is in the record store.
+After each job the tasks are rated anew: tuned ones are less useful. A filler's job has the lowest priority. A job of a
+filler that uses idle time is cancelled as soon as the daemon has another job. Its measurements are in the record store.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ Told = Callable[[str], None]
 
 
 class Filled(Struct):
-    """What a filler has done."""
+    """Work done so far."""
 
     jobs: int = 0
     trials: int = 0
@@ -74,7 +73,7 @@ class Filler:
         self._labels = LABELS | {"filler": secrets.token_hex(4)}
         """Labels of its own jobs."""
         self._spent: set[str] = set()
-        """Workloads for which a job found nothing more to try, or with which it failed."""
+        """Workloads whose last job made no trials, since nothing was left to try or since it failed."""
         self._failures = 0
         """Jobs that failed one after the other."""
 
@@ -87,7 +86,7 @@ class Filler:
             await self._tune(daemon, tasks, left_s, leaves=False)
 
     async def fill_while_idle(self, daemon: Daemon) -> None:
-        """Tune whenever the daemon has no other job, for ever. Raises AutoschedError."""
+        """Tune whenever the daemon has no other job; does not return. Raises AutoschedError."""
         while True:
             if await _others(daemon):
                 await asyncio.sleep(LOOK_S)
@@ -172,9 +171,9 @@ class Filler:
         )  # fmt: skip
 
     async def _known(self, tasks: Sequence[Rated], threads: int, trials: int) -> dict[str, Knowledge]:
-        """What is known of tasks once the record store has the trials that a job has made of them.
+        """Wait until the record store has the trials that a job has made; return the knowledge of its tasks.
 
-        Raises RequestError where it has none of them.
+        Raises RequestError where the store has none of them.
         """
         before = tried = sum(one.known.tried for one in tasks)
         grew_at = time.monotonic()
@@ -205,7 +204,7 @@ async def _active(daemon: Daemon, labels: Mapping[str, str]) -> Sequence[JobView
 
 
 def _gained(tasks: Sequence[Rated], known: dict[str, Knowledge]) -> str:
-    """How much faster the tasks are than without tuning, in words; empty where that is not known."""
+    """Speed of the tasks over that without tuning, in words; empty where one of them is not known."""
     pairs = [
         (one.share, found.best_s / found.untuned_s)
         for one in tasks

@@ -18,7 +18,7 @@ UNTUNED = b""
 
 
 class Scope(Struct, frozen=True):
-    """What collected tasks must have in common for one job to tune them."""
+    """Properties that collected tasks share when one job tunes them."""
 
     target: str
     """As in `keys.Environment.target`."""
@@ -58,7 +58,7 @@ class Use(Struct, frozen=True):
 
 
 class Knowledge(Struct, frozen=True):
-    """What was measured of a workload."""
+    """Measurements of a workload in brief."""
 
     best_s: float | None
     """Latency of its fastest schedule."""
@@ -116,7 +116,7 @@ class Collection(Lookup):
     """Reads collected networks from an open store. All methods raise StoreUnavailable."""
 
     def scopes(self) -> list[Scope]:
-        """Of what networks were collected, the latest first."""
+        """Scopes for which networks were collected, the latest first."""
         columns = NETWORKS.c.target, NETWORKS.c.layout
         latest = select(*columns).group_by(*columns).order_by(func.max(NETWORKS.c.collected_at).desc())
         with self._database.transaction() as connection:
@@ -152,8 +152,10 @@ class Collection(Lookup):
             ]
 
     def known(self, scope: Scope, backend: str, threads: int) -> dict[str, Knowledge]:
-        """What a backend has measured of collected workloads with so many threads, or without telling how many, by
-        hash; nothing of those that it has not measured. Models of devices and versions of compilers are not told apart.
+        """Measurements of collected workloads by a backend, by hash of the workload.
+
+        threads: number of threads of a kernel; measurements of backends that do not tell it count as well. Models of
+        devices and versions of compilers are not told apart.
         """
         untuned = case((SCHEDULES.c.digest == candidate_digest(UNTUNED), SCHEDULES.c.best_s))
         rows = (
