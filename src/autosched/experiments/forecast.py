@@ -22,6 +22,8 @@ OF_HOST, OF_DEVICE = ("import", "compile"), ("baseline", "evaluate")
 FIXED_S, TRIAL_HOST_S, TRIAL_DEVICE_S = 25.0, 0.25, 0.15
 """Where no job was measured: seconds of a job beside its trials, and of a trial on a lane and on a device. From small
 networks on two cores."""
+TASK_TRIALS = 2
+"""Trials that take as long as the rest of a task's rounds: the build without a schedule, and the finals."""
 TRIALS = 300
 """Trials of a job that names none, where no job was measured."""
 SPREAD = 1.1
@@ -84,10 +86,11 @@ def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) ->
 
 
 def _leases_s(row: Row, trials: int) -> tuple[float, float]:
-    """Leases of lanes and of devices that a job like this one takes with another number of trials: those of rounds are
-    in proportion to it, those of the network stay. Where a row does not tell its stages, half of FIXED_S stays of both.
+    """Leases of lanes and of devices that a job like this one takes with another number of trials: those of rounds grow
+    with it, those of the network stay. Where a row does not tell its stages, half of FIXED_S stays of both.
     """
-    factor = trials / max(1, row.trials)
+    beside = TASK_TRIALS * row.tasks
+    factor = (trials + beside) / max(1, row.trials + beside)
     fixed = [sum(row.stages_s.get(stage, 0.0) for stage in stages) for stages in (OF_HOST, OF_DEVICE)]
     if not row.stages_s:
         fixed = [min(FIXED_S / 2, leased_s / 2) for leased_s in (row.host_s, row.device_s)]

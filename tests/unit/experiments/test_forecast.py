@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from autosched.experiments.definition import parse
 from autosched.experiments.forecast import TRIALS, Expected, expected, makespan_s, outlook, row_of_store
@@ -23,6 +24,14 @@ def row(model: str = "a", *, trials: int = 100, host_s: float = 60.0, device_s: 
 def test_the_same_job_takes_what_it_took() -> None:
     found = expected({"model": "a", "trials": 100}, [row(), row("b", host_s=600.0)])
     assert (found.host_s, found.device_s, found.alone_s, found.trials, found.jobs) == (60.0, 30.0, 70.0, 100, 1)
+
+
+def test_rounds_alone_grow_with_the_trials() -> None:
+    """30 s of lane and 10 s of device are of the network, and 4 tasks cost as much as 8 more trials."""
+    stages = {"import": 20.0, "compile": 10.0, "baseline": 4.0, "evaluate": 6.0, "build": 28.0, "profile": 14.0}
+    earlier = replace(row(trials=20, host_s=58.0, device_s=24.0), stages_s=stages, tasks=4)
+    found = expected({"model": "a", "trials": 48}, [earlier])
+    assert (found.host_s, found.device_s) == (30.0 + 28.0 * 56 / 28, 10.0 + 14.0 * 56 / 28)
 
 
 def test_more_trials_take_longer_but_for_what_every_job_takes() -> None:
