@@ -23,7 +23,9 @@ from autosched.task_bundle import Change
 Shape = tuple[int, ...]
 
 GRANULE_MAX = 32
-"""A resized image keeps the largest power of two up to this that divides its old size: networks halve images."""
+"""Maximum power of two of which the size of a resized image is a multiple: networks halve images several times."""
+ROUNDED_MAX = 0.125
+"""Maximum change of a size by rounding it to such a multiple, as a share of the wanted size."""
 CHANNELS_MAX = 4
 """Maximum channels of an image; an input whose last axis has no more has its channels there."""
 CUT = "cut_"
@@ -84,8 +86,10 @@ def _scaled(shape: Shape, factor: float) -> Shape:
 
 
 def _scaled_size(size: int, factor: float) -> int:
-    granule = math.gcd(size, GRANULE_MAX)
-    return max(1, round(size * factor / granule)) * granule
+    wanted, granule = size * factor, math.gcd(size, GRANULE_MAX)
+    while granule > 1 and abs(round(wanted / granule) * granule - wanted) > ROUNDED_MAX * wanted:
+        granule //= 2
+    return max(1, round(wanted / granule)) * granule
 
 
 def reshaped(old: Shape, new: Shape, target: Shape, *, batch: bool) -> Shape | None:
@@ -195,7 +199,7 @@ class _Rebuilt:
             with contextlib.suppress(Exception):  # whatever inference says against these sizes, others are taken
                 wanted = self._fitting(name, call, arguments)
                 made = self._builder.normalize(self._call(call, wanted))
-                if _is_static(made.ty):
+                if _is_possible(made.ty):
                     return made
         return self._call(call, self._cut(call, arguments, flow))
 
@@ -280,8 +284,9 @@ def _shape_of(expression: Any) -> Shape:
     return tuple(int(size) for size in expression.ty.shape) if _is_tensor(expression) else ()
 
 
-def _is_static(kind: Any) -> bool:
-    """Whether all sizes of a type are known."""
+def _is_possible(kind: Any) -> bool:
+    """Whether all sizes of a type are known and above 0: a pool that is larger than its image has negative ones."""
     if isinstance(kind, relax.TupleType):
-        return all(_is_static(one) for one in kind.fields)
-    return kind.shape is not None and all(isinstance(size, int | tvm.tirx.IntImm) for size in kind.shape)
+        return all(_is_possible(one) for one in kind.fields)
+    sizes = kind.shape
+    return sizes is not None and all(isinstance(size, int | tvm.tirx.IntImm) and int(size) > 0 for size in sizes)

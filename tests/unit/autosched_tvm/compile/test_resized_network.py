@@ -41,7 +41,10 @@ def test_images_are_told_by_their_axes(shape: Shape, axes: Shape) -> None:
         (Change(batch=4), [(), (1, 128)], [(), (4, 128)]),
         (Change(resolution=0.75), [(1, 3, 224, 224), (1, 10)], [(1, 3, 160, 160), (1, 10)]),
         (Change(resolution=1.25), [(1, 24, 24, 3)], [(1, 32, 32, 3)]),
-        (Change(resolution=0.01), [(1, 3, 224, 227)], [(1, 3, 32, 2)]),
+        (Change(resolution=0.01), [(1, 3, 224, 227)], [(1, 3, 2, 2)]),
+        (Change(resolution=0.5), [(1, 3, 32, 16)], [(1, 3, 16, 8)]),
+        (Change(resolution=0.75), [(1, 3, 32, 300)], [(1, 3, 24, 224)]),
+        (Change(resolution=0.001), [(1, 3, 32, 7)], [(1, 3, 1, 1)]),
         (Change(2, 2.0), [(1, 3, 16, 112, 112)], [(2, 3, 32, 224, 224)]),
     ],
 )
@@ -199,6 +202,28 @@ def test_a_network_is_cut_where_it_only_takes_its_own_size(tmp_path: Path) -> No
     assert after.keys() - before.keys(), "the convolution is a larger one"
     outputs = found.module["main"].ret_ty
     assert isinstance(outputs, relax.TupleType), "what computes the image is an output, so it stays"
+
+
+def pooling(size: int) -> Any:
+    """A convolution, and a pool as large as its image."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("AveragePool", ["c"], ["p"], kernel_shape=[size, size]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "m"], ["y"]),
+    ]
+    weights = {"w": np.ones((16, 3, 3, 3), "float32"), "m": np.ones((16, 8), "float32")}
+    return model(nodes, {"x": [1, 3, size, size]}, ["y"], weights)
+
+
+@pytest.mark.parametrize(
+    ("factor", "kept"), [(0.5, ["avg_pool2d of 1x16x16x16"]), (2.0, ["reshape of 1x16x1x1"])], ids=["smaller", "larger"]
+)
+def test_a_pool_of_a_fixed_size_cuts_smaller_and_larger_images(factor: float, kept: list[str], tmp_path: Path) -> None:
+    found = resized(cleaned(pooling(16), tmp_path), Change(resolution=factor))
+    assert found.kept == kept
+    for output in found.module["main"].ret_ty.fields:
+        assert all(int(size) > 0 for size in output.shape)
 
 
 def test_both_changes_at_once_and_none(tmp_path: Path) -> None:
