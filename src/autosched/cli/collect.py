@@ -47,6 +47,7 @@ COLUMNS = (
     Column("SHARE", lambda one: f"{one.share:.2%}", right=True),
     Column("BEST", lambda one: formatting.latency(one.known.best_s).replace(" ", ""), right=True),
     Column("GFLOP/S", lambda one: formatting.gflops(one.workload.flops, one.known.best_s), right=True, wide=True),
+    Column("TRIAL", lambda one: formatting.latency(one.trial_s).replace(" ", ""), right=True, wide=True),
     Column("TRIED", lambda one: str(one.known.tried), right=True),
     Column("USEFUL", lambda one: f"{one.useful:.2%}", right=True),
 )
@@ -196,19 +197,18 @@ def _list(by: "Importer", limit: int, settings: Path | None, store: str, style: 
         if not uses:
             raise NotFound("no tasks are collected for this target and backend. Name models:  autosched collect MODELS")
         rated = rate(uses, collection.known(by.scope, by.backend, collection.threads(by.scope, by.backend)))
-        trial_s = collection.trial_s(by.scope, by.backend)
     show(style, "tasks", COLUMNS, rated[:limit], id=lambda one: one.workload.hash)
     if style in ("table", "wide"):
-        say("\n".join(_summary(uses, rated, trial_s)))
+        say("\n".join(_summary(uses, rated)))
 
 
-def _summary(uses: Sequence["Use"], rated: Sequence["Rated"], trial_s: float | None) -> Iterator[str]:
+def _summary(uses: Sequence["Use"], rated: Sequence["Rated"]) -> Iterator[str]:
     """How many tasks there are, how many are tuned, and how long the others would take."""
     models, networks = len({use.model for use in uses}), len({use.network for use in uses})
     sizes = f"{formatting.count(models, 'model')} in {formatting.count(networks, 'size')}"
     tuned = [one for one in rated if one.known.tried >= TRIALS]
     yield f" {sizes}: {len(uses):,} tasks, {len(rated):,} different; {len(tuned):,} are tuned"
-    left = len(rated) - len(tuned)
-    if left and trial_s is not None:
-        took = f"{TRIALS} trials each, {trial_s:.2f} s a trial, as measured here"
-        yield f" To tune the others takes about {formatting.duration(left * TRIALS * trial_s)} ({took})"
+    left = [one for one in rated if one.known.tried < TRIALS]
+    if left:
+        seconds = formatting.duration(sum((TRIALS - one.known.tried) * one.trial_s for one in left))
+        yield f" To tune the others takes about {seconds}, with {TRIALS} trials for each"

@@ -2,7 +2,8 @@
 
 The share of a task is the mean over all networks of the part of an inference that it takes, so that each model counts
 once, in however many sizes it was collected. The gain of more trials falls with those that were made: after as many as
-a job makes by default it is half of that of the first ones. Lorien (Yu et al., SoCC 2021, section 3.1) tunes tasks in
+a job makes by default it is half of that of the first ones. Trials of slow kernels take longer, so tasks are ordered by
+their gain for each second. Lorien (Yu et al., SoCC 2021, section 3.1) tunes tasks in
 the order in which they were collected.
 """
 
@@ -22,6 +23,8 @@ GAIN_GUESS = 0.5
 """Assumed share of a task's time that a search saves, while nothing was measured."""
 TRIALS_OF_HALF = 14
 """Trials after which the expected gain has halved: the default of a job for each task."""
+TRIAL_S, TRIAL_RUNS = 0.15, 5
+"""Seconds of a trial beside its runs, and runs of the kernel in a trial."""
 UNKNOWN = Knowledge(None, None, 0)
 
 
@@ -47,9 +50,14 @@ class Rated(Struct, frozen=True):
         """Expected saving of time, as a share of all models."""
         return self.share * self.gain
 
+    @property
+    def trial_s(self) -> float:
+        """Expected seconds of a trial."""
+        return TRIAL_S + TRIAL_RUNS * self.latency_s
+
 
 def rate(uses: Sequence[Use], known: Mapping[str, Knowledge]) -> list[Rated]:
-    """All tasks, the most useful first. `known`: by hash of the workload."""
+    """All tasks, those first that save most for each second of trials. `known`: by hash of the workload."""
     workloads = {use.workload.hash: use.workload for use in uses}
     latency_s = _latencies_s(workloads, known)
     of_network: defaultdict[int, float] = defaultdict(float)
@@ -77,7 +85,7 @@ def rate(uses: Sequence[Use], known: Mapping[str, Knowledge]) -> list[Rated]:
         )
         for hashed, workload in workloads.items()
     ]  # fmt: skip
-    return sorted(rated, key=lambda one: (-one.useful, one.workload.hash))
+    return sorted(rated, key=lambda one: (-one.useful / one.trial_s, one.workload.hash))
 
 
 def _latencies_s(workloads: Mapping[str, Workload], known: Mapping[str, Knowledge]) -> dict[str, float]:

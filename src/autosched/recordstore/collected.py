@@ -6,12 +6,12 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, case, delete, func, select
 
-from autosched.model import Program, Purpose
+from autosched.model import Program
 from autosched.recordstore.keys import candidate_digest
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Workload
 from autosched.recordstore.store import RecordStore
-from autosched.recordstore.tables import ENVIRONMENTS, MEASUREMENTS, NETWORKS, SCHEDULES, USES, WORKLOADS
+from autosched.recordstore.tables import ENVIRONMENTS, NETWORKS, SCHEDULES, USES, WORKLOADS
 
 UNTUNED = b""
 """Candidate of the backends on TVM that is no schedule."""
@@ -185,14 +185,6 @@ class Collection(Lookup):
         )
         with self._database.transaction() as connection:
             return connection.execute(rows.limit(1)).scalar() or 1
-
-    def trial_s(self, scope: Scope, backend: str) -> float | None:
-        """Mean seconds of a trial of a backend, build and profile; None where it has measured nothing."""
-        columns = func.avg(MEASUREMENTS.c.build_s + MEASUREMENTS.c.profile_s)
-        rows = select(columns).select_from(MEASUREMENTS).join(ENVIRONMENTS)
-        trials = rows.where(*_measured_by(scope, backend), MEASUREMENTS.c.purpose == Purpose.TRIAL.value)
-        with self._database.transaction() as connection:
-            return connection.execute(trials).scalar()
 
 
 def _measured_by(scope: Scope, backend: str) -> Sequence[ColumnElement[bool]]:

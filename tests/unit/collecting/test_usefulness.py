@@ -39,6 +39,16 @@ def test_a_task_of_many_models_counts_in_each() -> None:
     assert 0.5 < first.share < 0.51
 
 
+def test_tasks_with_slow_trials_come_later() -> None:
+    """A kernel of 4 s is half of the time of one model, and one of 4 ms of the other."""
+    slow, quick = Workload("s", "conv2d", "conv2d 1", 4e10), Workload("q", "conv2d", "conv2d 2", 4e7)
+    other = Workload("o", "conv2d", "conv2d 3", 4e10)
+    uses = [Use(1, "slow", slow, 1), Use(1, "slow", other, 1), Use(2, "quick", quick, 1)]
+    found = rate(uses, {})
+    assert [one.workload.hash for one in found][0] == "q"
+    assert found[0].trial_s < 0.2 < 4 < found[1].trial_s
+
+
 def test_trials_make_a_task_less_useful() -> None:
     uses = [Use(1, "net", CONV, 1), Use(1, "net", SMALL, 3)]
     known = {"a": Knowledge(1e-3, None, TRIALS_OF_HALF)}

@@ -81,7 +81,6 @@ def test_what_is_known_is_of_this_backend_and_number_of_threads(collector: Colle
     collector.add_network(network("one", {CONV: 1, DENSE: 1}), programs(CONV, DENSE))
     assert collection.known(SCOPE, "autotvm", 0) == {}
     assert collection.threads(SCOPE, "autotvm") == 1
-    assert collection.trial_s(SCOPE, "autotvm") is None
     target, threads = split_target('{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}')
     two = replace(HERE, target=target, threads=threads)
     rows = [
@@ -97,4 +96,3 @@ def test_what_is_known_is_of_this_backend_and_number_of_threads(collector: Colle
     assert known == {CONV.hash: Knowledge(pytest.approx(2.2e-3), pytest.approx(4.4e-3), 3)}
     assert collection.known(SCOPE, "ansor", 2)[CONV.hash].tried == 1
     assert collection.threads(SCOPE, "autotvm") == 2
-    assert collection.trial_s(SCOPE, "autotvm") == pytest.approx(0.0)
