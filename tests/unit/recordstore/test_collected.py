@@ -91,8 +91,11 @@ def test_what_is_known_is_of_this_backend_and_number_of_threads(collector: Colle
     untuned = replace(rows[0], record=replace(rows[0].record, candidate=b""))
     elsewhere = measured(5, 1e-3, where=replace(two, backend="ansor 1"))
     stranger = measured(6, 1e-3, where=two, workload=POOL)
-    collector.add(LAB, [untuned, *rows[1:], elsewhere, stranger, measured(7, 9e-3)])
+    untold, four = measured(7, 9e-3), measured(8, 1e-4, where=replace(two, threads=4))
+    collector.add(LAB, [untuned, *rows[1:], elsewhere, stranger, untold, four])
     known = collection.known(SCOPE, "autotvm", 2)
-    assert known == {CONV.hash: Knowledge(pytest.approx(2.2e-3), pytest.approx(4.4e-3), 3)}
+    assert known == {CONV.hash: Knowledge(pytest.approx(2.2e-3), pytest.approx(4.4e-3), 4)}, (
+        "without those of 4 threads"
+    )
     assert collection.known(SCOPE, "ansor", 2)[CONV.hash].tried == 1
     assert collection.threads(SCOPE, "autotvm") == 2
