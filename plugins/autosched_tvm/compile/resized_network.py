@@ -44,7 +44,8 @@ class Resized:
 
 
 def resized(module: Any, change: Change) -> Resized:
-    """Resize a cleaned module. Raises RequestError for a network without an image, or without a batch."""
+    """Resize a cleaned module. Raises RequestError for a network without an image, or without a batch, and for one
+    with control flow."""
     found = Resized(module)
     for one in (Change(batch=change.batch), Change(resolution=change.resolution)):  # they change reshapes differently
         parameters = [parameter for parameter in found.module["main"].params if not parameter.name.startswith(CUT)]
@@ -168,8 +169,10 @@ class _Rebuilt:
         self.module = relax.transform.DeadCodeElimination()(made)
 
     def _bind(self, binding: Any, flow: bool) -> None:
-        """Repeat a binding with what its operands are now."""
-        value = getattr(binding, "value", None)
+        """Repeat a binding with the present values of its operands. Raises RequestError for control flow."""
+        value = binding.value
+        if isinstance(binding, relax.MatchCast) or isinstance(value, relax.If | relax.Function):
+            raise RequestError("a network with branches, loops or sizes that its values decide has its own size only")
         new = self._resized(value, flow) if isinstance(value, relax.Call) else self._replaced(value)
         inside = flow and isinstance(binding.var, relax.DataflowVar)
         emit = self._builder.emit if inside or not flow else self._builder.emit_output
@@ -185,8 +188,6 @@ class _Rebuilt:
             return relax.TupleGetItem(self._replaced(expression.tuple_value), expression.index)
         if isinstance(expression, tvm.ir.GlobalVar):
             return self._functions.get(expression, expression)
-        if isinstance(expression, relax.Call):
-            return self._call(expression, [self._replaced(one) for one in expression.args])
         return expression
 
     def _resized(self, call: Any, flow: bool) -> Any:

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
 from tvm import relax
+from tvm.script import relax as R
 
 from autosched.errors import RequestError
 from autosched.task_bundle import Change
@@ -224,6 +226,26 @@ def test_a_pool_of_a_fixed_size_cuts_smaller_and_larger_images(factor: float, ke
     assert found.kept == kept
     for output in found.module["main"].ret_ty.fields:
         assert all(int(size) > 0 for size in output.shape)
+
+
+@tvm.script.ir_module
+class Branching:
+    """Adds or multiplies, as a second input says."""
+
+    @R.function
+    def main(x: R.Tensor((1, 8), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((1, 8), "float32"):
+        y = R.add(x, x)
+        if c:  # noqa: SIM108 (the other form is none of TVMScript)
+            z = R.add(y, y)
+        else:
+            z = R.multiply(y, y)
+        return z
+
+
+def test_a_network_with_branches_has_its_own_size_only() -> None:
+    assert resized(Branching, Change(batch=1)).module is Branching
+    with pytest.raises(RequestError, match=r"branches, loops.*its own size only"):
+        resized(Branching, Change(batch=4))
 
 
 def test_both_changes_at_once_and_none(tmp_path: Path) -> None:
