@@ -349,8 +349,11 @@ class OverviewPage:
         for job in reversed(new):
             labels = jobs[job].spec.labels
             if (name := labels.get(EXPERIMENT)) is not None:
-                before = self._experiments.pop(name, {})
-                self._experiments[name] = before | {labels.get(COMBINATION, ""): jobs[job]}  # the latest is the last
+                found = self._experiments.pop(name, {})
+                combination = labels.get(COMBINATION, "")
+                found.pop(combination, None)
+                found[combination] = jobs[job]
+                self._experiments[name] = found  # the latest is the last, of both
             self._looked_until = job
         latest = islice(reversed(self._experiments.items()), EXPERIMENTS_SHOWN)
         return tuple(_experiment(name, list(of_it.values())) for name, of_it in latest)
