@@ -58,7 +58,7 @@ class Change(Struct, frozen=True):
     @property
     def words(self) -> str:
         """For people: "batch 4, resolution 0.75"; empty for the size of the file."""
-        return self.text.replace("=", " ").replace(" r", ", r")
+        return ", ".join(self.text.split()).replace("=", " ")
 
 
 class Taken(Struct, frozen=True):

@@ -1,5 +1,7 @@
 import pytest
 
+from integration.conftest import cli, there  # noqa: F401  (a lab and commands for the files without their own)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that nobody waits for it alone."""

@@ -1,13 +1,13 @@
 """Tasks of networks are collected in several sizes, tuned before anybody asks, and known to the job that asks."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deadlines import until
-from integration.lab import Lab, Said, command_line, lab
+from integration.lab import Lab, Said
 
 pytest.importorskip("tvm")
 pytest.importorskip("onnx")
@@ -19,20 +19,6 @@ from autosched.model import Purpose
 from nets import conv_net, small_net
 
 pytestmark = pytest.mark.tvm
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def cli(
-    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
-    """Runs a command in an empty folder; gives exit code, stdout, stderr."""
-    return command_line(there, tmp_path, monkeypatch, capsys)
 
 
 def test_tasks_are_collected_tuned_and_known(

@@ -174,7 +174,7 @@ def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     holder = cli("jobs", "-o", "id")[1].split()[-1]
     until(lambda: f"job {holder} import" in cli("devices")[1], "the first job imports its network")
-    # On another lane, if there is one, it chooses schedules of one task for so long that the others wait meanwhile.
+    # With two lanes, the second job takes the other one for an hour, and its other tasks wait for both.
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 64, "--fresh", "--option", "select_s=3600")
     until(lambda: f"held by job {holder}" in cli("explain", "last")[1], "the second job waits for the first")
     cli("cancel", "all")

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from autosched import backend as backends
 from autosched.errors import AutoschedError, ModelRejected, RequestError
 from autosched.model import PROGRAM_BYTES
 from autosched.recordstore.keys import split_target
@@ -35,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         with quiet():
-            answer = scope(args.target, args.backend)
-            if args.model is not None:
+            if args.model is None:
+                answer = scope(args.target, args.backend)
+            else:
+                answer = {"ok": True}
                 changes = [Change.read(text) for text in args.change]
                 found = collect(args.model, read_shapes(args.shape), args.target, args.backend, changes)
                 args.out.write_bytes(msgspec.msgpack.encode(found))
@@ -102,8 +103,7 @@ def _taken(module: Any, change: Change, aim: Any, defaults: options.Options) -> 
 
 def _defaults(backend: str) -> options.Options:
     """Options of a job that names none. Raises RequestError for a backend without TVM."""
-    kind = getattr(backends.load(backend), "options", None)
-    if not isinstance(kind, type) or not issubclass(kind, options.Options):
+    if (kind := options.kind_of(backend)) is None:
         raise RequestError(f"backend {backend!r} does not work on TVM: tasks can be collected for backends on TVM only")
     return options.read(backend, kind, {})
 

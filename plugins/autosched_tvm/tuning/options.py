@@ -57,10 +57,15 @@ def read(backend: str, kind: type[AnyOptions], given: Mapping[str, bool | int | 
         raise RequestError(f"backend {backend}, option {misfit(error)}") from error
 
 
+def kind_of(backend: str) -> type[Options] | None:
+    """Type of a backend's options; None for a backend without TVM. Raises NotFound for a backend that is gone."""
+    kind = getattr(backends.load(backend), "options", None)
+    return kind if isinstance(kind, type) and issubclass(kind, Options) else None
+
+
 def options_of(number: JobId, job: JobSpec) -> Options:
     """Options of a job. Raises RequestError for another kind of backend, NotFound for one that is gone."""
-    kind = getattr(backends.load(job.backend), "options", None)
-    if not isinstance(kind, type) or not issubclass(kind, Options):
+    if (kind := kind_of(job.backend)) is None:
         raise RequestError(
             f"job {number} was tuned by backend {job.backend!r}, which has no schedules of TVM, so nothing can"
             " be learned from it here. Submit again without it"

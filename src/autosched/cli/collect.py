@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from autosched.recordstore.collected import Use
     from autosched.task_bundle import Change
 
-TRIALS = 14
-"""Trials with which a task counts as tuned: the default of a job for each of its tasks."""
 AGAIN_S = 5.0
 """Seconds until a daemon that was lost is connected to again."""
 LISTED = 50
@@ -204,11 +202,12 @@ def _list(by: "Importer", limit: int, settings: Path | None, store: str, style: 
 
 def _summary(uses: Sequence["Use"], rated: Sequence["Rated"]) -> Iterator[str]:
     """How many tasks there are, how many are tuned, and how long the others would take."""
+    from autosched.collecting.filler import TRIALS
+
     models, networks = len({use.model for use in uses}), len({use.network for use in uses})
     sizes = f"{formatting.count(models, 'model')} in {formatting.count(networks, 'size')}"
-    tuned = [one for one in rated if one.known.tried >= TRIALS]
-    yield f" {sizes}: {len(uses):,} tasks, {len(rated):,} different; {len(tuned):,} are tuned"
     left = [one for one in rated if one.known.tried < TRIALS]
+    yield f" {sizes}: {len(uses):,} tasks, {len(rated):,} different; {len(rated) - len(left):,} are tuned"
     if left:
         seconds = formatting.duration(sum((TRIALS - one.known.tried) * one.trial_s for one in left))
         yield f" To tune the others takes about {seconds}, with {TRIALS} trials for each"

@@ -78,20 +78,21 @@ class Filler:
         """Jobs that failed one after the other."""
 
     async def fill(self, daemon: Daemon, budget_s: float) -> None:
-        """Tune for so many seconds, or until no task is worth it. Raises AutoschedError."""
+        """Tune until the budget, in seconds, is used up or no task is worth more trials. Raises AutoschedError."""
         ends_at = time.monotonic() + budget_s
         while (left_s := ends_at - time.monotonic()) > LEFT_LEAST_S:
-            if not (tasks := self._most_useful(await self._threads(daemon))):
+            threads = await self._threads(daemon)
+            if not (tasks := self._most_useful(threads)):
                 return self._told("no task is worth more trials")
-            await self._tune(daemon, tasks, left_s, leaves=False)
+            await self._tune(daemon, tasks, threads, left_s, leaves=False)
 
     async def fill_while_idle(self, daemon: Daemon) -> None:
         """Tune whenever the daemon has no other job; does not return. Raises AutoschedError."""
         while True:
             if await _others(daemon):
                 await asyncio.sleep(LOOK_S)
-            elif tasks := self._most_useful(await self._threads(daemon)):
-                await self._tune(daemon, tasks, None, leaves=True)
+            elif tasks := self._most_useful(threads := await self._threads(daemon)):
+                await self._tune(daemon, tasks, threads, None, leaves=True)
             else:
                 await asyncio.sleep(REST_S)
 
@@ -112,9 +113,10 @@ class Filler:
         worth = (one for one in rated if one.useful >= USEFUL_LEAST and one.workload.hash not in self._spent)
         return list(islice(worth, TASKS))
 
-    async def _tune(self, daemon: Daemon, tasks: Sequence[Rated], left_s: float | None, *, leaves: bool) -> None:
+    async def _tune(
+        self, daemon: Daemon, tasks: Sequence[Rated], threads: int, left_s: float | None, *, leaves: bool
+    ) -> None:
         """Run a job for these tasks. `left_s`: it ends by then. `leaves`: it is cancelled when other jobs come."""
-        threads = await self._threads(daemon)
         began_at = time.monotonic()
         settings = Settings(
             trials=sum(one.known.tried + TRIALS for one in tasks), target=self._by.asked_target, device=self._device,
@@ -177,20 +179,21 @@ class Filler:
         """
         before = tried = sum(one.known.tried for one in tasks)
         grew_at = time.monotonic()
-        while True:
-            with Collection(self._store) as collection:
+        with Collection(self._store) as collection:
+            while True:
                 known = collection.known(self._by.scope, self._by.backend, threads)
-            found = {one.workload.hash: known[one.workload.hash] for one in tasks if one.workload.hash in known}
-            if (now := sum(one.tried for one in found.values())) > tried:
-                tried, grew_at = now, time.monotonic()
-            if tried >= before + trials or (tried > before and time.monotonic() > grew_at + SETTLED_S):
-                return found
-            if time.monotonic() > grew_at + KNOWN_S:
-                raise RequestError(
-                    f"what was measured is not in the record store {self._store} after {KNOWN_S:g} s: the daemon keeps"
-                    " its measurements in another one. Name that one with --store, or its settings with --config"
-                )
-            await asyncio.sleep(LOOK_S)
+                found = {one.workload.hash: known[one.workload.hash] for one in tasks if one.workload.hash in known}
+                if (now := sum(one.tried for one in found.values())) > tried:
+                    tried, grew_at = now, time.monotonic()
+                if tried >= before + trials or (tried > before and time.monotonic() > grew_at + SETTLED_S):
+                    return found
+                if time.monotonic() > grew_at + KNOWN_S:
+                    raise RequestError(
+                        f"what was measured is not in the record store {self._store} after {KNOWN_S:g} s: the daemon"
+                        " keeps its measurements in another one. Name that one with --store, or its settings with"
+                        " --config"
+                    )
+                await asyncio.sleep(LOOK_S)
 
 
 async def _others(daemon: Daemon) -> bool:

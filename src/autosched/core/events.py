@@ -126,7 +126,7 @@ class UnitDrained(Struct, frozen=True, tag=True):
     deadline_s: float | None = None
     """Seconds that a running step may go on, unless the unit is returned before."""
     quarantine: Quarantined | None = None
-    """Set where nobody has drained it: the daemon does not trust it. `reason` says the same in words."""
+    """Set when the daemon itself drains a device, because it does not trust the device. `reason` tells it in words."""
 
 
 class UnitReturned(Struct, frozen=True, tag=True):

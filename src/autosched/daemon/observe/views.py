@@ -168,7 +168,7 @@ class Reason(NamedTuple):
     """Activity of a job or the reason for its waiting, in words: both parts, one after the other."""
 
     stated: str
-    """What `doing` says as well: "building "."""
+    """The beginning, which repeats `doing` in words: "building ". Empty: there is none."""
     rest: str
 
 

@@ -37,7 +37,10 @@ def has_traces(state_dir: Path, job: str) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read a database as it is at this moment, whoever writes to it. Raises Damaged and ConfigError."""
+    """Open a database for reading, all of it as of this moment, while a daemon may write to it.
+
+    Raises Damaged and ConfigError.
+    """
     try:
         with contextlib.closing(open_beside(path)) as db:
             yield db

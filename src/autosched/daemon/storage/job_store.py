@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import cast
 
 import msgspec
 
@@ -123,7 +124,8 @@ class JobStore:
             "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
             " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
         )
-        return {job: (network, marks) for job, network, marks in self._journal.rows(sql)}  # type: ignore[misc]
+        rows = cast("Iterator[tuple[JobId, int, int]]", self._journal.rows(sql))
+        return {job: (network, marks) for job, network, marks in rows}
 
     def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
         """The identities of each job's records, by growing trials; `of`: of these jobs only."""
