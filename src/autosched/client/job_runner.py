@@ -23,6 +23,7 @@ from autosched.client.interference import InterferenceMonitor
 from autosched.client.plan import known_schedules, latency_goal, rounds
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import HOST, JobPlan
+from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner, Timed, pin
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, NotFound, RequestError, WireError
@@ -297,8 +298,7 @@ class JobRunner:
     async def _run(self, order: StartStep, lease: Lease) -> None:
         """Run one step to its end and report it, whatever it ends in."""
         step, course, returns = order.step, await self._begun(), self._line.returns
-        course.started(step.task)
-        kind, outcome, error = course.kind(step.task, step.stage), Outcome.DONE, ""
+        kind, outcome, error = course.started(step.task), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
         watch = InterferenceMonitor(() if self._on_lane(lease) else lease.cores)
         try:
@@ -340,6 +340,7 @@ class JobRunner:
     async def _stage(self, course: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
         worker, task, stage = self._worker, step.task, step.stage
         assert worker is not None, "a job without a session reports no stage to run"
+        current = course.current(task)
         match stage:
             case "import":
                 taken_in = await self._in_thread(lease, lambda: worker.take_in(lease))
@@ -364,21 +365,20 @@ class JobRunner:
                 await self._plan(course)
                 return load
             case "select":
-                count = course.allotted[task]
-                return course.selected(task, await self._in_thread(lease, lambda: worker.select(task, count, lease)))
+                count = await self._in_thread(lease, lambda: worker.select(task, current, lease))
+                return course.selected(task, count)
             case "build":
-                if task in course.purpose:
-                    worker.begin(task, course.candidates[task], course.purpose[task])
-                await self._in_thread(lease, lambda: worker.build(task, lease))
-                await self._look_up(course, worker.unknown_codes(task))
+                await self._in_thread(lease, lambda: worker.build(task, current, lease))
+                await self._look_up(course, worker.unknown_codes(current))
                 return course.advanced(task)
             case "profile":
-                await self._profile(course, task, lease, watch)
+                await self._profile(course, task, current, lease, watch)
                 return course.advanced(task)
             case "update":
-                return course.updated(task, await self._in_thread(lease, lambda: worker.update(task, lease)))
+                best_s = await self._in_thread(lease, lambda: worker.update(task, current, lease))
+                return course.updated(task, best_s)
             case "compile":
-                records = [record for own in course.records.values() for record in own]
+                records = [record for state in course.tasks.values() for record in state.records]
                 build = worker.compile_early if course.early.under_way else worker.compile
                 await self._in_thread(lease, lambda: build(records, lease, self._elsewhere))
                 return course.compiled()
@@ -528,19 +528,19 @@ class JobRunner:
         await self._plan(course)
         return load
 
-    async def _profile(self, course: JobPlan, task: TaskIndex, lease: Lease, watch: InterferenceMonitor) -> None:
+    async def _profile(
+        self, course: JobPlan, task: TaskIndex, current: Round, lease: Lease, watch: InterferenceMonitor
+    ) -> None:
         """Measure the round's candidates, and say of which records other load makes too much."""
         worker = self._worker
         assert worker is not None
         try:
-            await self._in_thread(lease, lambda: worker.profile(task, lease))
+            await self._in_thread(lease, lambda: worker.profile(task, current, lease))
         finally:
             await self._in_thread(lease, watch.end)
-            if watch.disturbed and (trials := tuple(worker.round_trials(task))):
+            if watch.disturbed and (trials := tuple(current.numbers)):
                 self._tag(course, trials, watch.disturbed)
                 self._tell(TagRecords(trials=trials, reason=watch.disturbed))
-        if course.purpose.get(task) is Purpose.FINAL:
-            worker.give_up(task)  # finals teach the tuner nothing
 
     def _tag(self, course: JobPlan, trials: Iterable[int], reason: str) -> None:
         tagged = course.tagged(trials, reason)
@@ -550,11 +550,7 @@ class JobRunner:
     def _after_failure(self, course: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
         said = _in_words(error)
         if task != NETWORK_TASK:
-            assert self._worker is not None, "a job without a session has no tasks"
-            load = course.failed(task, self._worker.measured(task), f"{stage}: {said}"[:2_000])
-            if course.stage.get(task) != "update":
-                self._worker.give_up(task)
-            return load
+            return course.failed(task, course.current(task).results, f"{stage}: {said}"[:2_000])
         if course.optional:
             return course.gave_up_early()
         message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"

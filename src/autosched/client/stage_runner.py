@@ -4,7 +4,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import cast
 
@@ -28,6 +27,7 @@ from autosched.client import backend_boundary
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
+from autosched.client.plan.task_state import Round
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Program, Purpose, Record, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
@@ -36,22 +36,6 @@ from autosched.records.identity import complete
 log = logging.getLogger(__name__)
 
 SAME_CODE = "not measured: the same object code as {}"
-
-
-@dataclass
-class Round:
-    """State that a task carries from stage to stage."""
-
-    candidates: Sequence[bytes] = ()
-    purpose: Purpose = Purpose.TRIAL
-    built: Sequence[Built] = ()
-    measured: list[Measured] = field(default_factory=list)
-    trials: list[int] = field(default_factory=list)
-    """Numbers of its records."""
-    earlier: int = 0
-    """Number of leading candidates that an earlier client has measured."""
-    last: bool = False
-    """Whether the default is the last of the candidates."""
 
 
 class Timed(Struct, frozen=True):
@@ -80,7 +64,6 @@ class StageRunner:
         self._keep = keep
         self._timed = timed
         self._tuners: dict[TaskIndex, Tuner] = {}
-        self._rounds: dict[TaskIndex, Round] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
         """Results of unfinished rounds, which their tuners do not know yet."""
         self._hints: dict[TaskIndex, list[bytes]] = {}
@@ -152,31 +135,27 @@ class StageRunner:
             return None
         return backend_boundary.candidates([default], 1)[0]
 
-    def begin(self, task: TaskIndex, candidates: Sequence[bytes], purpose: Purpose) -> None:
-        """A round that selects nothing: these candidates again, or finals among them and the default."""
-        default = self._default(task) if purpose is Purpose.FINAL else None
-        chosen = [c for c in candidates if c != default] + ([] if default is None else [default])
-        self._rounds[task] = Round(chosen, purpose, last=default is not None)
-
     def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:
         tuner = self._session.tuner(info, self._spec.seed)
         if records:
             tuner.restore(records)
         return tuner
 
-    def select(self, task: TaskIndex, count: int, lease: Lease) -> int:
-        """Choose candidates; returns how many there are to measure. What was begun by an earlier client is finished."""
+    def select(self, task: TaskIndex, current: Round, lease: Lease) -> int:
+        """Choose the round's candidates; returns how many are to be measured. What an earlier client has begun is
+        finished.
+        """
         half, tuner = self._halves.pop(task, []), self._tuners[task]
-        known, wanted = {one.candidate for one in half}, count + len(half)
+        known, wanted = {one.candidate for one in half}, current.trials + len(half)
         chosen = self._choose(task, wanted, lease)
         if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
             tuner.update(half, lease)
             self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in known]
-            half, chosen = [], self._choose(task, count, lease)
+            half, chosen = [], self._choose(task, current.trials, lease)
         self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in chosen]
-        left = [candidate for candidate in chosen if candidate not in known]
-        self._rounds[task] = Round(left, measured=half, earlier=len(half))
-        return len(left)
+        current.candidates = [candidate for candidate in chosen if candidate not in known]
+        current.measured, current.earlier = half, len(half)
+        return len(current.candidates)
 
     def _choose(self, task: TaskIndex, count: int, lease: Lease) -> list[bytes]:
         """The candidates of a round: known schedules that were not measured yet, then what the search selects."""
@@ -186,16 +165,18 @@ class StageRunner:
         chosen = backend_boundary.candidates(self._tuners[task].select(count - len(first), lease), count - len(first))
         return [*first, *(candidate for candidate in chosen if candidate not in first)]
 
-    def build(self, task: TaskIndex, lease: Lease) -> None:
-        """Build the round's candidates, but for the poisoned ones."""
-        current = self._rounds[task]
+    def build(self, task: TaskIndex, current: Round, lease: Lease) -> None:
+        """Build the round's candidates, but for the poisoned ones. In finals the default is the last of them."""
+        default = self._default(task) if current.purpose is Purpose.FINAL else None
+        if default is not None:
+            current.candidates = [*(one for one in current.candidates if one != default), default]
+            current.default_last = True
         barred = self._barred(task, current)
         wanted = [candidate for candidate in current.candidates if candidate not in barred]
         current.built = backend_boundary.built(self._tuners[task].build(wanted, lease), wanted) if wanted else ()
 
-    def profile(self, task: TaskIndex, lease: Lease) -> None:
+    def profile(self, task: TaskIndex, current: Round, lease: Lease) -> None:
         """Measure what was built; each result becomes a record at once."""
-        current = self._rounds[task]
         left = list(current.candidates)
         codes = {one.candidate: one.code for one in current.built}
 
@@ -206,7 +187,7 @@ class StageRunner:
             current.measured.append(measured)
             trial = self._record(task, measured, "" if elsewhere else lease.units[0], purpose, code)
             if not elsewhere:  # in another round, so that nothing that disturbs this one concerns it
-                current.trials.append(trial)
+                current.numbers.append(trial)
 
         barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
         for candidate, reason in barred.items():
@@ -216,15 +197,15 @@ class StageRunner:
         if current.purpose is Purpose.FINAL:
             self._compare(task, built, lease, left, keep)
         else:
-            self._measure(task, built, lease, left, keep)
+            self._measure(task, current, built, lease, left, keep)
         for candidate in left:
             keep(backend_boundary.unsaid(candidate))
 
-    def unknown_codes(self, task: TaskIndex) -> list[str]:
+    def unknown_codes(self, current: Round) -> list[str]:
         """Digests of the code that the round will measure, and of which this job knows no latency."""
-        if task not in self._rounds or not (self._rounds[task].purpose is Purpose.TRIAL or self._only_known):
+        if not (current.is_search or self._only_known):
             return []
-        codes = dict.fromkeys(one.code for one in self._rounds[task].built if one.code)
+        codes = dict.fromkeys(one.code for one in current.built if one.code)
         return [code for code in codes if self._timed(code) is None]
 
     @property
@@ -233,10 +214,16 @@ class StageRunner:
         return self._spec.trials == 0
 
     def _measure(
-        self, task: TaskIndex, built: Sequence[Built], lease: Lease, left: list[bytes], keep: Callable[..., None]
+        self,
+        task: TaskIndex,
+        current: Round,
+        built: Sequence[Built],
+        lease: Lease,
+        left: list[bytes],
+        keep: Callable[..., None],
     ) -> None:
         """Measure what was built, each object code once: a timing belongs to machine code."""
-        copies = self._rounds[task].purpose is Purpose.TRIAL  # what is measured again is to be measured
+        copies = current.is_search  # what is measured again is to be measured
         here: dict[str, Timed] = {}
         waiting = list(built)
         while waiting:
@@ -292,12 +279,8 @@ class StageRunner:
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
         """Those of a round's candidates that must not be run, and why. What is untuned is always run."""
-        asked = current.candidates[:-1] if current.last else current.candidates
+        asked = current.candidates[:-1] if current.default_last else current.candidates
         return {candidate: reason for candidate in asked if (reason := self._poison.reason(task, candidate))}
-
-    def round_trials(self, task: TaskIndex) -> Sequence[int]:
-        """The numbers of the records that the task's round has made."""
-        return self._rounds[task].trials if task in self._rounds else ()
 
     def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose, code: str = "") -> int:
         """Number a trial and hand it on, alone: the daemon refuses numbers that arrive out of order."""
@@ -320,25 +303,14 @@ class StageRunner:
             self.trials += 1
             return self.trials - 1
 
-    def update(self, task: TaskIndex, lease: Lease) -> float | None:
+    def update(self, task: TaskIndex, current: Round, lease: Lease) -> float | None:
         """Learn from the round; returns the best latency it measured, in seconds."""
-        current = self._rounds[task]
         measured = current.measured
         if current.purpose is Purpose.AGAIN:  # what has failed again teaches nothing new
             measured = [one for one in measured if one.latency_s]
         if measured or current.purpose is not Purpose.AGAIN:
             self._tuners[task].update(measured, lease)
-        del self._rounds[task]  # not before: a failed update must still tell how many trials were measured
         return min((median(m.latency_s) for m in measured if m.latency_s), default=None)
-
-    def measured(self, task: TaskIndex) -> int:
-        """How many trials of the round under way were measured, those of an earlier client aside."""
-        current = self._rounds.get(task)
-        return len(current.measured) - current.earlier if current is not None else 0
-
-    def give_up(self, task: TaskIndex) -> None:
-        """Drop the round under way."""
-        self._rounds.pop(task, None)
 
     def compile(
         self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None

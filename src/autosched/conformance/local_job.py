@@ -11,7 +11,7 @@ from autosched.client.plan.job_plan import JobPlan
 from autosched.client.stage_runner import StageRunner
 from autosched.conformance import plugin_errors
 from autosched.errors import AutoschedError, JobFailed, RequestError
-from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Purpose, Record, TaskIndex
+from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Record, TaskIndex
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
@@ -142,26 +142,23 @@ class LocalJob:
 
     def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:
         course, worker = self._course, self._worker
+        current = course.current(task)
         match stage:
             case "import":
                 network = worker.import_network(lease, ())
                 return course.imported(network, (), finals=worker.comparable())
             case "select":
-                return course.selected(task, worker.select(task, course.allotted[task], lease))
+                return course.selected(task, worker.select(task, current, lease))
             case "build":
-                if task in course.purpose:
-                    worker.begin(task, course.candidates[task], course.purpose[task])
-                worker.build(task, lease)
+                worker.build(task, current, lease)
                 return course.advanced(task)
             case "profile":
-                worker.profile(task, lease)
-                if course.purpose.get(task) is Purpose.FINAL:
-                    worker.give_up(task)
+                worker.profile(task, current, lease)
                 return course.advanced(task)
             case "update":
-                return course.updated(task, worker.update(task, lease))
+                return course.updated(task, worker.update(task, current, lease))
             case "compile":
-                worker.compile([record for own in course.records.values() for record in own], lease)
+                worker.compile([record for state in course.tasks.values() for record in state.records], lease)
                 return course.compiled()
             case _:
                 self.evaluation = worker.evaluate(lease)

@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
+from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
-from autosched.model import JobSpec, Record, TaskInfo
+from autosched.model import JobSpec, Purpose, Record, TaskInfo
 from chaos.checker import repetitions
 from chaos.evidence import Evidence, LoggedStep, lines, lives
 from chaos.witness import Log, WitnessSession
@@ -76,7 +77,7 @@ def repeated(log: Path) -> list[str]:
 
 def test_a_select_that_cannot_finish_the_round_of_a_dead_client_is_one_step(log: Path) -> None:
     worker, before = taking_over(log), Whimsical.selected
-    worker.select(1, BATCH - 1, lease("select"))
+    worker.select(1, Round(Purpose.TRIAL, "select", trials=BATCH - 1), lease("select"))
     assert Whimsical.selected == before + BATCH + BATCH - 1, "it was asked twice, and told what was measured in between"
     assert [(step.stage, step.ok) for step in steps(log)] == [("import", True), ("select", True)]
     assert not repeated(log)
@@ -85,14 +86,14 @@ def test_a_select_that_cannot_finish_the_round_of_a_dead_client_is_one_step(log:
 def test_a_step_that_is_made_again_is_another_one(log: Path) -> None:
     worker = taking_over(log)
     for _ in range(2):
-        worker.select(1, BATCH - 1, lease("select"))
+        worker.select(1, Round(Purpose.TRIAL, "select", trials=BATCH - 1), lease("select"))
     assert len(steps(log)) == 3
     assert repeated(log)
 
 
 def test_a_client_that_dies_between_two_calls_has_not_ended_its_step(log: Path) -> None:
     worker = taking_over(log)
-    worker.select(1, BATCH - 1, lease("select"))
+    worker.select(1, Round(Purpose.TRIAL, "select", trials=BATCH - 1), lease("select"))
     written = log.read_text().splitlines(keepends=True)
     log.write_text("".join(written[:-1]))
     assert [(step.stage, step.ok) for step in steps(log)] == [("import", True), ("select", False)]

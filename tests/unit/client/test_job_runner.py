@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,12 +16,9 @@ from msgspec.structs import replace
 from autosched.backend import Earlier, Lease, Network, Recalled
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
-from autosched.client.interference import InterferenceMonitor
 from autosched.client.job_runner import JobRunner
-from autosched.client.plan.job_plan import JobPlan
-from autosched.client.stage_runner import StageRunner
 from autosched.errors import ModelRejected, NotFound, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step, TaskInfo
 from autosched.protocol import (
     AskLoad,
     Chunk,
@@ -247,23 +243,6 @@ def test_a_job_that_is_to_learn_fails_at_once_with_a_backend_that_cannot(tmp_pat
     assert failure.message == "backend 'mock' cannot learn from earlier jobs: submit again without learn_from"
 
 
-@pytest.mark.parametrize(("purpose", "given_up"), [(Purpose.FINAL, [1]), (Purpose.TRIAL, []), (None, [])])
-def test_what_finals_measure_teaches_the_tuner_nothing(
-    purpose: Purpose | None, given_up: list[int], tmp_path: Path
-) -> None:
-    seen: list[int] = []
-    course = cast(JobPlan, SimpleNamespace(purpose={} if purpose is None else {1: purpose}))
-    watch = cast(InterferenceMonitor, SimpleNamespace(end=lambda: None, disturbed=""))
-
-    async def work() -> None:
-        here = JobRunner(tmp_path, DaemonSession("unix:/nowhere", OWN, ""))
-        here._worker = cast(StageRunner, SimpleNamespace(profile=lambda task, lease: None, give_up=seen.append))
-        await here._profile(course, 1, Lease("profile", ("cpu0",), (), 10.0), watch)
-
-    asyncio.run(work())
-    assert seen == given_up
-
-
 def order(timeout_s: float) -> StartStep:
     step = Step(
         id=5, job=OWN, task=NETWORK_TASK, stage="import", units=("host/0",), started_at=0.0, deadline_at=timeout_s
@@ -333,7 +312,7 @@ def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_
         course = made._course.result()
         made._line.returns += 1
         course.started(1)
-        course.selected(1, course.allotted[1])
+        course.selected(1, course.current(1).trials)
         daemon.takes_plans.set()
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
         await asyncio.gather(*made._running)

@@ -100,17 +100,18 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
     while True:
         task, stage = next(iter(waiting.items()))
         course.started(task)
+        current = course.current(task)
         match stage:
             case "select":
-                note(course.selected(task, worker.select(task, course.allotted[task], LEASE)))
+                note(course.selected(task, worker.select(task, current, LEASE)))
             case "build":
-                worker.build(task, LEASE)
+                worker.build(task, current, LEASE)
                 note(course.advanced(task))
             case "profile":
-                worker.profile(task, LEASE)
+                worker.profile(task, current, LEASE)
                 note(course.advanced(task))
             case "update":
-                note(course.updated(task, worker.update(task, LEASE)))
+                note(course.updated(task, worker.update(task, current, LEASE)))
             case "compile":
                 return
 

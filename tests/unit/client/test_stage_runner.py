@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
+from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner, Timed
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
@@ -54,19 +55,31 @@ class FakeSession:
         return FakeTuner()
 
 
-def made(keep: Callable[[Record], None], count: int) -> StageRunner:
-    """A worker whose two tasks have `count` candidates each, built."""
+def searching(trials: int) -> Round:
+    """A round of the search that is about to select."""
+    return Round(Purpose.TRIAL, "select", trials=trials)
+
+
+def of(purpose: Purpose, *candidates: bytes) -> Round:
+    """A round that selects nothing."""
+    return Round(purpose, "build", candidates=candidates)
+
+
+def made(keep: Callable[[Record], None], count: int) -> tuple[StageRunner, Round, Round]:
+    """A worker, and rounds of its two tasks with `count` candidates each, built."""
     worker = StageRunner(cast(Session, FakeSession()), JobSpec(name="net", model="0" * 64), keep)
     worker.import_network(LEASE, [])
-    for task in (1, 2):
-        worker.select(task, count, LEASE)
-        worker.build(task, LEASE)
-    return worker
+    rounds = searching(count), searching(count)
+    for task, current in enumerate(rounds, start=1):
+        worker.select(task, current, LEASE)
+        worker.build(task, current, LEASE)
+    return worker, *rounds
 
 
 def test_a_record_has_the_digest_of_the_code_that_was_measured() -> None:
     records: list[Record] = []
-    made(records.append, 2).profile(1, LEASE)
+    worker, current, _ = made(records.append, 2)
+    worker.profile(1, current, LEASE)
     assert [record.code for record in records] == [b"a".hex(), b"b".hex()]
 
 
@@ -120,49 +133,51 @@ def twins(trials: int | None = None, **known: float) -> tuple[StageRunner, Twins
 
 def test_equal_object_code_is_measured_once_in_a_round() -> None:
     runner, tuner, records = twins()
-    runner.select(1, 6, LEASE)
-    runner.build(1, LEASE)
-    assert runner.unknown_codes(1) == [letter.hex() for letter in (b"a", b"b", b"f")]
-    runner.profile(1, LEASE)
+    current = searching(6)
+    runner.select(1, current, LEASE)
+    runner.build(1, current, LEASE)
+    assert runner.unknown_codes(current) == [letter.hex() for letter in (b"a", b"b", b"f")]
+    runner.profile(1, current, LEASE)
     assert tuner.measured == [b"a1", b"b1", b"f1", b"x", b"f2"], "of what failed, the twin is measured itself"
     found = {one.candidate: one for one in records}
     assert found[b"a2"].latency_s == found[b"a1"].latency_s
     assert found[b"a2"].detail == "not measured: the same object code as trial 0"
     assert [one.candidate for one in records if one.copied] == [b"a2"]
-    assert set(runner.round_trials(1)) == {one.trial for one in records}, "what disturbed the one disturbed both"
-    runner.update(1, LEASE)
+    assert set(current.numbers) == {one.trial for one in records}, "what disturbed the one disturbed both"
+    runner.update(1, current, LEASE)
     assert {one.candidate for one in tuner.told} == set(found), "the search learns from all"
 
 
 def test_object_code_that_another_job_measured_is_not_measured() -> None:
     runner, tuner, records = twins(a=0.5)
-    runner.select(1, 3, LEASE)
-    runner.build(1, LEASE)
-    assert runner.unknown_codes(1) == [b"b".hex()]
-    runner.profile(1, LEASE)
+    current = searching(3)
+    runner.select(1, current, LEASE)
+    runner.build(1, current, LEASE)
+    assert runner.unknown_codes(current) == [b"b".hex()]
+    runner.profile(1, current, LEASE)
     assert tuner.measured == [b"b1"]
     copied = {one.candidate: one for one in records if one.copied}
     assert copied.keys() == {b"a1", b"a2"}
     assert all((one.latency_s, one.device) == ((0.5,), "") for one in copied.values())
     assert copied[b"a1"].detail == "not measured: the same object code as job 7"
-    assert set(runner.round_trials(1)) == {one.trial for one in records if not one.copied}
+    assert set(current.numbers) == {one.trial for one in records if not one.copied}
 
 
 def test_what_is_measured_again_is_measured() -> None:
     runner, tuner, records = twins(a=0.5)
-    runner.begin(1, [b"a1", b"a2"], Purpose.AGAIN)
-    runner.build(1, LEASE)
-    assert runner.unknown_codes(1) == []
-    runner.profile(1, LEASE)
+    current = of(Purpose.AGAIN, b"a1", b"a2")
+    runner.build(1, current, LEASE)
+    assert runner.unknown_codes(current) == []
+    runner.profile(1, current, LEASE)
     assert tuner.measured == [b"a1", b"a2"]
     assert not any(one.copied for one in records)
 
 
 def test_finals_measure_equal_object_code_once_and_keep_their_order() -> None:
     runner, tuner, records = twins(a=0.5)
-    runner.begin(1, [b"a1", b"b1", b"a2"], Purpose.FINAL)
-    runner.build(1, LEASE)
-    runner.profile(1, LEASE)
+    current = of(Purpose.FINAL, b"a1", b"b1", b"a2")
+    runner.build(1, current, LEASE)
+    runner.profile(1, current, LEASE)
     assert tuner.measured == [b"a1", b"b1"]
     assert [(one.candidate, one.purpose) for one in records] == [
         (b"a1", Purpose.FINAL), (b"b1", Purpose.FINAL), (b"a2", Purpose.FINAL), (b"a9", Purpose.DEFAULT),
@@ -175,9 +190,9 @@ def test_finals_of_a_job_without_trials_need_no_measurement_where_all_code_is_kn
     known: dict[str, float], measured: list[bytes]
 ) -> None:
     runner, tuner, records = twins(0, **known)
-    runner.begin(1, [b"a1", b"b1"], Purpose.FINAL)
-    runner.build(1, LEASE)
-    runner.profile(1, LEASE)
+    current = of(Purpose.FINAL, b"a1", b"b1")
+    runner.build(1, current, LEASE)
+    runner.profile(1, current, LEASE)
     assert tuner.measured == measured
     assert [one.purpose for one in records] == [Purpose.FINAL, Purpose.FINAL, Purpose.DEFAULT]
     assert measured or [one.latency_s for one in records] == [(0.5,), (0.7,), (0.5,)]
@@ -192,19 +207,19 @@ def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() ->
             other.join(WAIT_S)
         handed.append(record.trial)
 
-    worker = made(keep, 1)
-    other = threading.Thread(target=worker.profile, args=(2, LEASE))
-    worker.profile(1, LEASE)
+    worker, first, second = made(keep, 1)
+    other = threading.Thread(target=worker.profile, args=(2, second, LEASE))
+    worker.profile(1, first, LEASE)
     other.join()
     assert handed == [0, 1]
 
 
 def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
-    worker = made(lambda _: None, 2)
-    worker.profile(1, LEASE)
+    worker, current, _ = made(lambda _: None, 2)
+    worker.profile(1, current, LEASE)
     with pytest.raises(StepFailed):
-        worker.update(1, LEASE)
-    assert worker.measured(1) == 2
+        worker.update(1, current, LEASE)
+    assert current.results == 2
 
 
 class ComparingSession(FakeSession):
@@ -226,23 +241,23 @@ def test_finals_are_compared_with_the_default_and_marked() -> None:
     worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     assert worker.comparable() == [1]
-    worker.begin(1, [b"a", b"b"], Purpose.FINAL)
-    worker.build(1, LEASE)
-    worker.profile(1, LEASE)
+    current = of(Purpose.FINAL, b"a", b"b")
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE)
     assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [
         (b"a", Purpose.FINAL, (2.0,)),
         (b"b", Purpose.FINAL, (2.0,)),
         (b"", Purpose.DEFAULT, (2.0,)),
     ]
-    assert worker.round_trials(1) == [0, 1, 2]
+    assert current.numbers == [0, 1, 2]
 
 
 def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:
     kept: list[Record] = []
-    worker = made(kept.append, 2)
-    worker.begin(1, [b"b"], Purpose.AGAIN)
-    worker.build(1, LEASE)
-    worker.profile(1, LEASE)
+    worker, _, _ = made(kept.append, 2)
+    current = of(Purpose.AGAIN, b"b")
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE)
     assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [(b"b", Purpose.AGAIN, (1.0,))]
 
 
@@ -276,9 +291,10 @@ def test_a_candidate_of_which_profile_says_nothing_has_failed() -> None:
     kept: list[Record] = []
     worker = StageRunner(cast(Session, SilentSession()), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
-    worker.select(1, 2, LEASE)
-    worker.build(1, LEASE)
-    worker.profile(1, LEASE)
+    current = searching(2)
+    worker.select(1, current, LEASE)
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE)
     assert [(record.candidate, record.failure) for record in kept] == [
         (b"a", Failure.RUN_ERROR), (b"b", Failure.RUN_ERROR),
     ]  # fmt: skip

@@ -9,10 +9,11 @@ import pytest
 from autosched.backend import Built, Lease, Measured, Session
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.job_plan import RETRIED_LEAST, JobPlan
+from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.model import NETWORK_TASK, Failure, JobLoad, JobSpec, Purpose, Record
 from autosched.protocol import CandidateBlock
-from unit.client.plan.test_job_plan import course, network, wants
+from unit.client.plan.test_job_plan import course, network, purposes, wants
 from unit.client.test_stage_runner import LEASE, FakeSession, NewTuner
 
 
@@ -51,7 +52,7 @@ def test_what_failed_is_tried_again_but_not_on_that_device() -> None:
     spent = c.spent
     load = c.updated(1, None)
     assert wants(load) == {1: "build"}
-    assert (c.purpose[1], len(c.candidates[1]), avoided(load)) == (Purpose.AGAIN, RETRIED_LEAST, ())
+    assert (c.current(1).purpose, len(c.current(1).candidates), avoided(load)) == (Purpose.AGAIN, RETRIED_LEAST, ())
     load = c.advanced(1)
     assert (wants(load), avoided(load)) == ({1: "profile"}, ("cpu0",))
     for trial in range(RETRIED_LEAST):
@@ -76,7 +77,7 @@ def test_a_few_wait_until_there_is_nothing_else_to_do() -> None:
         c.recorded(record(trial, trial, "cpu1", good=True))
     c.advanced(1)
     assert wants(c.updated(1, 1e-3)) == {1: "build"}
-    assert c.candidates[1] == (b"0",)
+    assert c.current(1).candidates == (b"0",)
     c.advanced(1)
     c.recorded(record(9, 0, "cpu1", good=True, purpose=Purpose.AGAIN))
     c.advanced(1)
@@ -86,7 +87,7 @@ def test_a_few_wait_until_there_is_nothing_else_to_do() -> None:
 def test_those_of_one_device_go_together() -> None:
     c = after_a_round(["cpu0", "cpu1"] * RETRIED_LEAST)
     c.updated(1, None)
-    assert c.candidates[1] == (b"0", b"2", b"4", b"6")
+    assert c.current(1).candidates == (b"0", b"2", b"4", b"6")
     assert avoided(c.advanced(1)) == ("cpu0",)
 
 
@@ -101,7 +102,7 @@ def test_a_round_that_fails_as_a_whole_is_tried_a_bounded_number_of_times() -> N
     c = after_a_round(["cpu0"] * 8, trials=8)
     load = c.updated(1, None)
     for _ in range(20):
-        if 1 not in c.purpose:
+        if 1 not in purposes(c):
             break
         load = c.failed(1, measured=0, error="profile: no")
     assert wants(load) == {NETWORK_TASK: "compile"}
@@ -117,7 +118,7 @@ def test_the_next_client_goes_on_with_the_second_tries() -> None:
     ]
     c = course(trials=100, devices=2)
     assert wants(c.imported(network(tasks=1, batch=8), records)) == {1: "build"}
-    assert c.candidates[1] == (b"1", b"2", b"3", b"4")
+    assert c.current(1).candidates == (b"1", b"2", b"3", b"4")
 
 
 def test_a_client_that_is_lost_in_between_costs_no_third_try() -> None:
@@ -198,28 +199,30 @@ def at_work() -> tuple[StageRunner, Watched, list[Record], BlockedCandidates]:
 def test_a_poisoned_candidate_is_neither_built_nor_run_and_is_a_record_at_once() -> None:
     worker, tuner, kept, poison = at_work()
     poison.note([note(1, b"a", "run crash on cpu0; run crash on cpu1")])
-    assert worker.select(1, 2, LEASE) == 2
-    worker.build(1, LEASE)
-    worker.profile(1, LEASE)
+    current = Round(Purpose.TRIAL, "select", trials=2)
+    assert worker.select(1, current, LEASE) == 2
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE)
     assert (tuner.built, tuner.ran) == ([b"b"], [b"b"])
     assert [(r.candidate, r.failure) for r in kept] == [(b"a", Failure.POISONED), (b"b", Failure.RUN_CRASH)]
     assert kept[0].detail == "poisoned: run crash on cpu0; run crash on cpu1"
-    worker.update(1, LEASE)
+    worker.update(1, current, LEASE)
     assert tuner.learned == [b"a", b"b"], "its search knows, and proposes it no more"
 
 
 @pytest.mark.parametrize("when", ["before the build", "before the measurement"])
 def test_where_all_are_poisoned_the_backend_is_not_asked(when: str) -> None:
     worker, tuner, kept, poison = at_work()
-    worker.select(1, 2, LEASE)
+    current = Round(Purpose.TRIAL, "select", trials=2)
+    worker.select(1, current, LEASE)
 
     def happen(now: str) -> None:
         if now == when:
             poison.note([note(1, b"a"), note(1, b"b")])
 
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("before the build", lambda: worker.build(1, LEASE)),
-        ("before the measurement", lambda: worker.profile(1, LEASE)),
+        ("before the build", lambda: worker.build(1, current, LEASE)),
+        ("before the measurement", lambda: worker.profile(1, current, LEASE)),
     ]
     for name, step in steps:
         happen(name)
@@ -231,9 +234,9 @@ def test_where_all_are_poisoned_the_backend_is_not_asked(when: str) -> None:
 def test_finals_go_on_without_the_poisoned_but_never_without_the_default() -> None:
     worker, tuner, kept, poison = at_work()
     poison.note([note(1, b"a"), note(1, b"")])
-    worker.begin(1, [b"a", b"b"], Purpose.FINAL)
-    worker.build(1, LEASE)
-    worker.profile(1, LEASE)
+    current = Round(Purpose.FINAL, "build", candidates=[b"a", b"b"])
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE)
     assert tuner.ran == [b"b", b""]
     assert [(r.candidate, r.purpose, r.failure) for r in kept] == [
         (b"a", Purpose.FINAL, Failure.POISONED), (b"b", Purpose.FINAL, None), (b"", Purpose.DEFAULT, None),
@@ -243,8 +246,8 @@ def test_finals_go_on_without_the_poisoned_but_never_without_the_default() -> No
 def test_what_fails_again_teaches_nothing() -> None:
     worker, tuner, _, _ = at_work()
     for candidates in ([b"a", b"b"], [b"b"]):
-        worker.begin(1, candidates, Purpose.AGAIN)
-        worker.build(1, LEASE)
-        worker.profile(1, LEASE)
-        worker.update(1, LEASE)
+        current = Round(Purpose.AGAIN, "build", candidates=candidates)
+        worker.build(1, current, LEASE)
+        worker.profile(1, current, LEASE)
+        worker.update(1, current, LEASE)
     assert tuner.learned == [b"a"]

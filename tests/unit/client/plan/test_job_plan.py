@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from autosched.backend import Network
-from autosched.client.plan.job_plan import STAGES, JobPlan
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.plan.task_state import STAGES, Round
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
 
 MODEL = "0" * 64
@@ -24,6 +25,28 @@ def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> JobPl
 def wants(load: JobLoad) -> dict[int, str]:
     """Task to the stage it asks for; tasks that ask for nothing are left out."""
     return {t.task: t.stage_next for t in load.tasks if t.resources_next}
+
+
+def rounds(plan: JobPlan) -> dict[int, Round]:
+    """The rounds under way; task 0 is the network."""
+    found = {task: plan.round(task) for task in (NETWORK_TASK, *plan.tasks)}
+    return {task: current for task, current in found.items() if current is not None}
+
+
+def stages(plan: JobPlan) -> dict[int, str]:
+    """The stage of each task that is in a round."""
+    return {task: current.stage for task, current in rounds(plan).items()}
+
+
+def trials(plan: JobPlan) -> dict[int, int]:
+    """Trials of each round of the search that is under way."""
+    return {task: current.trials for task, current in rounds(plan).items() if current.is_search}
+
+
+def purposes(plan: JobPlan) -> dict[int, Purpose]:
+    """Purpose of each round under way that selects nothing."""
+    found = {task: current.purpose for task, current in rounds(plan).items()}
+    return {task: purpose for task, purpose in found.items() if purpose in (Purpose.AGAIN, Purpose.FINAL)}
 
 
 def record(task: int, trial: int, latency_s: float | None) -> Record:
@@ -59,7 +82,7 @@ def test_who_lost_to_a_rival_gets_no_more_rounds() -> None:
         c.advanced(1)
         c.advanced(1)
         assert wants(c.updated(1, 0.001)) == {1: after}
-    assert set(c.purpose) == {1}, "no finals for the other one"
+    assert set(purposes(c)) == {1}, "no finals for the other one"
 
 
 def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
@@ -85,13 +108,13 @@ def test_the_end_of_a_round_gives_the_next_one_to_whoever_deserves_it() -> None:
 def test_fewer_trials_than_tasks_go_to_the_heaviest() -> None:
     c = course(trials=2)
     assert wants(c.imported(network(), [])) == {3: "select", 2: "select"}
-    assert c.allotted == {3: 1, 2: 1}
+    assert trials(c) == {3: 1, 2: 1}
 
 
 def test_half_of_a_small_budget_is_kept_for_what_is_worth_it() -> None:
     c = course(trials=24)
     c.imported(network(tasks=3, batch=8), [])
-    assert c.allotted == {3: 4, 2: 4, 1: 4}
+    assert trials(c) == {3: 4, 2: 4, 1: 4}
     assert c.spent == 12
 
 
@@ -110,7 +133,7 @@ def test_tasks_without_a_network_end_with_their_search() -> None:
     load = c.updated(1, 1e-3)
     assert load.complete
     assert wants(load) == {}
-    assert NETWORK_TASK not in c.stage
+    assert c.network_round is None
 
 
 def test_tasks_of_which_nothing_is_wanted_are_complete_at_once() -> None:
@@ -133,7 +156,7 @@ def test_a_failed_step_gives_back_what_was_not_measured() -> None:
     c.imported(network(tasks=1), [])
     c.selected(1, 4)
     c.failed(1, measured=1, error="build: no")
-    assert c.spent == 1 + c.allotted[1]
+    assert c.spent == 1 + c.current(1).trials
 
 
 def test_what_was_measured_before_its_step_failed_is_learned() -> None:
@@ -143,16 +166,16 @@ def test_what_was_measured_before_its_step_failed_is_learned() -> None:
     c.advanced(1)
     load = c.failed(1, measured=3, error="profile: it took too long")
     assert wants(load) == {1: "update"}
-    assert (c.spent, c.allotted[1]) == (3, 3)
+    assert (c.spent, c.current(1).trials) == (3, 3)
     assert c.updated(1, None).failure is None
-    assert c.shares[1].strikes == 1
+    assert c.tasks[1].search.strikes == 1
 
 
 def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=1), [])
     for _ in range(3):
-        assert c.stage[1] == "select"
+        assert c.current(1).stage == "select"
         load = c.failed(1, measured=0, error="build: the disk is full")
     assert wants(load) == {}
     assert load.failure is not None
@@ -162,8 +185,8 @@ def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
 def test_a_task_that_only_fails_is_left_alone_when_another_works() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=2), [record(2, trial, 1e-3) for trial in range(4)])
-    c.shares[2].exhausted = True
-    c.stage.pop(2, None)
+    c.tasks[2].search.exhausted = True
+    c.tasks[2].round = None
     for _ in range(3):
         load = c.failed(1, measured=0, error="build: no")
     assert wants(load) == {NETWORK_TASK: "compile"}
@@ -198,13 +221,15 @@ def test_earlier_records_count_as_rounds_and_as_spent_trials() -> None:
     c = course(trials=20)
     earlier = [record(1, i, 1e-3 if i else None) for i in range(6)]
     c.imported(network(tasks=2), earlier)
-    assert c.shares[1].best_s == [1e-3]
-    assert [r.trial for r in c.half[1].half] == [4, 5]
-    assert c.shares[2].best_s == []
-    assert c.spent == 6 + sum(c.allotted.values())
+    assert c.tasks[1].search.best_s == [1e-3]
+    half = c.tasks[1].half
+    assert half is not None
+    assert [r.trial for r in half.half] == [4, 5]
+    assert c.tasks[2].search.best_s == []
+    assert c.spent == 6 + sum(trials(c).values())
     c.selected(1, 2)
     c.updated(1, 5e-4)
-    assert (c.shares[1].best_s, c.half) == ([1e-3, 5e-4], {})
+    assert (c.tasks[1].search.best_s, c.tasks[1].half) == ([1e-3, 5e-4], None)
 
 
 def test_all_trials_measured_earlier_leaves_only_the_compilation() -> None:
@@ -235,12 +260,12 @@ def test_any_course_ends_within_its_budget(seed: int) -> None:
             assert not pending, "the network is compiled while tasks are being tuned"
             load = c.compiled() if stage == "compile" else c.evaluated()
         elif rng.random() < 0.05:
-            done = rng.randrange(c.allotted[task] + 1) if stage == "profile" else 0
+            done = rng.randrange(c.current(task).trials + 1) if stage == "profile" else 0
             load = c.failed(task, measured=done, error="x")
         elif stage == "select":
-            load = c.selected(task, rng.randrange(c.allotted[task] + 1))
+            load = c.selected(task, rng.randrange(c.current(task).trials + 1))
         elif stage == "update":
-            measured += c.allotted[task]
+            measured += c.current(task).trials
             load = c.updated(task, rng.choice([None, rng.random()]))
         else:
             assert stage in STAGES[Purpose.TRIAL]
@@ -257,15 +282,15 @@ def test_rounds_without_a_valid_measurement_close_a_task_that_once_had_one() -> 
     c = course(trials=1000)
     c.imported(network(tasks=1), [])
     for best_s in (1e-3, None, None, None):
-        assert c.shares[1].open
+        assert c.tasks[1].search.open
         load = c.updated(1, best_s)
-    assert not c.shares[1].open
+    assert not c.tasks[1].search.open
     assert wants(load) == {NETWORK_TASK: "compile"}
 
 
 def test_records_of_another_job_cost_no_trials() -> None:
     c = course(trials=8)
     c.imported(network(tasks=1), [record(1, i, 1e-3) for i in range(5)], borrowed=4)
-    assert c.spent == 1 + c.allotted[1]
-    assert c.shares[1].best_s == [1e-3]
-    assert c.allotted[1] == 3, "the round that was cut off is finished"
+    assert c.spent == 1 + c.current(1).trials
+    assert c.tasks[1].search.best_s == [1e-3]
+    assert c.current(1).trials == 3, "the round that was cut off is finished"

@@ -9,6 +9,7 @@ from autosched.model import JobSpec, Purpose, Record, TaskInfo
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records import record_selection
 from autosched.records.task_best import short_digest
+from unit.client.plan.test_job_plan import stages, trials
 
 BATCH = 4
 
@@ -92,10 +93,10 @@ def test_records_are_numbered_on() -> None:
 # The course of a job ----------------------------------------------------------------------------------------------
 
 
-def plan(answers: dict[int, KnownSchedules], trials: int | None = None, tasks: int = 2) -> JobPlan:
+def plan(answers: dict[int, KnownSchedules], budget: int | None = None, tasks: int = 2) -> JobPlan:
     """The job right after its import."""
-    found = recall(network(tasks), trials, answers)
-    made = JobPlan(JobSpec(name="net", model="0" * 64, trials=trials), lanes=1, devices=1)
+    found = recall(network(tasks), budget, answers)
+    made = JobPlan(JobSpec(name="net", model="0" * 64, trials=budget), lanes=1, devices=1)
     imported = network(tasks, found.recalled)
     everyone = range(1, tasks + 1)
     made.imported(imported, found.records, 0, everyone, compares=True, hints=found.hints)
@@ -104,28 +105,27 @@ def plan(answers: dict[int, KnownSchedules], trials: int | None = None, tasks: i
 
 def test_a_job_of_known_tasks_goes_straight_to_the_compiler() -> None:
     made = plan({1: known("a"), 2: known("b")})
-    assert made.stage == {0: "compile"}
+    assert stages(made) == {0: "compile"}
     assert made.trials == 0
     assert made.load().rounds_left == 0
-    assert record_selection.best(made.records[1]) is not None
+    assert record_selection.best(made.tasks[1].records) is not None
 
 
 def test_only_unknown_tasks_are_searched() -> None:
     made = plan({1: known("a"), 2: known()})
-    assert made.stage.pop(0) == "baseline"
-    assert made.stage == {2: "select"}
+    assert stages(made) == {0: "baseline", 2: "select"}
     assert made.trials == 16
 
 
 def test_without_trials_hints_meet_in_finals() -> None:
-    made = plan({1: known(hints=4), 2: known()}, trials=0)
-    assert made.stage == {1: "build"}
-    assert (made.purpose[1], made.candidates[1]) == (Purpose.FINAL, (b"h0", b"h1", b"h2"))
+    made = plan({1: known(hints=4), 2: known()}, budget=0)
+    assert stages(made) == {1: "build"}
+    assert (made.current(1).purpose, made.current(1).candidates) == (Purpose.FINAL, (b"h0", b"h1", b"h2"))
     for task, trial, candidate, purpose in ((1, 9, b"h0", Purpose.FINAL), (1, 10, b"", Purpose.DEFAULT)):
         made.recorded(Record(task=task, trial=trial, candidate=candidate, latency_s=(1.0,), purpose=purpose))
     made.advanced(1)
     made.advanced(1)
-    assert made.stage == {0: "compile"}
+    assert stages(made) == {0: "compile"}
 
 
 def test_a_client_that_takes_over_goes_on_with_what_the_first_one_took() -> None:
@@ -134,6 +134,6 @@ def test_a_client_that_takes_over_goes_on_with_what_the_first_one_took() -> None
     own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]
     made.imported(network(2, found.recalled), [*found.records, *own], 0, (1, 2))
     assert made.trials == 16
-    assert made.allotted == {2: BATCH - 1}  # the round that the first client began
+    assert trials(made) == {2: BATCH - 1}  # the round that the first client began
     assert made.spent == BATCH
-    assert 1 not in made.half
+    assert made.tasks[1].half is None

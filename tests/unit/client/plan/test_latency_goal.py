@@ -141,7 +141,7 @@ def test_an_improvement_ends_the_search() -> None:
 def test_a_goal_that_is_missed_has_a_reason(trials: int, why: str) -> None:
     c = JobPlan(spec(latency_goal_s=1e-3, trials=trials), lanes=1, devices=1)
     c.imported(NETWORK, [])
-    while NETWORK_TASK not in c.stage:
+    while c.network_round is None:
         a_round(c, 4e-3)
     goal = ended(c, timing(9e-3))
     assert goal is not None

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from autosched.client.plan.job_plan import FINALS_MAX, STAGES, JobPlan
+from autosched.client.plan.job_plan import JobPlan
+from autosched.client.plan.task_state import FINALS_MAX, STAGES
 from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
 from autosched.records.record_selection import ATTEMPTS_MAX
-from unit.client.plan.test_job_plan import course, network, record, wants
+from unit.client.plan.test_job_plan import course, network, purposes, record, wants
 
 ALL = (1, 2, 3)
 
@@ -47,21 +48,21 @@ def test_what_was_disturbed_goes_before_new_trials_and_costs_none() -> None:
     assert [r.trial for r in c.tagged([1, 2, 99], "load")] == [1, 2]
     load = c.updated(1, 1e-3)
     assert wants(load) == {1: "build"}
-    assert (c.purpose[1], c.candidates[1]) == (Purpose.AGAIN, (b"1", b"2"))
-    spent, rounds = c.spent, len(c.shares[1].best_s)
+    assert (c.current(1).purpose, c.current(1).candidates) == (Purpose.AGAIN, (b"1", b"2"))
+    spent, rounds = c.spent, len(c.tasks[1].search.best_s)
     assert wants(c.advanced(1)) == {1: "profile"}
     for candidate in (1, 2):
         c.recorded(again(candidate, 3 + candidate))
     assert wants(c.advanced(1)) == {1: "update"}
     assert wants(c.updated(1, 0.5e-3)) == {1: "select"}
-    assert (c.spent - spent, len(c.shares[1].best_s), c.shares[1].best_s[-1]) == (4, rounds, 0.5e-3)
+    assert (c.spent - spent, len(c.tasks[1].search.best_s), c.tasks[1].search.best_s[-1]) == (4, rounds, 0.5e-3)
 
 
 def test_tags_that_come_late_wait_for_the_tasks_next_round() -> None:
     c = one_round(trials=100)
     c.updated(1, 1e-3)
     c.tagged([0], "drift")
-    assert c.stage[1] == "select"
+    assert c.current(1).stage == "select"
     c.selected(1, 4)
     c.advanced(1)
     c.advanced(1)
@@ -73,10 +74,10 @@ def test_a_device_that_never_comes_to_rest_is_not_waited_for() -> None:
     c.tagged(range(4), "load")
     load, trial = c.updated(1, 1e-3), 4
     for _ in range(ATTEMPTS_MAX * 4):
-        if c.purpose.get(1) is not Purpose.AGAIN:
+        if purposes(c).get(1) is not Purpose.AGAIN:
             break
         c.advanced(1)
-        for candidate in c.candidates[1]:
+        for candidate in c.current(1).candidates:
             c.recorded(again(int(candidate), trial))
             c.tagged([trial], "load")
             trial += 1
@@ -91,11 +92,11 @@ def test_again_rounds_that_fail_do_not_come_back_for_ever() -> None:
     c.tagged(range(4), "load")
     load = c.updated(1, 1e-3)
     for _ in range(10):
-        if 1 not in c.purpose:
+        if 1 not in purposes(c):
             break
         load = c.failed(1, measured=0, error="build: no")
     assert wants(load) == {NETWORK_TASK: "compile"}
-    assert c.shares[1].open
+    assert c.tasks[1].search.open
 
 
 def test_the_next_client_knows_what_is_still_to_be_measured_again() -> None:
@@ -103,8 +104,8 @@ def test_the_next_client_knows_what_is_still_to_be_measured_again() -> None:
     disturbed = [Record(**{**as_dict(r), "disturbed": "load"}) for r in records]
     c = course(trials=2)
     assert wants(c.imported(network(tasks=1), [*disturbed[:2], again(0, 2)])) == {1: "build"}
-    assert c.candidates[1] == (b"1",)
-    assert c.attempts[1, b"0"] == 1
+    assert c.current(1).candidates == (b"1",)
+    assert c.tasks[1].attempts[b"0"] == 1
     assert c.spent == 2
 
 
@@ -117,10 +118,10 @@ def as_dict(one: Record) -> dict[str, object]:
 
 def test_when_no_more_trials_come_the_best_meet() -> None:
     c = one_round(trials=4, finals=(1,))
-    c.records[1][1] = record(1, 1, 1.05e-3)
+    c.tasks[1].records[1] = record(1, 1, 1.05e-3)
     load = c.updated(1, 1e-3)
     assert wants(load) == {1: "build"}
-    assert (c.purpose[1], c.candidates[1]) == (Purpose.FINAL, (b"0", b"1"))
+    assert (c.current(1).purpose, c.current(1).candidates) == (Purpose.FINAL, (b"0", b"1"))
     assert wants(c.advanced(1)) == {1: "profile"}
     for i, candidate in enumerate((b"0", b"1", b"")):
         c.recorded(final(4 + i, candidate, 1e-3))
@@ -143,14 +144,14 @@ def test_finals_of_several_tasks_run_at_once_the_heaviest_first() -> None:
     c = course(trials=3)
     load = c.imported(network(), [record(task, task - 1, 1e-3 * task) for task in ALL], finals=ALL)
     assert list(wants(load)) == [3, 2, 1]
-    assert set(c.purpose.values()) == {Purpose.FINAL}
+    assert set(purposes(c).values()) == {Purpose.FINAL}
 
 
 @pytest.mark.parametrize("how", ["disturbed", "failed"])
 def test_finals_are_held_once_more_and_then_never(how: str) -> None:
     c = one_round(trials=4, finals=(1,))
     load, trial, held = c.updated(1, 1e-3), 4, 0
-    while c.purpose.get(1) is Purpose.FINAL:
+    while purposes(c).get(1) is Purpose.FINAL:
         held += 1
         if how == "failed":
             load = c.failed(1, measured=0, error="profile: no")
@@ -216,7 +217,7 @@ def test_rounds_left_counts_disturbed_candidates_and_ends_at_none() -> None:
         c.recorded(again(candidate, 4 + candidate))
     c.advanced(1)
     assert c.updated(1, 1e-3).rounds_left == 0
-    assert c.purpose[1] is Purpose.FINAL
+    assert c.current(1).purpose is Purpose.FINAL
 
 
 # Anything -------------------------------------------------------------------------------------------------------------
@@ -241,12 +242,13 @@ class Anything:
 
     def profile(self, task: int) -> None:
         """Records, some of them disturbed."""
-        c, purpose = self.course, self.course.purpose.get(task, Purpose.TRIAL)
+        c, current = self.course, self.course.current(task)
+        purpose = current.purpose
         if purpose is Purpose.TRIAL:
-            candidates = [f"{self.fresh + i}".encode() for i in range(c.allotted[task])]
+            candidates = [f"{self.fresh + i}".encode() for i in range(current.trials)]
             self.fresh += len(candidates)
         else:
-            candidates = [*c.candidates[task], *([b""] if purpose is Purpose.FINAL else [])]
+            candidates = [*current.candidates, *([b""] if purpose is Purpose.FINAL else [])]
         for candidate in candidates:
             latency_s = (self.rng.random() + 0.1,) if self.rng.random() < 0.8 else ()
             made = Record(
@@ -265,11 +267,12 @@ class Anything:
         stage = self.pending.pop(task)
         if task == NETWORK_TASK:
             return c.compiled() if stage == "compile" else c.evaluated()
-        assert stage in STAGES[c.purpose.get(task, Purpose.TRIAL)]
+        current = c.current(task)
+        assert stage in STAGES[current.purpose]
         if self.rng.random() < 0.05:
-            return c.failed(task, measured=c.allotted.get(task, 0) if stage == "update" else 0, error="x")
+            return c.failed(task, measured=current.trials if stage == "update" else 0, error="x")
         if stage == "select":
-            return c.selected(task, c.allotted[task])
+            return c.selected(task, current.trials)
         if stage == "profile":
             self.profile(task)
         if stage == "update":
