@@ -12,11 +12,12 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records picture clean help
+.PHONY: experiments demo test test-fast service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
+	@echo 'make test-fast   tests of pure code, without TVM (under a minute)'
 	@echo 'make service boots a machine with systemd, and types there what an operator types first (root; two minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
@@ -38,6 +39,9 @@ test: $(VENV)/.development
 	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 1)) tests/unit tests/scenarios tests/simulation tests/integration  # one more than cores: many wait
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/e2e  # each is busy on one core at a time
 	@$(MAKE) --no-print-directory seeds
+
+test-fast: $(VENV)/.development
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --fast tests/unit tests/scenarios
 
 service: $(VENV)/.development
 	$(BIN)/python -m pytest -q tests/system

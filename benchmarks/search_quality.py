@@ -13,16 +13,18 @@ A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import search_page
 import search_tasks
 from run import machine
 from search_place import Place, Stand
@@ -53,7 +55,24 @@ Lessons = dict[tuple[str, int], list[tuple[SearchContext, list[tuple[bytes, tupl
 """By method and seed, what was measured of each task that teaches."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 CHECKPOINT, EARLY = 64, 32
+PAIRS = (
+    ("tc", "tc random"), ("tc compat", "tc random"), ("ansor", "stock"), ("tc", "ansor"),
+    ("autotvm xgb", "autotvm random"), ("autotvm xgb wide", "autotvm random wide"), ("autotvm ga", "autotvm random"),
+    ("autotvm xgb", "ansor"), ("autotvm stopping", "autotvm xgb"), ("autotvm taught", "autotvm xgb"),
+)  # fmt: skip
+"""Which methods are compared."""
 SGEMM_TIMEOUT_S, SGEMM_TRIES = 60.0, 3
+SGEMM = """
+import time
+import numpy as np
+left, right = (np.random.default_rng(seed).uniform(0.1, 1, (1536, 1536)).astype("float32") for seed in (0, 1))
+def seconds():
+    started = time.process_time()
+    left @ right
+    return time.process_time() - started
+print(2.0 * 1536**3 / min(seconds() for _ in range(21)) / 1e9)
+"""
+"""Prints the speed of a square product in GFLOP/s, by processor time, of which no other process takes a share."""
 
 
 def arguments() -> argparse.Namespace:
@@ -70,7 +89,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where tables of what was measured stay")
     parser.add_argument("--build-core", type=int, metavar="N", help="where builds run; default: the first core")
     parser.add_argument("--quick", action="store_true", help="two small tasks, 16 trials, one seed")
-    parser.add_argument("--page-only", action="store_true", help="only write the page of what was measured")
     args = parser.parse_args()
     if args.quick:
         args.tasks, args.seeds, args.trials = list(search_tasks.QUICK), 1, 16
@@ -80,32 +98,72 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run what is missing, tell, and write the page."""
+    """Run what is missing, and compare."""
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
     told["machine"] = machine()
     if args.teach:
         told["taught"] = [layer.name for layer in chosen(args.teach)]
-    if not args.page_only:
-        with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
-            intrinsics.install()
-            prepare(worker_messages.PRELOAD)
-            place = Place(Path(folder), args.keep or Path(folder), args.build_core)
-            try:
-                kept: Lessons = {}
-                for layer in chosen(args.teach):
-                    for run in compared(place, layer, args, {"runs": [], "skipped": []}, {}, TAUGHT):
-                        kept.setdefault((run.told["method"], run.site.seed), []).append((run.site, run.measured))
-                for layer in chosen(args.tasks):
-                    compared(place, layer, args, told, kept, args.methods)
-                    args.output.write_text(json.dumps(told, separators=(",", ":")))
-            finally:
-                place.close()
-            told["sgemm_gflops"] = sgemm_gflops()
-            args.output.write_text(json.dumps(told, separators=(",", ":")))
-    search_page.write(told, args.output.with_suffix(".html"))
-    print("\n".join(search_page.section(told)))
-    print(args.output.with_suffix(".html"))
+    with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
+        intrinsics.install()
+        prepare(worker_messages.PRELOAD)
+        place = Place(Path(folder), args.keep or Path(folder), args.build_core)
+        try:
+            kept: Lessons = {}
+            for layer in chosen(args.teach):
+                for run in compared(place, layer, args, {"runs": [], "skipped": []}, {}, TAUGHT):
+                    kept.setdefault((run.told["method"], run.site.seed), []).append((run.site, run.measured))
+            for layer in chosen(args.tasks):
+                compared(place, layer, args, told, kept, args.methods)
+                args.output.write_text(json.dumps(told, separators=(",", ":")))
+        finally:
+            place.close()
+    told["sgemm_gflops"], told["ratios"] = sgemm_gflops(), ratios(told["runs"])
+    args.output.write_text(json.dumps(told, separators=(",", ":")))
+    print(json.dumps(told["ratios"], indent=1))
+
+
+def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[float, float, int]]]:
+    """By pair of methods and number of trials: ratio of their latencies, see `ratio`."""
+    whole = sorted({run["trials"] for run in runs} | {CHECKPOINT})
+    found = {
+        f"{method} / {against}": {str(trials): ratio(runs, method, against, trials) for trials in whole}
+        for method, against in PAIRS
+    }
+    known = {pair: {trials: one for trials, one in by.items() if one is not None} for pair, by in found.items()}
+    return {pair: by for pair, by in known.items() if by}
+
+
+def ratio(runs: Sequence[Mapping[str, Any]], method: str, against: str, trials: int) -> tuple[float, float, int] | None:
+    """Geometric mean of the ratios of two methods' latencies over the tasks and seeds that both have, its standard
+    error as a factor, and the number of tasks. None: they have none in common.
+    """
+    found = {
+        (run["task"], run["method"], run["seed"]): math.log(best)
+        for run in runs
+        if (best := best_s(run, trials)) is not None
+    }
+    differences: defaultdict[str, list[float]] = defaultdict(list)
+    for (task, name, seed), own in found.items():
+        if name == method and (other := found.get((task, against, seed))) is not None:
+            differences[task].append(own - other)
+    if not differences:
+        return None
+    means = [statistics.mean(values) for values in differences.values()]
+    spread = [statistics.variance(values) / len(values) for values in differences.values() if len(values) > 1]
+    error = math.exp(math.sqrt(sum(spread)) / len(spread)) if spread else 0.0
+    return math.exp(statistics.mean(means)), error, len(means)
+
+
+def best_s(run: Mapping[str, Any], trials: int) -> float | None:
+    """The best latency of a run after so many trials: as measured again, if it was."""
+    if run["trials"] < trials:
+        return None
+    again = run["again_s"].get(str(trials))
+    if again is not None:
+        return float(again)
+    known = [point[2] for point in run["curve"] if point[0] <= trials]
+    return float(known[-1]) if known else None
 
 
 def sgemm_gflops() -> float:
@@ -114,11 +172,10 @@ def sgemm_gflops() -> float:
     The best of several processes: some of them get bad places for their matrices, and numpy's OpenBLAS takes AVX2
     kernels for processors with AVX-512 that it does not know.
     """
-    script = "import yardstick; print(max(yardstick.sgemm_gflops() for _ in range(yardstick.LAST_REPEAT)))"
     found = []
     for kernels in ({}, {"OPENBLAS_CORETYPE": "SkylakeX"}) * SGEMM_TRIES:
         done = subprocess.run(
-            [sys.executable, "-c", script], cwd=Path(__file__).parent,
+            [sys.executable, "-c", SGEMM], cwd=Path(__file__).parent,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **kernels},
             capture_output=True, check=False, timeout=SGEMM_TIMEOUT_S,
         )  # fmt: skip

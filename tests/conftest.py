@@ -1,5 +1,6 @@
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the scenario transcripts anew; commit the difference only if you can explain it",
     )
+    parser.addoption("--fast", action="store_true", help="without TVM, and without tests that are marked as slow")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,6 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="autosched-tests-", dir=root)
         tempfile.tempdir = None
         Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=AFTER_ALL_OTHERS)
+    if config.getoption("--fast"):
+        sys.modules["tvm"] = None  # type: ignore[assignment]  # as if it were not installed
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not fast."""
+    if config.getoption("--fast"):
+        slow = [item for item in items if item.get_closest_marker("tvm") or item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        left_out = set(slow)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

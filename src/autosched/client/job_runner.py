@@ -115,8 +115,8 @@ class JobRunner:
         self._line = line
         self._backstop = backstop
         self._outdir = workdir / "out"
-        self._course: asyncio.Future[JobPlan] = asyncio.get_running_loop().create_future()
-        self._worker: StageRunner | None = None
+        self._plan: asyncio.Future[JobPlan] = asyncio.get_running_loop().create_future()
+        self._runner: StageRunner | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # the first so many are those of another job
         self._earlier: list[Earlier] = []
@@ -147,7 +147,7 @@ class JobRunner:
         model = await self._fetch_model(order.spec, self._workdir / "model")
         if (inputs := order.spec.inputs) is not None:
             await self._fetch(inputs, self._workdir / INPUTS)
-        course = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
+        plan = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
                 lambda: backend.load(order.spec.backend).open(
@@ -159,39 +159,39 @@ class JobRunner:
                     f"backend {order.spec.backend!r} cannot learn from earlier jobs: submit again without learn_from"
                 )
         except AutoschedError as error:
-            course.broken(JobFailure(error.code, str(error)[:4_000]))
+            plan.broken(JobFailure(error.code, str(error)[:4_000]))
         except Exception as error:  # the border to plugin code
             log.warning("the backend does not open the job", exc_info=error)
             said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
-            course.broken(JobFailure("job_failed", said[:4_000]))
+            plan.broken(JobFailure("job_failed", said[:4_000]))
         else:
-            self._worker = StageRunner(session, order.spec, self._keep, course.poison, self._timed)
+            self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed)
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
             await self._fetch_teachers(order.spec, order.earlier)
             own = await self._fetch_records(order.job)
             self._records += own
-            self._worker.trials = max((record.trial for record in own), default=-1) + 1
-        course.early.resume(order.network)
+            self._runner.trials = max((record.trial for record in own), default=-1) + 1
+        plan.early.resume(order.network)
         self._age_s, self._device_cores = order.age_s, order.device_cores
         self._recalled = None if order.network is None else order.network.recalled
-        self._course.set_result(course)
+        self._plan.set_result(plan)
 
     async def _begun(self) -> JobPlan:
-        """The course of the job, once the backend has opened it; a caller that is cancelled cancels only itself."""
-        return await asyncio.shield(self._course)
+        """The plan of the job, once the backend has opened it; a caller that is cancelled cancels only itself."""
+        return await asyncio.shield(self._plan)
 
     def standing(self) -> Return | None:
         """What to tell a daemon to which this client comes back; None before it has told its load."""
-        if not self._course.done():
+        if not self._plan.done():
             return None
-        return Return(steps=tuple(self._held), load=self._course.result().load())
+        return Return(steps=tuple(self._held), load=self._plan.result().load())
 
     def kill(self) -> None:
         """End every process that works for this job."""
-        if self._worker is not None:
-            self._worker.kill()
+        if self._runner is not None:
+            self._runner.kill()
 
     async def _fetch_model(self, spec: JobSpec, folder: Path) -> Path:
         """The model under the name that its user knows, since messages name it."""
@@ -279,10 +279,10 @@ class JobRunner:
     def _revoke(self, order: RevokeStep) -> None:
         """Kill what works for the step. If it does not end then, it is stuck in this process: end all of it."""
         lease = self._leases.get(order.step)
-        if lease is None or self._worker is None:
+        if lease is None or self._runner is None:
             return
         log.warning("step %d is revoked: %s", order.step, order.reason)
-        self._worker.kill(lease)
+        self._runner.kill(lease)
 
         def check() -> None:
             if order.step in self._leases:
@@ -297,25 +297,25 @@ class JobRunner:
 
     async def _run(self, order: StartStep, lease: Lease) -> None:
         """Run one step to its end and report it, whatever it ends in."""
-        step, course, returns = order.step, await self._begun(), self._line.returns
-        kind, outcome, error = course.started(step.task), Outcome.DONE, ""
+        step, plan, returns = order.step, await self._begun(), self._line.returns
+        kind, outcome, error = plan.started(step.task), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
         watch = InterferenceMonitor(() if self._on_lane(lease) else lease.cores)
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
-            if self._deadline_is_near(course):
-                course.out_of_time()
-            load = await self._stage(course, step, lease, watch)
+            if self._deadline_is_near(plan):
+                plan.out_of_time()
+            load = await self._stage(plan, step, lease, watch)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
-            load = self._after_failure(course, step.task, step.stage, exc)
+            load = self._after_failure(plan, step.task, step.stage, exc)
         del self._leases[step.id]
         if self._backstop is not None:
             self._backstop.ended(step.id)
         worked_s = asyncio.get_running_loop().time() - started_at
-        course.durations_s[kind].append(worked_s)
+        plan.durations_s[kind].append(worked_s)
         end = EndStep(
             step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=watch.note
         )
@@ -323,73 +323,73 @@ class JobRunner:
         def said() -> EndStep:
             if self._line.returns == returns:
                 return end
-            return msgspec.structs.replace(end, load=course.load())  # the daemon has heard a newer load meanwhile
+            return msgspec.structs.replace(end, load=plan.load())  # the daemon has heard a newer load meanwhile
 
         await self._line.end(said)
         del self._held[step.id]
 
-    def _deadline_is_near(self, course: JobPlan) -> bool:
+    def _deadline_is_near(self, plan: JobPlan) -> bool:
         """Whether a search for a latency must end, for the network to be compiled and measured before the deadline."""
-        deadline_s = course.spec.deadline_s
-        if deadline_s is None or not course.spec.names_latency:
+        deadline_s = plan.spec.deadline_s
+        if deadline_s is None or not plan.spec.names_latency:
             return False
-        rest_s = sum(max(course.durations_s[stage], default=LAST_STAGE_S) for stage in ("compile", "evaluate"))
+        rest_s = sum(max(plan.durations_s[stage], default=LAST_STAGE_S) for stage in ("compile", "evaluate"))
         age_s = self._age_s + asyncio.get_running_loop().time() - self._began_at
         return age_s + LAST_STAGES_GROWTH * rest_s >= deadline_s
 
-    async def _stage(self, course: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
-        worker, task, stage = self._worker, step.task, step.stage
-        assert worker is not None, "a job without a session reports no stage to run"
-        current = course.current(task)
+    async def _stage(self, plan: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
+        runner, task, stage = self._runner, step.task, step.stage
+        assert runner is not None, "a job without a session reports no stage to run"
+        current = plan.current(task)
         match stage:
             case "import":
-                taken_in = await self._in_thread(lease, lambda: worker.take_in(lease))
-                latency_goal.check(course.spec, taken_in, peak_flops(max(1, self._device_cores)))
-                network, known, hints = await self._recall(course, taken_in)
-                network = await self._find_teachers(course.spec, network)
+                taken_in = await self._in_thread(lease, lambda: runner.take_in(lease))
+                latency_goal.check(plan.spec, taken_in, peak_flops(max(1, self._device_cores)))
+                network, known, hints = await self._recall(plan, taken_in)
+                network = await self._find_teachers(plan.spec, network)
                 records, borrowed = [*self._records, *known], self._borrowed
                 await self._in_thread(
-                    lease, lambda: worker.make_tuners(network, lease, records, borrowed, self._earlier, hints)
+                    lease, lambda: runner.make_tuners(network, lease, records, borrowed, self._earlier, hints)
                 )
-                load = course.imported(
-                    network, records, borrowed, worker.comparable(), compares=worker.compares, hints=hints
+                load = plan.imported(
+                    network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints
                 )
-                await self._plan(course)
+                await self._tell_network(plan)
                 for record in known:
                     self._tell_record(record)
-                worker.trials += len(known)
+                runner.trials += len(known)
                 await self._describe(network)
                 return load
             case "baseline":
-                load = course.baseline(await self._in_thread(lease, lambda: worker.baseline(lease)))
-                await self._plan(course)
+                load = plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
+                await self._tell_network(plan)
                 return load
             case "select":
-                count = await self._in_thread(lease, lambda: worker.select(task, current, lease))
-                return course.selected(task, count)
+                count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
+                return plan.selected(task, count)
             case "build":
-                await self._in_thread(lease, lambda: worker.build(task, current, lease))
-                await self._look_up(course, worker.unknown_codes(current))
-                return course.advanced(task)
+                await self._in_thread(lease, lambda: runner.build(task, current, lease))
+                await self._look_up(plan, runner.unknown_codes(current))
+                return plan.advanced(task)
             case "profile":
-                await self._profile(course, task, current, lease, watch)
-                return course.advanced(task)
+                await self._profile(plan, task, current, lease, watch)
+                return plan.advanced(task)
             case "update":
-                best_s = await self._in_thread(lease, lambda: worker.update(task, current, lease))
-                return course.updated(task, best_s)
+                best_s = await self._in_thread(lease, lambda: runner.update(task, current, lease))
+                return plan.updated(task, best_s)
             case "compile":
-                records = [record for state in course.tasks.values() for record in state.records]
-                build = worker.compile_early if course.early.under_way else worker.compile
+                records = [record for state in plan.tasks.values() for record in state.records]
+                build = runner.compile_early if plan.early.under_way else runner.compile
                 await self._in_thread(lease, lambda: build(records, lease, self._elsewhere))
-                return course.compiled()
-            case "evaluate" if course.early.under_way:
-                evaluation = await self._in_thread(lease, lambda: worker.evaluate_early(lease))
+                return plan.compiled()
+            case "evaluate" if plan.early.under_way:
+                evaluation = await self._in_thread(lease, lambda: runner.evaluate_early(lease))
                 await self._in_thread(lease, watch.end)
-                return await self._keep_early(course, step.id, evaluation, disturbed=bool(watch.disturbed))
+                return await self._keep_early(plan, step.id, evaluation, disturbed=bool(watch.disturbed))
             case "evaluate":
-                evaluation = await self._in_thread(lease, lambda: worker.evaluate(lease))
+                evaluation = await self._in_thread(lease, lambda: runner.evaluate(lease))
                 await self._in_thread(lease, watch.end)
-                comparison, published = course.early.comparison, evaluation.published
+                comparison, published = plan.early.comparison, evaluation.published
                 if comparison is not None and comparison.module_s is not None and published != TUNED:
                     log.warning("the last build is not used: %s. The module that was kept stays", evaluation.notes)
                     published = ""
@@ -397,21 +397,21 @@ class JobRunner:
                     await self._hand_over(evaluation)
                 last = BuildMeasurement.of(step.id, evaluation, disturbed=bool(watch.disturbed))
                 result = next((timing for timing in evaluation.timings if timing.name == published), None)
-                load = course.evaluated(last, result)
-                await self._plan(course)
+                load = plan.evaluated(last, result)
+                await self._tell_network(plan)
                 return load
         raise RequestError(f"no stage is named {stage!r}")
 
     async def _recall(
-        self, course: JobPlan, network: backend.Network
+        self, plan: JobPlan, network: backend.Network
     ) -> tuple[backend.Network, Sequence[Record], dict[TaskIndex, tuple[bytes, ...]]]:
         """Ask the record store what is known of the network's tasks. Returns the network with what is taken over, new
         records of it, and the first candidates of each task.
 
         A client that takes over keeps to what an earlier one took over.
         """
-        spec, worker = course.spec, self._worker
-        assert worker is not None and network.identity is not None
+        spec, runner = plan.spec, self._runner
+        assert runner is not None and network.identity is not None
         if spec.fresh or spec.records_from is not None or not self._line.speaks(KNOWN_SINCE):
             return network, (), {}
         known: dict[TaskIndex, KnownSchedules] = {}
@@ -424,7 +424,7 @@ class JobRunner:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
         goes_on = spec.names_latency and spec.trials != 0
-        recall = known_schedules.recall(network, spec.trials, known, worker.trials, goes_on=goes_on)
+        recall = known_schedules.recall(network, spec.trials, known, runner.trials, goes_on=goes_on)
         self._elsewhere = {
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
             for task, found in known.items()
@@ -439,13 +439,13 @@ class JobRunner:
 
         A client that takes over keeps to those that an earlier one was told.
         """
-        worker = self._worker
-        assert worker is not None
+        runner = self._runner
+        assert runner is not None
         if (
             spec.fresh
             or spec.learn_from
             or spec.records_from is not None
-            or not worker.learns
+            or not runner.learns
             or not self._line.speaks(KNOWN_SINCE)
         ):
             return network
@@ -461,8 +461,8 @@ class JobRunner:
 
     async def _describe(self, network: backend.Network) -> None:
         """Give the record store the programs of workloads that it lacks."""
-        worker = self._worker
-        if worker is None or not worker.describes or not self._line.speaks(KNOWN_SINCE):
+        runner = self._runner
+        if runner is None or not runner.describes or not self._line.speaks(KNOWN_SINCE):
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DESCRIBE_S):
@@ -472,15 +472,15 @@ class JobRunner:
                     if info.workload not in unknown:
                         continue
                     unknown.remove(info.workload)
-                    program = await asyncio.to_thread(worker.program, info)
+                    program = await asyncio.to_thread(runner.program, info)
                     if program is not None:
                         await self._line.ask(AddProgram(task=info, program=program), Done)
 
-    async def _look_up(self, course: JobPlan, codes: Sequence[str]) -> None:
+    async def _look_up(self, plan: JobPlan, codes: Sequence[str]) -> None:
         """Ask the record store for latencies of object code that other jobs have measured."""
-        network = course.network
+        network = plan.network
         assert network is not None
-        if not codes or network.identity is None or course.spec.fresh or not self._line.speaks(KNOWN_SINCE):
+        if not codes or network.identity is None or plan.spec.fresh or not self._line.speaks(KNOWN_SINCE):
             return
         asked = GetTimings(codes=tuple(codes), identity=network.identity)
         for code, known in (await self._line.ask(asked, KnownTimings)).found.items():
@@ -488,75 +488,73 @@ class JobRunner:
 
     def _timed(self, code: str) -> Timed | None:
         """Called from worker threads."""
-        if (record := self._course.result().timing(code)) is not None:
+        if (record := self._plan.result().timing(code)) is not None:
             known = record.detail if record.purpose is Purpose.KNOWN else ""
             return Timed(record.latency_s, known or f"trial {record.trial}")
         return self._timings.get(code)
 
-    async def _plan(self, course: JobPlan) -> None:
+    async def _tell_network(self, plan: JobPlan) -> None:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
-        network = course.network
+        network = plan.network
         assert network is not None
         if self._line.speaks(ARTIFACTS_SINCE):
-            network = msgspec.structs.replace(network, comparison=course.early.comparison)
+            network = msgspec.structs.replace(network, comparison=plan.early.comparison)
         if self._line.speaks(MEASUREMENTS_SINCE):
-            network = msgspec.structs.replace(network, measured=course.early.measurements)
+            network = msgspec.structs.replace(network, measured=plan.early.measurements)
         else:
             network = msgspec.structs.replace(network, identity=None)
         if not self._line.speaks(CODE_SINCE):
             network = _without_code(network)
         if not self._line.speaks(KNOWN_SINCE):
             network = msgspec.structs.replace(network, recalled=backend.Recalled())
-        await self._line.ask(PlanNetwork(network=network, trials=course.trials), Done)
+        await self._line.ask(PlanNetwork(network=network, trials=plan.trials), Done)
 
     async def _keep_early(
-        self, course: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
+        self, plan: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
     ) -> JobLoad:
         """Hand over a build that was made in the middle of the search, if it is right, and faster than the baseline and
         than the module that the user has."""
         build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
         if build is None:
             raise RequestError(f"the backend's early evaluation has no timing of {TUNED!r}")
-        known = course.early.comparison
+        known = plan.early.comparison
         better = known is None or known.module_s is None or build.latency_s < known.module_s
         if kept := evaluation.published == TUNED and better:
             await self._hand_over(evaluation)
         else:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
         after_s = asyncio.get_running_loop().time() - self._began_at
-        load = course.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
-        await self._plan(course)
+        load = plan.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
+        await self._tell_network(plan)
         return load
 
     async def _profile(
-        self, course: JobPlan, task: TaskIndex, current: Round, lease: Lease, watch: InterferenceMonitor
+        self, plan: JobPlan, task: TaskIndex, current: Round, lease: Lease, watch: InterferenceMonitor
     ) -> None:
         """Measure the round's candidates, and say of which records other load makes too much."""
-        worker = self._worker
-        assert worker is not None
+        runner = self._runner
+        assert runner is not None
         try:
-            await self._in_thread(lease, lambda: worker.profile(task, current, lease))
+            await self._in_thread(lease, lambda: runner.profile(task, current, lease))
         finally:
             await self._in_thread(lease, watch.end)
             if watch.disturbed and (trials := tuple(current.numbers)):
-                self._tag(course, trials, watch.disturbed)
+                self._tag(plan, trials, watch.disturbed)
                 self._tell(TagRecords(trials=trials, reason=watch.disturbed))
 
-    def _tag(self, course: JobPlan, trials: Iterable[int], reason: str) -> None:
-        tagged = course.tagged(trials, reason)
+    def _tag(self, plan: JobPlan, trials: Iterable[int], reason: str) -> None:
+        tagged = plan.tagged(trials, reason)
         if tagged:
             log.info("%d records were disturbed: %s", len(tagged), reason)
 
-    def _after_failure(self, course: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
+    def _after_failure(self, plan: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
         said = _in_words(error)
         if task != NETWORK_TASK:
-            return course.failed(task, course.current(task).results, f"{stage}: {said}"[:2_000])
-        if course.optional:
-            return course.gave_up_early()
+            return plan.failed(task, plan.current(task).results, f"{stage}: {said}"[:2_000])
+        if plan.optional:
+            return plan.gave_up_early()
         message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
-        return course.broken(
-            JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000])
-        )
+        return plan.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))
 
     async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
         """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process
@@ -578,10 +576,10 @@ class JobRunner:
 
     def _keep(self, record: Record) -> None:
         """Called from worker threads for each trial."""
-        self._course.get_loop().call_soon_threadsafe(self._note, record)
+        self._plan.get_loop().call_soon_threadsafe(self._note, record)
 
     def _note(self, record: Record) -> None:
-        self._course.result().recorded(record)
+        self._plan.result().recorded(record)
         self._tell_record(record)
 
     def _tell_record(self, record: Record) -> None:

@@ -51,7 +51,7 @@ def tidy(place: Path, left: Path | None) -> None:
 
 
 class LocalJob:
-    """One job, its steps one after the other, as the client's course orders them."""
+    """One job, its steps one after the other, as the client's plan orders them."""
 
     def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
         """Raises RequestError for what the backend does not accept, and PluginFailed for what it does not foresee."""
@@ -60,10 +60,10 @@ class LocalJob:
         cores = sorted(os.sched_getaffinity(0))
         self._lane, self._device = (cores[0],), (cores[-1],)
         self._told = told
-        self._course = JobPlan(spec, lanes=1, devices=1)
+        self._plan = JobPlan(spec, lanes=1, devices=1)
         self._name, self._backend, self._begun = spec.backend, backend, set[str]()
         self._session = self._opened(spec, model, folder)
-        self._worker = StageRunner(self._session, spec, self._keep)
+        self._runner = StageRunner(self._session, spec, self._keep)
         self.records: list[Record] = []
         self.evaluation: Evaluation | None = None
 
@@ -79,15 +79,15 @@ class LocalJob:
 
     def _keep(self, record: Record) -> None:
         self.records.append(record)
-        self._course.recorded(record)
+        self._plan.recorded(record)
 
     def run(self, until: str = "", watch: Watch = plainly) -> None:
         """To the end, or to the end of the first step of a stage, which is the one that is watched.
 
         Raises PluginFailed when the backend's code fails, what it says in words of its own, and JobFailed when the
-        course ends without a result.
+        plan ends without a result.
         """
-        waiting = {load.task: load for load in self._course.load().tasks}
+        waiting = {load.task: load for load in self._plan.load().tasks}
         try:
             while waiting:
                 task = next(iter(waiting))
@@ -102,13 +102,13 @@ class LocalJob:
             if until:
                 raise RequestError(f"the job ended without a step of the stage {until!r}; give it more --trials")
         finally:
-            self._worker.kill()
+            self._runner.kill()
 
     def _step(self, task: TaskIndex, stage: str, watch: Watch) -> JobLoad:
         device = stage in ("profile", "evaluate")
         cores = self._device if device else self._lane
         lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
-        self._course.started(task)
+        self._plan.started(task)
         before = len(self.records)
         of = "the whole" if task == NETWORK_TASK else f"task {task}"
         first = stage not in self._begun
@@ -128,7 +128,7 @@ class LocalJob:
 
     def _written(self, task: TaskIndex, stage: str) -> str:
         """Where the plugin's method for the stage begins, unless it is one of ours."""
-        owner = self._session if task == NETWORK_TASK else self._worker.tuner(task)
+        owner = self._session if task == NETWORK_TASK else self._runner.tuner(task)
         methods = (getattr(owner, METHODS.get(stage, stage), None), getattr(self._backend, SIMPLE.get(stage, ""), None))
         return f", its code begins at {where}" if (where := plugin_errors.written(*methods)) else ""
 
@@ -141,25 +141,25 @@ class LocalJob:
         return words + (f", {len(failed)} failed, {failed[0].failure}: {failed[0].detail}" if failed else "")
 
     def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:
-        course, worker = self._course, self._worker
-        current = course.current(task)
+        plan, runner = self._plan, self._runner
+        current = plan.current(task)
         match stage:
             case "import":
-                network = worker.import_network(lease, ())
-                return course.imported(network, (), finals=worker.comparable())
+                network = runner.import_network(lease, ())
+                return plan.imported(network, (), finals=runner.comparable())
             case "select":
-                return course.selected(task, worker.select(task, current, lease))
+                return plan.selected(task, runner.select(task, current, lease))
             case "build":
-                worker.build(task, current, lease)
-                return course.advanced(task)
+                runner.build(task, current, lease)
+                return plan.advanced(task)
             case "profile":
-                worker.profile(task, current, lease)
-                return course.advanced(task)
+                runner.profile(task, current, lease)
+                return plan.advanced(task)
             case "update":
-                return course.updated(task, worker.update(task, current, lease))
+                return plan.updated(task, runner.update(task, current, lease))
             case "compile":
-                worker.compile([record for state in course.tasks.values() for record in state.records], lease)
-                return course.compiled()
+                runner.compile([record for state in plan.tasks.values() for record in state.records], lease)
+                return plan.compiled()
             case _:
-                self.evaluation = worker.evaluate(lease)
-                return course.evaluated()
+                self.evaluation = runner.evaluate(lease)
+                return plan.evaluated()

@@ -1,12 +1,7 @@
-"""What the thesis' evaluation reckons from steps and pairs, and the page that it becomes."""
-
-import json
-from pathlib import Path
-from typing import Any
+"""What the thesis' evaluation reckons from steps and pairs."""
 
 import pytest
 from thesis_numbers import CAUSES, WORKING, causes, geometric, overheads_s, packed, paired, quantile, unpacked
-from thesis_page import PAGE, section, write
 
 from autosched.protocol import Span
 
@@ -92,66 +87,3 @@ def test_packed_steps_come_back() -> None:
         (3, (HOST,), 0.0, 1.0, 2.0, 0.5),
         (1, (DEVICE,), 2.0, 2.0, 4.5, 2.5),
     ]
-
-
-def told() -> dict[str, Any]:
-    """A run of two policies, as JSON has it."""
-    spans = [span(HOST, 0, 1, 9), span(DEVICE, 9, 9, 10)]
-    units = {unit: causes(spans, unit, 0.0, 10.0) for unit in (HOST, DEVICE)}
-    estimate = {"bias": 0.004, "low": -0.001, "high": 0.009, "spread": 0.002, "count": 3}
-    run = {
-        "set": "4 equal", "total_s": 10.0, "mean_completion_s": 9.0, "busiest": HOST, "over_work": 1.25,
-        "steady_over_work": 1.0, "units": units, "health": "steady", "spans": packed(spans, 0.0),
-        "overhead_ms": {"all": {"count": 2, "p50": 1.0, "p99": 2.0}},
-        "jobs": [{"network": "a<b", "seed": 0, "ended_s": 10.0, "trials": 8, "failed": 0, "disturbed": 1}],
-    }  # fmt: skip
-    policies = ("sequential", "predictive")
-    measured = {
-        "trials": 8,
-        "goal": "balanced",
-        "sets": {"4 equal": [{"network": "a<b", "trials": 8, "seed": 0}]},
-        "runs": [{**run, "policy": policy} for policy in policies],
-        "distortion": {
-            "candidates": ["conv", "pool"],
-            "jobs": 1,
-            "policies": {p: {"within": estimate, "again": estimate, "probes_us": ["1 1.1 1"]} for p in policies},
-        },
-        "latency": {
-            "jobs": [{"set": "4 equal", "network": "a<b", "seed": 0, "median_s": dict.fromkeys(policies, 1e-4)}],
-            "against_alone": {"predictive": estimate},
-        },
-    }
-    back: dict[str, Any] = json.loads(json.dumps(measured))
-    return back
-
-
-def test_the_section_says_what_the_bars_ask_for() -> None:
-    text = "\n".join(section(told()))
-    assert "(host/0) | <= 1.05 | 1.250 (from its first step to its last 1.000); sequential takes 1.00" in text
-    assert "| within 2 % | +0.40 % (-0.10 % to +0.90 %) |" in text
-    assert "| bias of measurements, 3 pairs | <= 1 % | +0.40 %" in text
-
-
-def test_rows_of_a_table_have_as_many_cells_as_its_head() -> None:
-    tables = "\n".join(section(told())).split("\n\n")
-    for table in (t.splitlines() for t in tables if t.startswith("|")):
-        assert len({line.count("|") for line in table}) == 1
-
-
-def test_parts_that_were_not_measured_are_left_out(tmp_path: Path) -> None:
-    short = {**told(), "distortion": {}, "latency": {}}
-    write(short, tmp_path)
-    assert "Distortion" not in "\n".join(section(short))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis-idle.svg", PAGE]
-
-
-def test_the_page_stands_alone_and_quotes_what_it_is_told(tmp_path: Path) -> None:
-    write({**told(), "machine": "2 cores <of a kind>"}, tmp_path)
-    page = (tmp_path / PAGE).read_text()
-    assert "2 cores &lt;of a kind&gt;" in page
-    assert "a<b" not in page and "a&lt;b" in page
-    assert "$" not in page
-    assert "src=" not in page and "href=" not in page
-    assert page.count("<svg") == page.count("</svg>") == 4
-    figure = (tmp_path / "thesis-distortion.svg").read_text()
-    assert figure.startswith("<svg") and 'xmlns="http://www.w3.org/2000/svg"' in figure

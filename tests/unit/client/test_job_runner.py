@@ -148,8 +148,8 @@ def open_to(daemon: object) -> DaemonSession:
 
 def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
-    assert made._worker is not None
-    assert (made._worker.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+    assert made._runner is not None
+    assert (made._runner.trials, made._borrowed, len(made._records)) == (6, 3, 6)
 
 
 EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdigest()), {1: "00ff"})
@@ -175,8 +175,8 @@ def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
     async def imported() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, earlier=[EARLIER], tasks=1)
         made = await begun(tmp_path, {}, daemon)
-        assert made._worker is not None
-        made._worker.import_network(Lease("import", ("host/0",), (), 10.0), [], 0, made._earlier)
+        assert made._runner is not None
+        made._runner.import_network(Lease("import", ("host/0",), (), 10.0), [], 0, made._earlier)
 
     asyncio.run(imported())
     (one, task) = seen
@@ -238,7 +238,7 @@ def test_a_client_that_takes_over_keeps_to_the_teachers_of_the_one_before(
 
 def test_a_job_that_is_to_learn_fails_at_once_with_a_backend_that_cannot(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}, earlier=[EARLIER])))
-    failure = made._course.result().load().failure
+    failure = made._plan.result().load().failure
     assert failure is not None
     assert failure.message == "backend 'mock' cannot learn from earlier jobs: submit again without learn_from"
 
@@ -258,7 +258,7 @@ def test_a_step_that_nobody_revokes_is_killed_all_the_same(tmp_path: Path, monke
         daemon = FakeDaemon({OTHER: [], OWN: []}, hang_stage="import")
         made = await begun(tmp_path, {}, daemon)
         await made.handle(order(timeout_s=0.05))
-        assert made.standing() == Return(steps=(5,), load=made._course.result().load())
+        assert made.standing() == Return(steps=(5,), load=made._plan.result().load())
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
         assert [(end.step, end.outcome, "was killed" in end.error) for end in daemon.ends] == [
             (5, Outcome.FAILED, True)
@@ -309,10 +309,10 @@ def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_
         daemon.takes_plans.clear()
         await made.handle(order(timeout_s=20.0))
         await daemon.planned.wait()
-        course = made._course.result()
+        plan = made._plan.result()
         made._line.returns += 1
-        course.started(1)
-        course.selected(1, course.current(1).trials)
+        plan.started(1)
+        plan.selected(1, plan.current(1).trials)
         daemon.takes_plans.set()
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
         await asyncio.gather(*made._running)
@@ -365,7 +365,7 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
     async def said() -> str:
         made = await begun(tmp_path, {OTHER: [], OWN: []})
         await made.handle(AskLoad())
-        failure = made._after_failure(made._course.result(), NETWORK_TASK, "compile", error).failure
+        failure = made._after_failure(made._plan.result(), NETWORK_TASK, "compile", error).failure
         assert failure is not None
         return failure.message
 

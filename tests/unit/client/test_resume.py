@@ -77,11 +77,11 @@ class Networks:
 def life(records: list[Record], trials: int, tasks: int, until: int | None, tuner: type[Learner] = Learner) -> None:
     """One client: it goes on from these records, and dies when there are so many."""
     spec = JobSpec(name="net", model="0" * 64, trials=trials)
-    course = JobPlan(spec, lanes=1, devices=1)
+    plan = JobPlan(spec, lanes=1, devices=1)
 
     def keep(record: Record) -> None:
         records.append(record)
-        course.recorded(record)
+        plan.recorded(record)
         if len(records) == until:
             raise Died
 
@@ -96,22 +96,22 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
                 waiting[said.task] = said.stage_next
 
     network = worker.import_network(LEASE, list(records))
-    note(course.imported(network, list(records)))
+    note(plan.imported(network, list(records)))
     while True:
         task, stage = next(iter(waiting.items()))
-        course.started(task)
-        current = course.current(task)
+        plan.started(task)
+        current = plan.current(task)
         match stage:
             case "select":
-                note(course.selected(task, worker.select(task, current, LEASE)))
+                note(plan.selected(task, worker.select(task, current, LEASE)))
             case "build":
                 worker.build(task, current, LEASE)
-                note(course.advanced(task))
+                note(plan.advanced(task))
             case "profile":
                 worker.profile(task, current, LEASE)
-                note(course.advanced(task))
+                note(plan.advanced(task))
             case "update":
-                note(course.updated(task, worker.update(task, current, LEASE)))
+                note(plan.updated(task, worker.update(task, current, LEASE)))
             case "compile":
                 return
 

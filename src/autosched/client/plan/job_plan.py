@@ -499,7 +499,7 @@ class JobPlan:
         again = sum(ceil(len(state.suspects()) / batch) for state in self._idle if state.shaky)
         again += sum(bool(state.doubtful(self.poison)[0]) for state in self._idle)
         finals = sum(
-            state.finals == 0 and not state.settled and (state.may_be_best or state.round is not None or trials > 0)
+            state.finals == 0 and not state.is_final and (state.may_be_best or state.round is not None or trials > 0)
             for state in self.tasks.values()
         )
         return trials + min(again, max(0, ceil(self._again_left() / batch))) + finals

@@ -161,20 +161,20 @@ class TaskState:
     # What could come next -----------------------------------------------------------------------------------
 
     @property
-    def settled(self) -> bool:
+    def is_final(self) -> bool:
         """Whether its finals are held."""
         return record_selection.is_final(self.records)
 
     def suspects(self) -> list[bytes]:
         """Candidates to be measured again, since they were disturbed; none once finals have compared the best ones."""
-        if self.settled or self.finals == FINALS_MAX:
+        if self.is_final or self.finals == FINALS_MAX:
             return []
         found = record_selection.suspects(self.records)
         return [candidate for candidate in found if self.attempts[candidate] < record_selection.ATTEMPTS_MAX]
 
     def doubtful(self, blocked: BlockedCandidates) -> tuple[list[bytes], UnitName]:
         """Candidates that failed once, all on one device, and the device."""
-        doubts = {} if not self.doubts or self.settled else self.doubts
+        doubts = {} if not self.doubts or self.is_final else self.doubts
         wanted = [
             (candidate, device)
             for candidate, device in doubts.items()
@@ -192,7 +192,7 @@ class TaskState:
     @property
     def wants_finals(self) -> bool:
         """Whether finals are to be held, as far as the task is concerned."""
-        return self.finals is not None and self.finals < FINALS_MAX and self.may_be_best and not self.settled
+        return self.finals is not None and self.finals < FINALS_MAX and self.may_be_best and not self.is_final
 
     def finalists(self) -> Sequence[bytes]:
         """The candidates that meet in finals."""
