@@ -13,6 +13,7 @@ from autosched.api.connection import Daemon
 from autosched.api.daemon_address import default, named, own
 from autosched.config import DEVICE_POOL, STATE_VARIABLE, Config, DaemonConfig, usable_cores
 from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.process import detached_process
 from autosched.protocol import (
     Done,
     Shutdown,
@@ -191,12 +192,7 @@ async def start_on_demand(
 
 def _spawn(log: Path, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [*COMMAND, *words]
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            env={**os.environ, **variables},
-        )  # fmt: skip
+    process = detached_process.start([*COMMAND, *words], {**os.environ, **variables}, log)
     _started.append(process)
     return process
 

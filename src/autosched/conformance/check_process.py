@@ -1,4 +1,4 @@
-"""The process in which checks run: ``python -m autosched.conformance.check_process checks FD FOLDER``.
+"""The process in which checks run: ``python -m autosched.conformance.check_process FD FOLDER``.
 
 ``... story HOW FOLDER`` is a client's life. No other module imports this one: Python warns of a module that is imported
 before it is run, and those would be the last words of whoever says nothing else.
@@ -36,7 +36,7 @@ def _live(how: str, folder: Path) -> None:
 if __name__ == "__main__":
     # Who asks may be killed while a check hangs, and nobody reads then that no more is asked.
     end_with_parent()
-    if sys.argv[1] == "checks":
-        _serve(int(sys.argv[2]), Path(sys.argv[3]))
-    else:
+    if sys.argv[1] == "story":
         _live(sys.argv[2], Path(sys.argv[3]))
+    else:
+        _serve(int(sys.argv[1]), Path(sys.argv[2]))

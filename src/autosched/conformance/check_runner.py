@@ -6,12 +6,9 @@ That process is autosched.conformance.check_process.
 import inspect
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +19,7 @@ from autosched.conformance import baseline_checks, process_checks, search_checks
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable, Subject
 from autosched.conformance.plugin_errors import defined, place
 from autosched.errors import AutoschedError
-from autosched.process.pipe_messages import Lines
+from autosched.process.answering_child import AnsweringChild
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
@@ -96,9 +93,7 @@ class Runner:
     def __init__(self, subject: Subject, *, isolated: bool = True, deadline_s: float = DEADLINE_S) -> None:
         self._subject, self._isolated, self._deadline_s = subject, isolated, deadline_s
         self._folder = Path(tempfile.mkdtemp(prefix="autosched-check-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: Lines | None = None
-        self._pipe = -1
+        self._child: AnsweringChild | None = None
         self._count = 0
         self.stopped_by = ""
         """Which of the first checks is broken; no other one is run then."""
@@ -128,23 +123,16 @@ class Runner:
         """A process that does not survive the check is replaced for the next one."""
         if not self._isolated:
             return judge(self._bench, name)
-        if self._process is None:
-            self._start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._answers is not None
-        with suppress(BrokenPipeError):  # it has died already: reading says so
-            self._process.stdin.write(f"{name}\n".encode())
-            self._process.stdin.flush()
-        answer = self._answers.next(self._deadline_s)
+        if self._child is None:
+            self._child = self._start()
+        self._child.tell(f"{name}\n".encode())
+        answer = self._child.answer(self._deadline_s)
         if answer:
             return msgspec.msgpack.decode(answer, type=CheckResult)
         if answer is None:
             seen = f"it did not end within {self._deadline_s:g} s"
         else:
-            code = self._process.wait()
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            seen = f"the process in which it ran {how}"
+            seen = f"the process in which it ran {self._child.how_it_ended()}"
         said = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         self._end()
         return CheckResult(name, "broken", seen + (f"; its last words: {' / '.join(said)}" if said else ""))
@@ -153,7 +141,7 @@ class Runner:
     def _log(self) -> Path:
         return self._folder / f"{self._count}.log"
 
-    def _start(self) -> None:
+    def _start(self) -> AnsweringChild:
         """A process with the environment of a client, whose current folder, HOME and TMPDIR are its own."""
         self._count += 1
         places = {name: self._folder / f"{self._count}-{name}" for name in ("HOME", "TMPDIR", "cwd", "bench")}
@@ -165,27 +153,15 @@ class Runner:
             "HOME": str(places["HOME"]), "TMPDIR": str(places["TMPDIR"]), "XDG_CACHE_HOME": str(places["TMPDIR"]),
             "PYTHONPATH": path,
         }  # fmt: skip
-        self._pipe, outer = os.pipe()
         with self._log.open("ab") as log:
-            words = ("checks", str(outer), str(places["bench"]))
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "autosched.conformance.check_process", *words],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(outer,), env=environment, cwd=places["cwd"],
-                start_new_session=True,
+            child = AnsweringChild(
+                "autosched.conformance.check_process", [str(places["bench"])],
+                environment=environment, output=log, folder=places["cwd"],
             )  # fmt: skip
-        os.close(outer)
-        self._answers = Lines(self._pipe)
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(self._subject) + b"\n")
+        child.tell(msgspec.json.encode(self._subject) + b"\n")
+        return child
 
     def _end(self) -> None:
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        with suppress(BrokenPipeError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-        os.close(self._pipe)
-        self._process = None
+        if self._child is not None:
+            self._child.close()
+            self._child = None

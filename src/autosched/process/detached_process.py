@@ -12,6 +12,14 @@ LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last words are looked for."""
 
 
+def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start a process in a session of its own; what it prints is added to a file. Raises OSError."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+
+
 class Process:
     """One running process. Its output goes to a file."""
 
@@ -27,10 +35,7 @@ class Process:
     @classmethod
     def start(cls, command: Sequence[str], environment: Mapping[str, str], log: Path) -> "Process":
         """Start a child. Raises OSError."""
-        with log.open("ab") as output:
-            popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
-            )
+        popen = start(command, environment, log)
         return cls(popen.pid, log, popen)
 
     @classmethod

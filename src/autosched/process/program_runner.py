@@ -24,13 +24,17 @@ class Ended(NamedTuple):
     @property
     def how(self) -> str:
         """Exit code or signal, in words."""
-        killed = self.code < 0
-        return f"was killed by {signal.Signals(-self.code).name}" if killed else f"ended with exit code {self.code}"
+        return how_it_ended(self.code)
 
     @property
     def last_words(self) -> str:
         """The last line of what it complained of."""
         return self.err.strip().rpartition("\n")[2]
+
+
+def how_it_ended(code: int) -> str:
+    """Exit code or signal, in words."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 async def run(

@@ -1,0 +1,82 @@
+"""A child that runs a Python module and answers on a pipe of its own. It may die or hang at any time."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from autosched.process.pipe_messages import Lines
+from autosched.process.program_runner import how_it_ended
+
+
+class AnsweringChild:
+    """One child in a session of its own. `kill` may come from any thread, the rest from one."""
+
+    def __init__(
+        self,
+        module: str,
+        words: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str],
+        output: int | IO[bytes] = 2,
+        folder: Path | None = None,
+    ) -> None:
+        """Start ``python -m module FD words...``: it answers on the file descriptor FD.
+
+        `output`: where what it prints goes. `folder`: its current folder. Raises OSError.
+        """
+        answers, theirs = os.pipe()
+        command = [sys.executable, "-m", module, str(theirs), *words]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(theirs,), env=environment,
+                cwd=folder, start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(answers)
+            raise
+        finally:
+            os.close(theirs)
+        self._answers, self._lines = answers, Lines(answers)
+
+    def tell(self, message: bytes, *, last: bool = False) -> None:
+        """Write to its standard input, and close that after the last message. One that has died takes nothing, and says
+        so when it is asked for an answer.
+        """
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(message)
+            self._process.stdin.flush()
+        if last:
+            self._close_input()
+
+    def answer(self, timeout_s: float) -> bytes | None:
+        """Its next answer, to be decoded; empty when it has ended, None when the deadline passes first."""
+        return self._lines.next(timeout_s)
+
+    def how_it_ended(self) -> str:
+        """How a child that answers no more has ended, in words. What it has left in its group is killed."""
+        self.kill()  # its own exit code stays
+        return how_it_ended(self._process.wait())
+
+    def kill(self) -> None:
+        """End it and its group, unless it has been waited for: its number may be another's then."""
+        with suppress(ProcessLookupError, PermissionError):
+            if self._process.returncode is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it, and free what it held."""
+        self.kill()
+        self._process.wait()
+        self._close_input()
+        os.close(self._answers)
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
