@@ -1,4 +1,4 @@
-"""What the project claims of itself, with the figures of the last measurement: the rows of RESULTS.md.
+"""Claims of the project, with the figures of the last measurement: the rows of RESULTS.md.
 
 A claim takes its figure from the JSON of a benchmark in benchmarks/results/, so that none stands there unmeasured.
 """
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 
     says: str
     bar: str
-    """What was wanted, before it was measured; empty: nothing."""
+    """The figure that was wanted before it was measured; empty: none."""
     measured: Callable[[Told], str]
     """The figure in words, from the raw results."""
 
@@ -341,4 +341,4 @@ SECTIONS: dict[str, Sequence[Source]] = {
         ], "make bench-search"),
     ],
 }  # fmt: skip
-"""What RESULTS.md says, in its order."""
+"""Sections of RESULTS.md, in their order."""

@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def machine() -> str:
-    """What it ran on."""
+    """Describe the machine and its packages."""
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),

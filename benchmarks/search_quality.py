@@ -156,7 +156,7 @@ def ratio(runs: Sequence[Mapping[str, Any]], method: str, against: str, trials: 
 
 
 def best_s(run: Mapping[str, Any], trials: int) -> float | None:
-    """The best latency of a run after so many trials: as measured again, if it was."""
+    """Return the best latency of a run after a number of trials: as measured again, if it was."""
     if run["trials"] < trials:
         return None
     again = run["again_s"].get(str(trials))
@@ -167,7 +167,7 @@ def best_s(run: Mapping[str, Any], trials: int) -> float | None:
 
 
 def sgemm_gflops() -> float:
-    """Of the core that was measured on, which is the only one left to this process.
+    """Return the speed of a product on the core that was measured on, the only one left to this process.
 
     The best of several processes: some of them get bad places for their matrices, and numpy's OpenBLAS takes AVX2
     kernels for processors with AVX-512 that it does not know.
@@ -217,7 +217,7 @@ def search_for(method: str, args: argparse.Namespace, site: SearchContext, kept:
 
 
 def widened(site: SearchContext) -> dict[str, str]:
-    """What a user asks for who wants all legal values, and no rule of what would be slow.
+    """Return the options for all legal values, without a rule of what would be slow.
 
     But the values of a tile's extents stay: a tile of a thousand vectors cannot be compiled. Raises Unsupported.
     """
@@ -277,12 +277,12 @@ def missing(
 
 
 def name_of(run: dict[str, Any]) -> tuple[str, str, int]:
-    """What there is one run of."""
+    """Return the key of a run."""
     return run["task"], run["method"], run["seed"]
 
 
 class Remembering:
-    """Applies each configuration once, whoever asks: searches that are compared want the same ones."""
+    """Applies each configuration once: searches that are compared want the same ones."""
 
     def __init__(self, maker: Making, known: dict[str, Made | None]) -> None:
         self._maker, self._known = maker, known
@@ -344,7 +344,7 @@ class Run:
             self._search.update(measured)
 
     def ended(self) -> dict[str, Any]:
-        """What is to be told of it."""
+        """Return the results of the run."""
         self.told["again_s"] = {at: self._stand.table[candidate].again_s for at, candidate in self.bests.items()}
         return self.told
 

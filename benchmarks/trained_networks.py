@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
-    """Tune a network on a device of so many cores, then race it. What fails is told in the row."""
+    """Tune a network on a device with this number of cores, then race it. The row names failures."""
     usable = sorted(os.sched_getaffinity(0))
     device = tuple(usable[-cores:])
     row: dict[str, Any] = {"name": network.name, "kind": network.kind, "half": network.half, "cores": cores}

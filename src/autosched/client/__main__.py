@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--connect", required=True, metavar="ADDRESS", help="tcp://host:port or unix:/path")
     parser.add_argument("--job", required=True, type=int)
     parser.add_argument("--workdir", type=Path, default=os.environ.get("AUTOSCHED_JOB_DIR", "."))
-    parser.add_argument("--watched", action="store_true", help="whoever started this ends it should it freeze")
+    parser.add_argument("--watched", action="store_true", help="the process that started it ends it should it freeze")
     args = parser.parse_args()
     backstop = None if args.watched else WatchdogProcess()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")

@@ -42,28 +42,28 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 
 SEARCH_S = 600.0
-"""A daemon that is not there again after so long is not waited for: the job goes on from its records some day."""
+"""Seconds after which a lost daemon is no longer looked for: the job goes on from its records some day."""
 PAUSE_FIRST_S, PAUSE_MAX_S, PAUSE_GROWTH = 0.1, 30.0, 1.5
 ACKNOWLEDGE_S = 600.0
 """The daemon acknowledges what is durable: with a full disk, only when there is room again."""
 UNSAID_BYTES_MAX = 64 * 1024 * 1024
 """More than this is not kept for a daemon that does not acknowledge it."""
 SAID_AT_ONCE = 16
-"""Of what is said again, so many messages are under way."""
+"""Maximum repeated messages under way."""
 
 
 class DaemonSession:
     """One client's connections, one after the other."""
 
     def __init__(self, address: str, job: int, token: str, search_s: float = SEARCH_S) -> None:
-        """`search_s`: for so long a lost daemon is looked for."""
+        """`search_s`: seconds for which a lost daemon is looked for."""
         self._address, self._job, self._token, self._search_s = address, job, token, search_s
         self._link: Link | None = None
         self._speaks = (0, 0)
         self._handler: Handler | None = None
         self._open = asyncio.Event()
         self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
-        self._dropped = 0  # so many have left the left end
+        self._dropped = 0  # messages that have left the left end
         self._bytes = 0
         self.returns = 0
         """How often this client has told a daemon to which it came back how it stands."""

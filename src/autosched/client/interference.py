@@ -14,7 +14,7 @@ from autosched.sentinel import SentinelTimes
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
-"""Of a line of /proc/stat: user, nice, system, interrupts, soft interrupts, and what a hypervisor took away."""
+"""Columns of a line of /proc/stat: user, nice, system, interrupts, soft interrupts, and what a hypervisor took away."""
 TIME_FIELDS = range(1, 9)
 
 

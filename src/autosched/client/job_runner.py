@@ -84,7 +84,7 @@ from autosched.wire import blob_transfer
 log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
-"""A step that outlives its killed processes for so long is stuck in this process, which then ends itself."""
+"""Seconds by which a step may outlive its killed processes: after them it is stuck here, and this process ends."""
 LAST_STAGE_S = 15.0
 """Assumed seconds of the last compile and of the last evaluate, before one was seen."""
 LAST_STAGES_GROWTH = 1.5
@@ -92,8 +92,8 @@ LAST_STAGES_GROWTH = 1.5
 DESCRIBE_S = 10.0
 """Maximum seconds for the programs of a network's workloads; the next job of the network tells the rest."""
 WATCHDOG_S = 1.0
-"""So long after its time is over, a step is killed though nobody has asked for it: the daemon may be gone. With the
-grace before, that is sooner than the daemon takes it for dead."""
+"""Seconds after its time limit at which a step is killed without an order: the daemon may be gone. With the grace
+before, that is sooner than the daemon takes the step for dead."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
 THREADS_MAX = 4_096
@@ -118,7 +118,7 @@ class JobRunner:
         self._plan: asyncio.Future[JobPlan] = asyncio.get_running_loop().create_future()
         self._runner: StageRunner | None = None
         self._records: list[Record] = []
-        self._borrowed = 0  # the first so many are those of another job
+        self._borrowed = 0  # number of leading records that are another job's
         self._earlier: list[Earlier] = []
         self._elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
         """Ratio of each known schedule on other devices, see `KnownSchedule.elsewhere`; by task and candidate."""
@@ -183,7 +183,7 @@ class JobRunner:
         return await asyncio.shield(self._plan)
 
     def standing(self) -> Return | None:
-        """What to tell a daemon to which this client comes back; None before it has told its load."""
+        """Return the message to a daemon to which this client comes back; None before it has told its load."""
         if not self._plan.done():
             return None
         return Return(steps=tuple(self._held), load=self._plan.result().load())
@@ -260,7 +260,7 @@ class JobRunner:
         cores = cores_of(order.cores)  # on another machine than the daemon's some of these numbers mean nothing
         lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
         self._leases[step.id], self._held[step.id] = lease, None
-        overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and nobody has revoked it")
+        overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and it was not revoked")
         watchdog = asyncio.get_running_loop().call_later(order.timeout_s + WATCHDOG_S, self._revoke, overdue)
         if self._backstop is not None:
             self._backstop.expect(step.id, order.timeout_s + WATCHDOG_S + KILL_GRACE_S + BACKSTOP_S)
@@ -594,7 +594,7 @@ class JobRunner:
             os._exit(1)
 
     async def _hand_over(self, evaluation: backend.Evaluation) -> None:
-        """Upload the result files, then name all of them at once, so that nobody fetches files of two builds."""
+        """Upload the result files, then name all of them at once, so that no user fetches files of two builds."""
         text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
         (self._outdir / EVALUATION).write_bytes(text + b"\n")
         files = []
@@ -618,7 +618,7 @@ def keep_to(cores: Sequence[int]) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """What happened and, where a limit of the system was met, which one to raise."""
+    """Say what happened and, where a limit of the system was met, which one to raise."""
     if isinstance(error, AutoschedError):
         return str(error)
     limit = LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None

@@ -37,9 +37,9 @@ Work = Callable[[StartStep], Awaitable[T]]
 WAIT_MAX_S = 24 * 3600.0
 SAID_AFTER_S = 2.0
 SEARCH_S = 60.0
-"""For so long a daemon that was lost is looked for,"""
+"""Seconds for which a lost daemon is looked for."""
 REPORT_S = 15.0
-"""and so long a user whose measurement is done waits for it to hear of that."""
+"""Seconds for which a user whose measurement is done waits for the daemon to hear of it."""
 
 
 class _Visitor:

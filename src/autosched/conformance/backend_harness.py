@@ -59,7 +59,7 @@ class Round:
     measured: list[Measured] = field(default_factory=list)
 
     def records(self, first: int = 0) -> list[Record]:
-        """As the daemon would keep them; whoever measured nonsense has failed."""
+        """Return them as the daemon would keep them; a nonsense latency is a failure."""
         return [
             Record(task=1, trial=trial, candidate=one.candidate, latency_s=tuple(one.latency_s), failure=one.failure)
             for trial, one in enumerate(self.measured, first)

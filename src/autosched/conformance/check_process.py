@@ -1,7 +1,7 @@
 """The process in which checks run: ``python -m autosched.conformance.check_process FD FOLDER``.
 
 ``... story HOW FOLDER`` is a client's life. No other module imports this one: Python warns of a module that is imported
-before it is run, and those would be the last words of whoever says nothing else.
+before it is run, and those would be the last words of a check that says nothing else.
 """
 
 import os
@@ -18,7 +18,7 @@ from autosched.process.pipe_messages import line
 
 
 def _serve(out: int, folder: Path) -> None:
-    """Answer check after check, until nobody asks any more."""
+    """Answer check after check, until no more is asked."""
     asked = os.fdopen(os.dup(0), "rb")
     subject = msgspec.json.decode(asked.readline(), type=Subject)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
@@ -34,7 +34,7 @@ def _live(how: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Who asks may be killed while a check hangs, and nobody reads then that no more is asked.
+    # The parent may be killed while a check hangs; then this process must not wait for the end of its input.
     end_with_parent()
     if sys.argv[1] == "story":
         _live(sys.argv[2], Path(sys.argv[3]))

@@ -31,7 +31,7 @@ def plainly(work: Callable[[], JobLoad]) -> JobLoad:
 
 
 def of_use(folder: Path, stage: str | None) -> Path | None:
-    """Where somebody may look at what a trial has left there, if there is a file.
+    """Return the folder in which an author can look at what a trial has left, if there is a file.
 
     `stage`: which one has ended; empty for a whole job, of which only the results matter; None when it has failed.
     """

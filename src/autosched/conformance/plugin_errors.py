@@ -42,7 +42,7 @@ def written(*methods: object) -> str:
 
 
 def defined(at: object) -> str:
-    """Where a method or a class is written; empty when there is none, or nobody knows."""
+    """Where a method or a class is written; empty when there is none, or the place is not known."""
     if at is None:
         return ""
     found: Any = getattr(at, "__func__", at)

@@ -15,7 +15,7 @@ from autosched.backend import Lease, Session, Tuner
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable
 
 BEGUN_S = 0.2
-"""After so long a stage is taken to be under way."""
+"""Seconds after which a stage is taken to be under way."""
 GONE_PER_KILL = 5.0
 """Time for a client's children to end, in multiples of the time of a kill."""
 SAID_BYTES_MAX = 64 * 1024

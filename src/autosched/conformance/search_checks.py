@@ -68,7 +68,7 @@ def the_same_seed_selects_the_same(bench: BackendHarness) -> None:
 
 
 def select_never_repeats(bench: BackendHarness) -> None:
-    """What was measured is not selected again, and no round has a candidate twice.
+    """Measured candidates are not selected again, and no round has a candidate twice.
 
     Keep the candidates of update and restore in a set, and leave them out. When nothing is left, select nothing.
     """

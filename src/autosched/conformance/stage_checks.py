@@ -142,7 +142,7 @@ def equal_candidates_have_equal_code(bench: BackendHarness) -> None:
 
 
 def artifacts_lie_in_the_work_folder(bench: BackendHarness) -> None:
-    """What is built lies below the job's work folder, where it is found and deleted.
+    """Built files lie below the job's work folder, where it is found and deleted.
 
     Use the `workdir` of open(). Two jobs never share one.
     """
@@ -268,7 +268,7 @@ def a_job_without_luck_ends_too(bench: BackendHarness) -> None:
 def results_have_plain_names(bench: BackendHarness) -> None:
     """Files in the output folder have names of letters, digits, dots, dashes and underscores.
 
-    They are sent to whoever submitted the job, by these names. Folders are not sent.
+    They are sent to the user who submitted the job, by these names. Folders are not sent.
     """
     session, _ = bench.finished
     for path in (bench.workdir("finished") / "out").iterdir():

@@ -34,7 +34,7 @@ _preload = ""
 
 
 class Leased(Protocol):
-    """What a worker needs to know of the lease that it works for."""
+    """The part of a lease that a worker needs to know."""
 
     @property
     def step(self) -> int:
@@ -319,7 +319,7 @@ def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> 
 
 
 def _limit(processor_s: float | None) -> None:
-    """End this process by SIGXCPU when it has used so much more processor time."""
+    """End this process by SIGXCPU after more processor time than this, in seconds."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = hard if processor_s is None else math.ceil(time.process_time() + processor_s)
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

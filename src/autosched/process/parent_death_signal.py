@@ -1,4 +1,4 @@
-"""Children that do not outlive whoever started them. Imports next to nothing: it is the first thing that they do."""
+"""Children that do not outlive their parent. Imports next to nothing: it is the first thing that they do."""
 
 import ctypes
 import signal

@@ -1,4 +1,4 @@
-"""What each task of a job needs next. Pure: no I/O, no clock.
+"""Decides what each task of a job does next. Pure: no I/O, no clock.
 
 Files: job_plan.py (state machine of a job: the next stage of each task), task_state.py (a task: its records, its
 search, its round), allocation.py (which task deserves the next round), rounds.py (rounds rebuilt from records),

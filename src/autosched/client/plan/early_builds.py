@@ -31,7 +31,7 @@ from autosched.backend import (
 from autosched.model import StepId, TaskIndex, TaskInfo
 
 BY_RULE = "by rule"
-"""What a backend calls the schedule of a kernel that it did not search, among the times of operators."""
+"""Name of the schedule of a kernel that was not searched, among the times of operators."""
 FIRST_BELOW = 1.5
 """Maximum ratio of the tasks' sum and the baseline for a build while what is not tuned is not known: a slower network
 is far from passing it."""
@@ -79,7 +79,7 @@ class BuildMeasurement:
 
 @dataclass
 class EarlyBuilds:
-    """What is known of builds that were made during the search."""
+    """State of the builds that are made during the search."""
 
     comparison: Comparison | None = None
     under_way: bool = False
@@ -101,7 +101,7 @@ class EarlyBuilds:
             self.comparison, self.measurements = network.comparison, network.measured
 
     def measured_baseline(self, baseline: Baseline | None) -> None:
-        """What the user would run otherwise; None: there is nothing to compare with."""
+        """Take the latency of the engine that the user would run otherwise; None: there is nothing to compare with."""
         if baseline is not None:
             self.comparison = Comparison(baseline)
 

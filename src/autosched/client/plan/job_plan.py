@@ -1,4 +1,4 @@
-"""What each task of a job needs next. Pure; the client reports it to the daemon as load.
+"""Decides what each task of a job does next. Pure; the client reports it to the daemon as load.
 
 Task 0 is the network: import, then baseline (what its user would run otherwise), then (when all trials are spent)
 compile, then evaluate. Compile and evaluate also come right after the baseline and in the middle of the search, where
@@ -28,23 +28,23 @@ from autosched.records.network_estimate import network_s
 
 HOST = "host"
 AGAIN_SHARE = 0.25
-"""So much of the budget may be measured again, at least one batch: a device that never comes to rest costs no more."""
+"""Maximum re-measurements as a share of the budget, at least one batch: bounds the cost of a noisy device."""
 RETRIED_LEAST = 4
-"""So many candidates that failed on one device wait for each other, while there is something else to do."""
+"""Minimum candidates of a round on a second device, while another round can begin."""
 NETWORK_STAGES = ("import", "baseline", "compile", "evaluate")
 ON_DEVICE = ("profile", "baseline", "evaluate")
 """Stages that measure."""
 NETWORK_TIMEOUT_S = 1800.0
 """Importing and compiling a large model, or timing a slow one, takes minutes."""
 CANDIDATE_TIMEOUT_S = 20.0
-"""A step with many candidates may take so long for each of them: as long as backends let a slow one build and run."""
+"""Seconds of a step's time limit for each candidate: backends let a slow one build and run for as long."""
 BATCH_USUAL, DAY_S = 30, 86_400.0
-"""Up to so many what the daemon gives any step is enough; and nobody may ask for more than a day."""
+"""Candidates for which the daemon's own time limit is enough; maximum limit that a client may ask for."""
 
 
 @dataclass
 class JobPlan:
-    """What was done, and what comes next."""
+    """State of a job: what was done, and what comes next."""
 
     spec: JobSpec
     lanes: int
@@ -198,7 +198,7 @@ class JobPlan:
         return self._advance(task)
 
     def _pay(self, task: TaskIndex, trials: int) -> None:
-        """The round of a task costs so many trials, and gives back what it does not need."""
+        """Charge a round with its trials; those that it does not need go back to the budget."""
         current = self.current(task)
         self.spent += trials - current.trials
         current.trials = trials
@@ -229,7 +229,7 @@ class JobPlan:
         return self._round_over(task)
 
     def baseline(self, found: Baseline | None) -> JobLoad:
-        """What the user would run otherwise was measured; None: there is nothing."""
+        """The engine that the user would run otherwise was measured; None: there is none."""
         self.early.measured_baseline(found)
         return self._network_over()
 

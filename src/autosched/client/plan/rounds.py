@@ -24,7 +24,7 @@ class PastRounds(Struct, frozen=True):
 
 
 def first_count(trials: int, tasks: int) -> int:
-    """At most so many trials for the first round of each task: half of the budget is kept for what first rounds say."""
+    """Maximum trials of the first round of each task: half of the budget is kept for later rounds."""
     return max(1, trials // (2 * tasks))
 
 
@@ -64,7 +64,7 @@ def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: i
     """A task's records as rounds. `left`: trials that the job may still make.
 
     A round that was short for another reason, because the space was exhausted or a step failed, is taken for one that
-    was cut off: whoever goes on with it finds that nothing is missing, or something else.
+    was cut off: the client that goes on with it finds that nothing is missing, or something else.
     """
     before = len(record_selection.tried(borrowed))
     tried = record_selection.tried([*borrowed, *own])

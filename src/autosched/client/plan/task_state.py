@@ -44,7 +44,7 @@ class Round:
     avoid: UnitName = ""
     """The device on which it is not to measure; empty: there is none."""
     candidates: Sequence[bytes] = ()
-    """What is to be built and measured."""
+    """Candidates to build and measure."""
     default_last: bool = False
     """Whether the last candidate is the task's default, beside which finals are measured."""
     built: Sequence[Built] = ()
@@ -79,7 +79,7 @@ class Round:
 
 @dataclass
 class TaskState:
-    """What is known of a task, and the round that it is in."""
+    """Records and search of a task, and the round that it is in."""
 
     search: TaskRounds
     records: list[Record] = field(default_factory=list)
