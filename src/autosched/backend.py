@@ -513,7 +513,7 @@ def load(name: str) -> Backend:
     package = entry.dist.name if entry.dist is not None else entry.module
     try:
         backend: Any = entry.load()()
-    except (Exception, SystemExit) as error:  # whatever a module of somebody else may raise
+    except (Exception, SystemExit) as error:  # whatever another package may raise
         raise RequestError(
             f"backend {name!r} of the package {package} cannot be loaded from {entry.value}: {type(error).__name__}:"
             f" {error}. Mend the package or remove it; see all backends with: autosched plugin list"

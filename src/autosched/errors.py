@@ -9,11 +9,11 @@ AutoschedError
 │   │   ├── StorageFull   the daemon's disk takes nothing more; what was acknowledged is safe
 │   │   └── Busy          too much at once; says when to try again
 │   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
-├── DaemonUnreachable  nobody answers at the address; says how to start a daemon
+├── DaemonUnreachable  no daemon answers at the address; says how to start a daemon
 ├── Damaged            what is on disk is not what was written; says what is lost and the ways out
 ├── StoreUnavailable   the record store does not answer; jobs go on, nothing measured is lost
 ├── JobFailed          the job ended without a result; says why
-├── JobCancelled       somebody stopped the job
+├── JobCancelled       a user stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
 
 Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.
@@ -162,8 +162,8 @@ _KINDS = {
 
 
 def misfit(error: Exception) -> str:
-    """What msgspec finds wrong with a value, place first and without its own notation: "limit: expected a whole number
-    >= 1" for "Expected `int` >= 1 - at `$.limit`"."""
+    """Return msgspec's complaint about a value, place first and without its own notation: "limit: expected a whole
+    number >= 1" for "Expected `int` >= 1 - at `$.limit`"."""
     what, _, place = str(error).partition(" - at `$")
     what = in_words(what, _KINDS)
     place = place.strip(".`")
@@ -171,8 +171,8 @@ def misfit(error: Exception) -> str:
 
 
 def in_words(what: str, kinds: Mapping[str, str]) -> str:
-    """What msgspec says, with the types of values called as a reader calls them: `int | null` is "a whole number or
-    nothing". What is none of these types stays as it is."""
+    """Rewrite msgspec's words, with the types of values called as a reader calls them: `int | null` is "a whole number
+    or nothing". Other types stay as they are."""
     kind = rf"(?:{'|'.join(kinds)})"
     return re.sub(
         rf"`({kind}(?: \| {kind})*)`", lambda found: " or ".join(kinds[one] for one in found[1].split(" | ")), what

@@ -29,7 +29,7 @@ def _three_digits(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Whole seconds, minutes and hours, the two largest of them: "45s", "4m10s", "1h52m"; "?" when nobody knows."""
+    """Whole seconds, minutes and hours, the two largest of them: "45s", "4m10s", "1h52m"; "?" when it is not known."""
     if seconds is None:
         return "?"
     whole = max(0, round(seconds))
@@ -52,7 +52,7 @@ def seconds(text: str) -> float:
 
 
 def brief(text: str, longest: int = 40) -> str:
-    """The same with each word cut at so many characters: a fused operator is named by all that went into it."""
+    """The same with long words cut, to a number of characters: a fused operator is named by all its parts."""
     return " ".join(word if len(word) <= longest else f"{word[: longest - 1]}…" for word in text.split(" "))
 
 

@@ -34,7 +34,7 @@ TRIALS_MAX = 10_000_000
 EARLIER_MAX = 8
 """Jobs from which one may learn: each is imported anew."""
 FOREIGN_SHARE = 0.05
-"""Others may use so much of a core before what was measured meanwhile is called disturbed: timer ticks and kernel
+"""Share of a core that other processes may use before a measurement is called disturbed: timer ticks and kernel
 threads stay below it, and a latency that is a median of samples is not moved by less."""
 FOREIGN_MIN_S = 0.05
 """Processor time is counted in ticks of 10 ms, for the cores and for each process: less than five mean nothing."""
@@ -144,13 +144,14 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     external: bool = False
     """The client is started by the user, not by the daemon."""
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
-    """Higher goes first; whoever waits rises, so that nothing starves."""
+    """Higher goes first; a waiting job rises, so that none starves."""
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """The user wants the job done so long after its submission; it is hurried when that becomes tight."""
+    """Seconds after its submission within which the user wants the job done; it is hurried when they become tight."""
     labels: Labels = {}
     """Labels, of letters, digits and _ . / - only."""
     step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    """Each of its steps may take so long, and longer where such steps are known to. None: nobody said."""
+    """Minimum time limit of each of its steps, in seconds; longer where such steps are known to take longer. None: not
+    said."""
 
     @property
     def names_latency(self) -> bool:
@@ -296,7 +297,7 @@ class DeviceNote(Struct, frozen=True, forbid_unknown_fields=True):
     foreign_s: Seconds | None = None
     """Processor time that others used on the device's cores; None: it cannot be seen."""
     watched_s: Seconds = 0.0
-    """For so long the cores were watched."""
+    """Seconds for which the cores were watched."""
 
     @property
     def disturbed(self) -> bool:
@@ -382,7 +383,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     FAILED = "failed"  # the client says so; the task goes on as its load says
-    LOST = "lost"  # nobody can say; the client or the daemon died
+    LOST = "lost"  # not known; the client or the daemon died
 
 
 class JobState(StrEnum):

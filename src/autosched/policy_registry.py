@@ -64,7 +64,7 @@ def load(name: str) -> Policy:
     package = entry.dist.name if entry.dist is not None else entry.module
     try:
         policy = entry.load()
-    except Exception as error:  # whatever a module of somebody else may raise
+    except Exception as error:  # whatever another package may raise
         raise PolicyBroken(f"the policy {name!r} of the package {package} cannot be loaded: {error!r}") from error
     if not isinstance(policy, Policy):
         raise PolicyBroken(f"the policy {name!r} of the package {package} is a {type(policy).__name__}, not a Policy")

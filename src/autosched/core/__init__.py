@@ -11,7 +11,7 @@ Rules
    pool, then each free unit takes the first of its queue. The policy says who is first. It is event-driven: the cost
    of a decision grows with the logarithm of the waiting tasks, not with the number of jobs.
 4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
-   holds its units until somebody who knows says that it ended: an expired lease does not mean a quiet device.
+   holds its units until its end is known: an expired lease does not mean a quiet device.
 5. Every started step ends exactly once: done, failed or lost.
 6. Nothing waits without a deadline: a client must connect and must name something to run, a step must end, and a client
    that does not kill its step is killed. So every job ends, even if its clients do nothing but die.

@@ -36,7 +36,7 @@ class RevokeStep(Struct, frozen=True, tag=True):
 
 
 class EndJob(Struct, frozen=True, tag=True):
-    """The job is over; tell whoever waits for it."""
+    """The job is over; tell the users that wait for it."""
 
     job: JobId
     state: JobState

@@ -22,22 +22,23 @@ MEMORY = 30.0
 RATIOS = 200
 """Recent ratios per stage, from which quantiles are taken."""
 RATIOS_MIN = 20
-"""Fewer say nothing of the rare."""
+"""Minimum observed ratios for a quantile."""
 RARE = 0.99
+"""Quantile of the ratios of measured to expected seconds that sets a step's time limit."""
 OVERRUN = 5.0
+"""Factor of the quantile in a step's time limit."""
 STEP_TIMEOUT_LEAST_S, STEP_TIMEOUT_MOST_S = 60.0, 86_400.0
-"""A step is killed when it takes so many times longer than all but one in a hundred do, but not before the first of
-these, and not after the second."""
+"""Bounds of a step's time limit, in seconds."""
 WARY_WEIGHT = 0.2
 """Observations that a prior counts for where something longer was seen, once estimates have proved wrong."""
 LEAST_S = 1e-3
-"""Shorter steps count as so long where logarithms are taken."""
+"""Minimum seconds of a step where logarithms are taken."""
 SURE_COUNT = 4.0
-"""Observations after which an estimate is held to what it says."""
+"""Observations after which an estimate is judged by its error."""
 PAIRS_MIN = 8
-"""Stages of jobs that must have been seen before the estimates as a whole are judged,"""
+"""Minimum stages of jobs that were seen before the estimates as a whole are judged."""
 WRONG_ABOVE = 0.4
-"""and how far off they may be: mean absolute log ratio, 0.4 is a factor of 1.5. Noise alone stays below 0.35."""
+"""Mean absolute log ratio above which estimates are wrong: 0.4 is a factor of 1.5. Noise alone stays below 0.35."""
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ class Estimates:
     def of_task(
         self, job: JobId, task: TaskIndex, stage: str, claim_s: float | None = None, *, typical: bool = False
     ) -> float | None:
-        """Expected seconds of a stage of a task; None when nobody knows anything."""
+        """Expected seconds of a stage of a task; None when nothing is known."""
         return self.narrow(self.of_job(job, stage, typical=typical)[0], job, (task, stage), claim_s)
 
     def narrow(self, job_s: float | None, job: JobId, of: tuple[TaskIndex, str], claim_s: float | None) -> float | None:
@@ -235,7 +236,7 @@ class Estimates:
 
     def timeout_s(self, unseen_s: float, asked_s: float | None, expected_s: float | None, stage: str) -> float:
         """When such a step is surely overdue: far beyond what was seen, and not before the time that its user asked
-        for. `unseen_s`: where too few were seen and nobody asked; also the least, if it is less than that."""
+        for. `unseen_s`: where too few were seen and no user asked; also the least, if it is less than that."""
         rare_s = None if expected_s is None else self.quantile_s(expected_s, stage, RARE)
         if rare_s is None:
             return asked_s or unseen_s

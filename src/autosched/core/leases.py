@@ -105,7 +105,7 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
 
 
 def offer(state: State, ranking: Ranking, unit: UnitName) -> None:
-    """The unit, if there is one of this name, may be free: whoever waits for it may start."""
+    """The unit, if there is one of this name, may be free: a task that waits for it may start."""
     for pool, index in state.slots[unit].places if unit in state.slots else ():
         state.queues[pool].offer(index)
         ranking.dirty[pool] = None

@@ -12,11 +12,11 @@ from autosched.core.state import Key, State, Task
 from autosched.model import PoolName
 
 RECKON_ALL = 32
-"""Up to so many waiting tasks have their keys reckoned anew at every event,"""
+"""Maximum waiting tasks whose keys are computed anew at every event."""
 RECKON_S = 0.01
-"""unless it comes so soon after the last time,"""
+"""Minimum seconds between two computations of all keys."""
 RECKON_EVERY = 8
-"""and of more one at every eighth event, in turns: so that a decision costs O(log n)."""
+"""Events between two tasks whose keys are computed anew where more wait, which keeps a decision O(log n)."""
 STALE_MIN = 64
 
 
@@ -27,7 +27,7 @@ class Ranking:
         self.policy = policy
         self.broken: ReplacePolicy | None = None
         self.asleep = False
-        """While a journal is replayed nobody asks the policy."""
+        """Whether a journal is replayed: then the policy is not asked."""
         self.dirty: dict[PoolName, None] = {}
         """Pools in which something may be startable now."""
         self._state = state
@@ -95,7 +95,10 @@ class Ranking:
                 self._in_turn[task.ticket] = self._in_turn.pop(task.ticket)
 
     def head(self, pool: PoolName) -> Task | None:
-        """The first waiting task of the pool, if the policy lets it go now. Who avoids what is free holds up nobody."""
+        """The first waiting task of the pool, if the policy lets it go now.
+
+        A task that avoids the free units holds up no other.
+        """
         state, queue = self._state, self._state.queues[pool]
         found, passed = None, []
         while queue.heap and found is None:
@@ -162,7 +165,7 @@ class Ranking:
         self.replace(f"{type(error).__name__}: {error}")
 
     def stuck(self) -> bool:
-        """Another package's policy holds everything back: nobody would ever ask again."""
+        """Whether another package's policy holds everything back: no event would ever ask it again."""
         state = self._state
         return (
             self.policy.name not in POLICIES

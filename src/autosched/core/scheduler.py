@@ -31,7 +31,7 @@ from autosched.model import (
 CLIENT_LOSSES_MAX = 3
 """Clients that a job may lose in a row, none of which left a record, before it is given up."""
 TURN_S = 5.0
-"""Clients start one after the other: for each one before it, a client may take so much longer."""
+"""Seconds by which a client may take longer to connect, for each client that starts before it."""
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
 PLAN_EVERY = 4
@@ -187,7 +187,7 @@ class Scheduler:
         return ()
 
     def _expire(self) -> Iterator[Action]:
-        """Ask for the end of what is overdue. Units stay leased until somebody says that the step is dead."""
+        """Ask for the end of what is overdue. Units stay leased until the step is known to be dead."""
         while (at := self.deadline()) is not None and at <= self.state.now:
             _, step, job_id = heapq.heappop(self.state.alarms)
             if step in self.state.revoked:
@@ -384,8 +384,8 @@ class Scheduler:
     def _start(self) -> Iterator[Action]:
         """Phase 2 of Listing 2: each resource with a free unit takes the first of its queue, again and again.
 
-        Resources may have units in common, so whoever is first among the first of their queues goes first. Each start
-        makes the queues that the task leaves dirty again, since somebody else is first there now.
+        Resources may have units in common, so the first task among the first of their queues goes first. Each start
+        makes the queues that the task leaves dirty again, since another task is first there now.
         """
         queues, ranking = self.state.queues, self._ranking
         if self.state.paused:

@@ -130,7 +130,7 @@ class State:
     active: dict[JobId, None] = field(default_factory=dict)
     """Jobs not ended, in order of registration."""
     starting: dict[JobId, None] = field(default_factory=dict)
-    """Jobs that wait for their client, which is not somebody else's."""
+    """Jobs that wait for a client which the daemon starts."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class State:
         return self.goal is Goal.BALANCED
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
-        """Replace all resources by these; only the steps that run are leased, nobody waits."""
+        """Replace all resources by these; only the steps that run are leased, no task waits."""
         self.slots, self.queues, self.starting, self.shares_units = {}, {}, {}, False
         self.totals.declare({pool.name: len(pool.units) for pool in pools})
         for pool in pools:
@@ -175,7 +175,7 @@ class State:
                 self.slots[name].holder = step.id
 
     def first_free(self, pool: PoolName) -> UnitName | None:
-        """The first unit of the pool that nobody holds and that may be leased. O(log units), amortised."""
+        """The first unit of the pool that no step holds and that may be leased. O(log units), amortised."""
         queue = self.queues[pool]
         while queue.free:
             name = queue.pool.units[queue.free[0]].name
@@ -221,7 +221,7 @@ class State:
             if name not in queues:
                 return f"no resource is named {name!r}; there are: {', '.join(queues)}"
         if len(wanted) > 1 and one_of_each([[unit.name for unit in queues[n].pool.units] for n in wanted]) is None:
-            return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are not so many units"
+            return f"{load.stage_next!r} needs a unit each of {', '.join(wanted)} at once; there are too few units"
         return None
 
     def check_step(self, step_id: StepId) -> None:

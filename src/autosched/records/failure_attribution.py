@@ -2,7 +2,7 @@
 
 A candidate that fails is tried once more, on another device of the kind if there is one. When it fails again it is
 poisoned, for good and for all jobs, provided that one of the two devices has measured something else well since: where
-nothing works, nobody learns anything of candidates. When it passes elsewhere, that speaks against the device where it
+nothing works, nothing is learned of candidates. When it passes elsewhere, that speaks against the device where it
 failed.
 """
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Part(Protocol):
-    """What is needed of a task: `TaskInfo` and `TaskView` have it."""
+    """The needed part of a task: `TaskInfo` and `TaskView` have it."""
 
     @property
     def task(self) -> int:

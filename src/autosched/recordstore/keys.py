@@ -83,7 +83,7 @@ def split_target(target: str) -> tuple[str, int]:
 
 
 def join_target(target: str, threads: int) -> str:
-    """The inverse of `split_target`, as JSON: the target of a kernel with so many threads (0: not told)."""
+    """The inverse of `split_target`, as JSON: the target of a kernel with a number of threads (0: not told)."""
     attributes = msgspec.json.decode(target, type=dict[str, object])
     return msgspec.json.encode(attributes | ({"num-cores": threads} if threads else {})).decode()
 
@@ -94,7 +94,7 @@ def candidate_digest(candidate: bytes) -> bytes:
 
 
 def measurement_id(origin: str, job: int, workload: str, record: Record) -> bytes:
-    """Names a measurement in all stores: equal for the same record of the same daemon, whoever writes it and when.
+    """Names a measurement in all stores: equal for the same record of the same daemon, however it is written.
 
     Two records of one number (a database that was put back from a backup counts anew) have two names.
     """

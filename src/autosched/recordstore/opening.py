@@ -201,7 +201,7 @@ class Database:
         self.url, self._reads_only = read_url(url), reads_only
         self.engine = engine(self.url)
         self.known: tuple[dict[Any, Any], ...] = ()
-        """What its user remembers of the content, to be forgotten with the connection."""
+        """Cache of the content for its user, dropped with the connection."""
         self._connection: Connection | None = None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a record store knows: the best schedules of a workload, all of them, those on other devices, and alike ones.
+"""Queries of a record store: the best schedules of a workload, all of them, those on other devices, and alike ones.
 
 Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
 """

@@ -1,4 +1,4 @@
-"""What is written to the store, and what is found there."""
+"""Rows that are written to the store, and those that are found there."""
 
 from enum import IntEnum
 

@@ -43,7 +43,7 @@ _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
 _JUDGED = ("best_s", "own", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
 """Columns of a schedule that come from the measurement that represents it."""
 _ORDER = ("own", "standing", "measured_at", "measurement_id")
-"""Of two measurements of a schedule, the one that is greater in these represents it, in whatever order they come."""
+"""Columns that rank two measurements of one schedule: the greater one represents it, in whatever order they come."""
 
 
 _KEY_OF, _KEY_AND_ORDER = itemgetter(*SCHEDULE_KEY), itemgetter(*SCHEDULE_KEY, *_ORDER)

@@ -7,8 +7,8 @@
 
 These three run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be killed at
 any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its choice as JSON.
-A search of one's own, also with a model that learns, is a fourth method, `suggest`. Whoever needs more (warm workers,
-tasks that teach each other, another encoding) implements the protocols of `autosched.backend` himself.
+A search of one's own, also with a model that learns, is a fourth method, `suggest`. A backend that needs more (warm
+workers, tasks that teach each other, another encoding) implements the protocols of `autosched.backend` itself.
 """
 
 import json

@@ -209,7 +209,7 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
         os.sched_setaffinity(0, cores)
-    # Left open: it ends when this process has, and not while it is ending, when nobody could tell yet in what way.
+    # Left open: it ends when this process has, and not while it is ending, when its exit code is not known yet.
     out = open(int(sys.argv[1]), "wb", buffering=0, closefd=False)  # noqa: SIM115
     try:
         for answer in answers(order):

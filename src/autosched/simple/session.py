@@ -262,7 +262,7 @@ class SimpleTuner:
         return encode(self._space.default)
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """By turns; whoever fails once has failed."""
+        """Measure by turns; a choice that fails once has failed."""
         good = self._session.there(self._task, built)
         found: dict[bytes, list[Measured]] = {candidate: [] for candidate in good}
         turns = list(good) * COMPARED
@@ -297,8 +297,8 @@ def _check(space: Space) -> None:
     if space.default.keys() != space.knobs.keys() or not all(space.knobs.values()):
         knobs = {knob: len(values) for knob, values in space.knobs.items()}
         raise ModelRejected(
-            f"task {space.name} has knobs with so many values: {knobs}, and a default for {list(space.default)}. Every"
-            " knob needs one value or more, and a default"
+            f"task {space.name} has these numbers of values: {knobs}, and a default for {list(space.default)}."
+            " Every knob needs one value or more, and a default"
         )
 
 

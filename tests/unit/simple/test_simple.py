@@ -131,7 +131,7 @@ def test_a_kill_ends_the_child_and_the_session_goes_on(opened: Callable[..., tup
     ("text", "said"),
     [
         ("", "it is empty"),
-        ("bad-space", "has knobs with so many values: {'how': 0}"),
+        ("bad-space", "has these numbers of values: {'how': 0}"),
         ("run-crashes well", "without any tuning already, measure of toy with"),
         ("build-raises well", "KeyError: 'key' (at toys.py:"),
     ],

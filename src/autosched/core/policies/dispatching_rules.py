@@ -59,7 +59,7 @@ def _build_first(it: RuleInput) -> Key:
 
 
 def _shortest(it: RuleInput) -> Key:
-    """Shortest remaining work; who has waited for so many seconds counts as shorter by a tenth of them."""
+    """Shortest remaining work first. Waiting counts: a tenth of the seconds that a task has waited is subtracted."""
     return (it.rank, it.left_s + AGEING * it.ready_at, it.job)
 
 

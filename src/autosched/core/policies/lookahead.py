@@ -138,7 +138,7 @@ def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[P
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
-    """Deal the rounds that nobody has begun out among the job's chains."""
+    """Deal the rounds that no task has begun out among the job's chains."""
     stages = work_estimation.cycle(state, job)
     one = [_operation(state, job, stage, pools, numbers) for stage, pools in stages]
     rounds = round(work_estimation.rounds_left(job) * thin)

@@ -71,7 +71,7 @@ def _in_lockstep(state: State, task: Task) -> Key:
 def _if_all_in_step(state: State, task: Task) -> bool:
     """All active jobs have come to a halt and no task lags behind this stage, or it starts at this very instant.
 
-    A job that has done nothing yet holds nobody up: it joins the others when they come round to its stage. O(tasks).
+    A job that has done nothing yet holds no other up: it joins the others when they come round to its stage. O(tasks).
     """
     jobs = [job for job_id in state.active if not (job := state.jobs[job_id]).held]
     running = [state.steps[step] for job in jobs for step in job.steps]

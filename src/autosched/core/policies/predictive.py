@@ -18,7 +18,7 @@ JOBS_MAX_SURE = 32
 SURE_DOUBT = 0.1
 """unless the estimates are hardly in doubt: then it pays for so many."""
 CROWD_MAX = 2_000
-"""With more jobs nobody asks whether they are one batch."""
+"""Maximum jobs for which it is asked whether they are one batch."""
 BATCH_SPREAD = 0.25
 """Jobs are one batch while they were submitted within this share of what is left to do."""
 PATIENCE = 10.0
@@ -26,13 +26,13 @@ PATIENCE = 10.0
 PATIENCE_LEAST_S = 60.0
 EXCESS = 10.0
 HURRY = 1.5
-"""A job is hurried when its deadline is nearer than so many times what it has still to do."""
+"""A job is hurried when its deadline is nearer than its remaining work times this factor."""
 
 
 def _weighted(makespan: float, completion: float, *, limit: float = math.inf) -> Score:
     """Both relative to the search's first rule, so that the weights mean the same for every load.
 
-    A makespan above `limit` counts so much that only as bad ones can be chosen instead.
+    A makespan above `limit` weighs more than anything else, so that only one as bad can be chosen instead.
     """
 
     def score(forecast: Forecast, reference: Forecast) -> float:
@@ -49,7 +49,7 @@ class Aim:
     """The rules and the search of a goal."""
 
     rule: str
-    """Followed until somebody has looked ahead, and for a batch of more than JOBS_MAX jobs."""
+    """The rule that is followed before the first look ahead, and for a batch of more than JOBS_MAX jobs."""
     stream: str
     """Followed while jobs keep coming: then there is no last one to wait for."""
     search: Search

@@ -1,6 +1,6 @@
 """Estimates the remaining work, per job and per pool, in seconds.
 
-A job is so many rounds that nobody has begun, and the rest of each round that is under way. Which stages a round has,
+A job is the rounds that no task has begun, and the rest of each round that is under way. Which stages a round has,
 and where they run, is learned from the loads; until a job has shown a stage, other jobs' places stand in for it.
 """
 
