@@ -2,7 +2,7 @@
 
 It never imports a compiler: whatever may crash or hang runs in clients, which are processes of their own.
 
-The way of an event: somebody posts it (a session, a client's end, the timer); the runtime gives it `now`, hands it to
+The way of an event: its source posts it (a session, a client's end, the timer); the runtime gives it `now`, hands it to
 the core, writes it to the journal together with the steps that the core starts and what else must be as durable, and
 performs the actions, all before it looks at the next one. So whatever is checked when an event's turn comes still holds
 when it is handled, and what a user was told survives a crash. A start replays the journal through the same core, which

@@ -333,7 +333,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for one in opened:
             self._authenticator.listen(one)
-        comes_back = not self._on_demand  # nobody starts such a daemon again but who needs one
+        comes_back = not self._on_demand  # only the next command that needs one starts such a daemon again
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         loop.add_signal_handler(signal.SIGHUP, self.reload)

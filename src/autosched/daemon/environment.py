@@ -33,7 +33,7 @@ def spare_the_collector(held: contextlib.ExitStack) -> None:
 
 
 async def collect_when_idle(active: Collection[object], decisions: Callable[[], int]) -> None:
-    """For ever: look through everything when nobody works, once for each time that somebody has."""
+    """For ever: collect garbage when no job is active, once after each time that one was."""
     seen = decisions()
     while True:
         await asyncio.sleep(IDLE_EVERY_S)
@@ -45,7 +45,7 @@ async def collect_when_idle(active: Collection[object], decisions: Callable[[], 
 
 
 def allow_connections(wanted: int) -> None:
-    """Let this process have so many open, and what else it needs, as far as the system permits."""
+    """Let this process have this number of connections open, and the files it needs, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + FILES_BESIDE
     if hard != resource.RLIM_INFINITY:

@@ -2,7 +2,7 @@
 
 The journal holds decisions and not only events, so that a replay asks no policy. The loop does not wait for the disk
 before it takes the next event: what was decided meanwhile shares one commit, and is performed and answered after it, in
-order. So the state is ahead of the disk for a moment: who looks at it then may see what a crash would undo, but nobody
+order. So the state is ahead of the disk for a moment: a view of it then may show what a crash would undo, but no client
 was told that it is done, and nothing of it was begun.
 """
 
@@ -231,11 +231,11 @@ class Runtime:
     async def _oldest(self) -> None:
         """Wait for the first of what is not durable yet."""
         stored = self._ahead[0].stored
-        assert stored is not None, "what has nothing to store waits for nobody"
+        assert stored is not None, "an event with nothing to store waits for no commit"
         await asyncio.wait({stored})
 
     def halt(self) -> None:
-        """Handle no event any more: nobody was told yet that those that wait have happened."""
+        """Handle no event any more: no answer was given yet for those that wait."""
         self._halted = True
         self.tell(lambda: None)
 
@@ -365,7 +365,7 @@ class Runtime:
                 said = next(self._advice)
         except StopIteration:
             self._advice = None
-        except Exception as error:  # thinking is part of the policy, whoever wrote it
+        except Exception as error:  # looking ahead is part of the policy, of any package
             self._advice = None
             why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)

@@ -38,7 +38,7 @@ class LiveSettings:
         """`read` gives what the file says; None: there is no file."""
         self.now = now
         self.apply: Apply | None = None
-        """Set by whoever ties the parts together."""
+        """Set where the parts are tied together."""
         self._read, self._file = read, file
         self._undo: asyncio.TimerHandle | None = None
         self._before: Config | None = None
@@ -87,7 +87,7 @@ class LiveSettings:
     def _revert(self) -> None:
         before, self._undo, self._before = self._before, None, None
         if before is not None:
-            log.warning("the settings are as they were: nobody confirmed the reload")
+            log.warning("the settings are as they were: the reload was not confirmed")
             spawn(self._make(before), "undoing a reload")
 
 

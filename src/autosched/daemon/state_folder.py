@@ -68,7 +68,9 @@ def whereabouts(folder: Path) -> Whereabouts:
     try:
         return msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
     except (OSError, msgspec.MsgspecError):
-        raise Refused(f"whoever has {folder} does not serve yet, or not any more; try again in a moment") from None
+        raise Refused(
+            f"the daemon that has {folder} does not serve yet, or not any more; try again in a moment"
+        ) from None
 
 
 def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:

@@ -83,7 +83,7 @@ class Timeline:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at
 
     def busy_s(self, unit: UnitName, now: float) -> float:
-        """For so long the unit was leased in this life of the daemon."""
+        """Seconds for which the unit was leased in this life of the daemon."""
         under_way = sum(now - span.started_at for span in self.running.values() if unit in span.units)
         return self._busy_s.get(unit, 0.0) + under_way
 

@@ -1,4 +1,4 @@
-"""Takes connections from listening sockets: no more than there is room for, and few of people nobody knows.
+"""Takes connections from listening sockets: no more than there is room for, and few from strangers.
 
 A listener takes no more while too many of its connections have not said who they are: a storm of reconnects waits in
 the kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the network
@@ -76,7 +76,7 @@ class Acceptor:
                 yield connection
 
     def enter(self, connection: Connection, sorry: Callable[[str], bytes] | None) -> bool:
-        """Let him in, or send him away: no handshake for somebody who may not come in."""
+        """Accept the connection, or close it: no handshake with a peer that may not connect."""
         if not (why := self.turned_away(connection.host)):
             self._connections[connection] = None
             self._strangers[connection.host] += 1
@@ -89,7 +89,7 @@ class Acceptor:
         return False
 
     def turned_away(self, host: str) -> str:
-        """Why nobody may come in from there now; empty when he may."""
+        """Why no connection from there is accepted now; empty when one is."""
         if len(self._connections) >= self._max():
             return f"{len(self._connections)} connections are open, which is {self._setting}; try again later"
         if host:

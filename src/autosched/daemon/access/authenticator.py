@@ -1,4 +1,4 @@
-"""Finds out who has connected, and keeps out whoever may not come in."""
+"""Finds out who has connected, and refuses who may not."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ KEYS_S = 2.0
 """Seconds between two looks at the folder with the keys."""
 
 Admit = Callable[[Link, Hello, Principal], None]
-"""Lets somebody in: gives the link its methods and handler. Raises what Hello is answered with."""
+"""Admits a peer: gives the link its methods and handler. Raises what Hello is answered with."""
 
 
 @dataclass(eq=False, slots=True)
@@ -105,7 +105,7 @@ class Authenticator:
             self._work.append(spawn(self._watch_keys(), "the keys"))
 
     def shut(self) -> None:
-        """Let nobody in any more."""
+        """Accept no connection any more."""
         for work in self._work:
             work.cancel()
 
@@ -157,7 +157,7 @@ class Authenticator:
         self.look_at_keys()
         if not len(self.keys):
             raise Refused("this daemon knows no keys: connect without one, or make one: autosched key new ROLE")
-        # Whoever has a wrong id learns no more than whoever has a wrong secret, and pays the same.
+        # A wrong id gets the same answer as a wrong secret, after the same time.
         key = self.keys.get(method.key) or Key(Role.VIEWER, method.key, os.urandom(32))
         visitor.key, visitor.nonces = key, (method.nonce, os.urandom(NONCE_BYTES))
         return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.endpoint.channel))

@@ -101,7 +101,7 @@ def _ask_for_keys(config: Config, what: str, host: str) -> None:
     if not loopback(host) and not keyring.kept(folder := keyring.folder_of(config)):
         raise ConfigError(
             f"{what}, which other machines can reach, but no key is in {folder}:"
-            " nobody could come in. Make one for each who may, with: autosched key new ROLE -c FILE"
+            " no user could connect. Make one for each who may, with: autosched key new ROLE -c FILE"
         )
 
 
@@ -110,7 +110,7 @@ def _tls(config: Config) -> tuple[ssl.SSLContext, bytes]:
     private = Path(config.daemon.tls_key).expanduser()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # nobody resumes, and each ticket costs memory
+    context.num_tickets = 0  # no client resumes a session, and each ticket costs memory
     try:
         context.load_cert_chain(certificate, private)
         first, _, _ = certificate.read_text(encoding="ascii").partition("-----END CERTIFICATE-----")

@@ -48,7 +48,7 @@ def folder_of(config: Config) -> Path:
 
 
 def make(folder: Path, role: Role, name: str = "", jobs_max: int | None = None) -> tuple[Key, Path]:
-    """A new key, durable in a file that nobody else may read; without a name its id is made up.
+    """A new key, durable in a file that no other user may read; without a name its id is made up.
 
     Raises RequestError for a name that is taken or none, ConfigError when the key cannot be written.
     """

@@ -21,7 +21,7 @@ _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 
 
 class Principal(Struct, frozen=True):
-    """Somebody who has been let in; `name` is what the audit trail says."""
+    """An admitted peer; `name` is what the audit trail says."""
 
     name: str
     role: Role

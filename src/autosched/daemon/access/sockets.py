@@ -54,7 +54,7 @@ def _remove_dead(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError:
-            pass  # busy, so somebody is there
+            pass  # busy, so a daemon is there
     raise Refused(f"another daemon answers at unix:{path}; use it, or set daemon.socket to another path")
 
 

@@ -149,7 +149,7 @@ class ClientSupervisor:
             self._of[job] = client
 
     def give_up(self, job: JobId, reason: str) -> None:
-        """Somebody who knows says that the job's client runs nothing any more; it is killed where that is possible."""
+        """The job's client is known to run nothing any more; it is killed where that is possible."""
         if (client := self._of.get(job)) is not None:
             self._kill(client, reason)
 
@@ -328,7 +328,7 @@ class ClientSupervisor:
             self._kill(client, why)
 
     def _may_run(self, client: Client) -> bool:
-        """Whether it is at its steps perhaps, where nobody here sees it or can end it."""
+        """Whether it may be at its steps, where the daemon cannot see or end it."""
         here = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
         return not here and adoption.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 

@@ -1,7 +1,7 @@
 """Connections of the console: who is there, lines in, answers out.
 
 An answer is a status line, `OK ...` or `ERR code ...`, then lines, then a line with a dot; a line that begins with a
-dot gets one more, as in SMTP. Nothing here waits without a deadline, and nobody can hold up the daemon by not reading.
+dot gets one more, as in SMTP. Nothing here waits without a deadline, and no reader can hold up the daemon.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ STRANGER_S, IDLE_S = 60.0, 3_600.0
 ANSWER_S = 30.0
 """Seconds within which the daemon must answer."""
 WRITE_S = 30.0
-"""So long a visitor may leave what was written unread;"""
+"""Seconds for which a visitor may leave an answer unread."""
 CLOSE_S = 5.0
-"""and so long when he has been told to go."""
+"""The same after a visitor was told to go."""
 BUFFER_BYTES_MAX = 64 * 1024
 USAGE = "type help"
 WHAT = "the console"
@@ -213,7 +213,7 @@ class ConsoleConnection:
             self._writer.transport.abort()
 
     async def answer(self, first: str, lines: Iterable[str] = ()) -> None:
-        """Write an answer. Raises TimeoutError when nobody reads it."""
+        """Write an answer. Raises TimeoutError when it is not read."""
         text = "".join(f"{'.' if line.startswith('.') else ''}{line}\n" for line in lines)
         await self._write(f"{first.rstrip()}\n{text}.\n")
 
@@ -337,7 +337,7 @@ class ConsoleConnection:
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:
-        """Tell what happens until a line comes; whoever reads too slowly is told how much he missed."""
+        """Tell what happens until a line comes; a reader that is too slow is told how many events it missed."""
         self._known()
         with self._services.runtime.stream.subscribe(Filter.parse(" ".join(line.words))) as happenings:
             await self._write("OK a line ends it\n")

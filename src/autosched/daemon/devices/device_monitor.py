@@ -31,12 +31,12 @@ REMEMBERED = 30
 NOISE_MIN = 0.03
 """Deviations up to 3 % are never called a drift: that is what a resting virtual machine shows."""
 SIGMAS = 4.0
-"""Beyond so many standard deviations, as the median absolute deviation estimates them, it is no noise any more."""
+"""Standard deviations, estimated by the median absolute deviation, beyond which a difference is no noise."""
 SIGMA_PER_MAD = 1.4826
 CONFIRMED_BY = 2
 """A single bad sentinel proves nothing: it lasts 20 ms."""
 SETTLES_AFTER = 10
-"""A drift that lasts for so many sentinels is how the device is now."""
+"""Number of sentinels after which a drift is taken for the device's new pace."""
 FOREIGN_SHOWN_S = 300.0
 """Seconds for which other load is shown as part of the health."""
 RECORDS_MAX = 10_000

@@ -1,7 +1,7 @@
 """Devices that are not to be trusted: kept away from work, mended where a hook can, probed, and given back.
 
-A quarantined device is drained, by the daemon instead of an operator, so it stays so over restarts, and whoever waits
-for it is told why. After a pause, longer each time, its reboot hook is called; when its sentinel then passes, it
+A quarantined device is drained, by the daemon instead of an operator, so it stays so over restarts, and `explain` says
+why a task waits for it. After a pause, longer each time, its reboot hook is called; when its sentinel then passes, it
 returns. An operator may drain or undrain it meanwhile, which ends all this.
 """
 

@@ -1,7 +1,7 @@
 """Events of a running daemon, and how each is written: as a line of words, and as JSON.
 
 Events and actions of the core are told as they are. Where they say too little for people, such as the mere number of a
-step that ended, a type of this file takes their place. Whoever adds one here adds it to logs, monitor and page at once.
+step that ended, a type of this file takes their place. A type that is added here is in logs, monitor and page at once.
 """
 
 import logging
@@ -107,7 +107,7 @@ class Calibrated(Struct, frozen=True):
 
 
 class Commanded(Struct, frozen=True):
-    """Somebody wants something changed; the audit trail has it too."""
+    """A user asks for a change; the audit trail has it too."""
 
     who: str
     role: str
@@ -124,7 +124,7 @@ class SubmissionRefused(Struct, frozen=True):
 
 
 class LoopStalled(Struct, frozen=True):
-    """The daemon's loop came so much too late to what was due that people may have noticed."""
+    """The daemon's loop was late by so many seconds that people may have noticed."""
 
     lag_s: float
     where: str = ""

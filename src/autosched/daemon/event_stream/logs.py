@@ -1,6 +1,6 @@
 """The log: a line for each happening, and for whatever a part of the daemon says in words.
 
-People read lines of words. Journald, and whoever asks for it, gets one JSON object a line, behind its priority as
+People read lines of words. Journald, and a user who asks for it, gets one JSON object a line, behind its priority as
 systemd reads it (`<6>`), so that `journalctl -p warning` shows what it should.
 """
 
@@ -17,7 +17,7 @@ from autosched.daemon.event_stream.stream import Stream
 from autosched.model import Outcome
 
 ROUTINE = logging.INFO - logging.DEBUG
-"""By so much steps that go well matter less to the log: thousands may do so in a second, and the timeline has them."""
+"""Levels by which steps that go well matter less: there may be thousands in a second, and the timeline has them."""
 Form = Literal["auto", "text", "json"]
 
 

@@ -1,4 +1,4 @@
-"""The last things that people want to be told, for whoever comes later; steps and measurements are too many for it.
+"""The last events that people want to be told, for later viewers; steps and measurements are too many for it.
 
 Of each unit those that failed there are kept as well.
 """

@@ -1,8 +1,8 @@
-"""The one stream of what happens: each happening is published once, after it is durable where it has to be.
+"""The one stream of the daemon's events: each is published once, after it is durable where it has to be.
 
-Logs, metrics, the monitor and the page all read it, so they cannot disagree. Whoever only counts is called at once
-(`attach`) and must be quick. Whoever speaks to somebody slow has a bounded buffer of his own (`subscribe`): what finds
-no room there is dropped and counted. Nobody can hold up the daemon by not reading.
+Logs, metrics, the monitor and the page all read it, so they cannot disagree. A listener that only counts is called at
+once (`attach`) and must be quick. A listener with a slow reader has a bounded buffer of its own (`subscribe`): an event
+that finds no room there is dropped and counted. No reader can hold up the daemon.
 """
 
 import asyncio

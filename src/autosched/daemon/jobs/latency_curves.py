@@ -1,6 +1,6 @@
 """How each job's latency fell, as far as it was seen in this life of the daemon: a few points per job, from the stream.
 
-The exact curves of one job are made from its records when somebody looks at it; these are for looking at all jobs.
+The exact curves of one job are made from its records on request; these are for looking at all jobs.
 """
 
 from autosched.core.actions import EndJob

@@ -181,7 +181,7 @@ class ProgressRegistry:
     def __init__(self) -> None:
         self._jobs: dict[JobId, JobProgress] = {}
         self.kept: dict[JobId, Packed] = {}
-        """Counted in an earlier life, and unpacked when somebody asks: most jobs have ended long ago."""
+        """Counted in an earlier life, and unpacked on request: most jobs have ended long ago."""
         self._news: dict[JobId, asyncio.Event] = {}
         # Versions must not repeat after a restart, or a user who waits for news would miss some: they start from a
         # clock that is faster than anything here can change.
@@ -217,7 +217,7 @@ class ProgressRegistry:
             news.set()
 
     def changed(self, job: JobId) -> None:
-        """Wake whoever waits for news of the job."""
+        """Wake the callers that wait for news of the job."""
         self._version += 1
         self.of(job).version = self._version
         if (news := self._news.pop(job, None)) is not None:

@@ -44,7 +44,7 @@ class Submissions:
                     f"{jobs_max} jobs of {owner} are active, which is its quota; try again when one has ended"
                 )
             job = state.last_job + 1
-            self._look_for_model(spec)  # it was there; now nobody can take it away before the job refers to it
+            self._look_for_model(spec)  # it was there; now no prune can take it away before the job refers to it
             self._look_for_earlier(spec)
             return JobSubmitted(job, spec, owner)
 

@@ -8,7 +8,7 @@ from autosched.core.state import Slot, State
 from autosched.daemon.timeline import Timeline
 
 WINDOW = 12
-"""How busy the lanes are is said of the time since so many lines before this one."""
+"""Number of earlier lines since which the share of busy lanes is told."""
 
 
 class Headline:

@@ -25,7 +25,7 @@ SPELL_MIN_S = 0.01
 class Cause(StrEnum):
     """Why a unit is idle."""
 
-    NO_JOB = "no job"  # nobody wants anything
+    NO_JOB = "no job"  # no job is active
     STARTING = "jobs start"  # no client of an active job is there yet
     NOTHING_READY = "nothing ready"  # all tasks are at stages that run elsewhere
     HELD_BACK = "held back"  # tasks wait for it, and the policy or another resource does not let them go on
@@ -124,7 +124,7 @@ class Usage:
         return {unit: dict(causes) for unit, causes in found.items()}
 
     def cause(self, unit: UnitName) -> Cause:
-        """Why a unit that nobody holds is idle now. O(its pools), and what of held jobs stands in their queues."""
+        """Why a unit that no step holds is idle now. O(its pools), and what of held jobs stands in their queues."""
         state = self._state()
         if unit in state.drained:
             return Cause.DRAINED

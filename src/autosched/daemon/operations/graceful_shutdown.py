@@ -14,7 +14,7 @@ _STEPS = Filter(names=frozenset({"StepEnded"}))
 
 
 async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[str], None]) -> None:
-    """Let running steps end, for so long at most, then stop."""
+    """Let running steps end, for a maximum time, then stop."""
 
     def paused() -> Event | None:
         return None if runtime.state.paused else Paused(by, WHY, until_restart=True)

@@ -31,9 +31,9 @@ ROWS = 100
 AT_ONCE = 8
 """Jobs that go in one commit: it holds up all others."""
 YOUNG_S = 86_400.0
-"""A file that nobody refers to may be that of a job which is about to be submitted, for so long."""
+"""Seconds for which a file without a job is kept: a job that refers to it may be about to be submitted."""
 FIRST_S, EVERY_S = 3_600.0, 86_400.0
-"""When the settings are followed: so long after a start, and then so often."""
+"""Seconds from a start to the first prune by the settings, and between two of them."""
 
 
 class Retention:
@@ -117,7 +117,7 @@ class Retention:
         """See to it that a restart goes on from a snapshot: what is changed of the journal must lie before its end."""
         if snapshot.last(database.snapshots(self._folder)) > last:
             return
-        await self._runtime.post(DeadlineReached)  # nobody's row, for it to end with
+        await self._runtime.post(DeadlineReached)  # a row of no job, for it to end with
         if not await self._covered():
             raise Refused(f"nothing was pruned: {self._runtime.journal.worry or 'no snapshot could be made'}")
 
@@ -128,7 +128,7 @@ class Retention:
         await self._runtime.post(pruned, tuple(pruning.statements(job, trace, records=records)))
 
     async def _sweep(self) -> tuple[int, int]:
-        """Remove the files that nobody refers to any more; how many, and their bytes. Those that an earlier prune left
+        """Remove the files that no job refers to any more; how many, and their bytes. Those that an earlier prune left
         behind, since its daemon died, are among them."""
         count, size = 0, 0
         for path in self._blobs.unneeded(await self._needed(), YOUNG_S):
@@ -146,7 +146,7 @@ class Retention:
 # Without a daemon -----------------------------------------------------------------------------------------------------
 
 
-class _Nobody:
+class _NoPerformer:
     """Performer of decisions where no client or user is served."""
 
     def perform(self, action: Action) -> None:
@@ -165,7 +165,7 @@ def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
         repair.see_to(folder, accept_data_loss=False)
         with contextlib.closing(Journal(database.database(folder), *database.TABLES)) as journal:
             runtime = recover(journal, database.snapshots(folder)).runtime
-            runtime.performer = _Nobody()
+            runtime.performer = _NoPerformer()
             audit = Audit(journal, runtime.stream)
             journal.start()
             loop = spawn(runtime.run(), "the scheduler's loop")

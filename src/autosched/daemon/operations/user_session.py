@@ -143,7 +143,7 @@ class UserSession:
         return 0 < job <= state.last_job and job not in state.jobs
 
     def own_job(self, job: JobId) -> Job:
-        """A job that this user may change: his own, or as an operator any. That of nobody belongs to all."""
+        """A job that this user may change: his own, or as an operator any. A job without an owner belongs to all."""
         found, who = self.job(job), self.who
         if who.role is not Role.OPERATOR and found.owner not in ("", who.name):
             raise Refused(f"job {job} belongs to {found.owner}, and you are {who.name}: ask an operator")

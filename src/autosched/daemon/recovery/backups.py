@@ -69,13 +69,15 @@ def _last_moment(state_dir: Path) -> datetime | None:
         return None
     try:
         return datetime.strptime(last.stem, f"{PREFIX}{MOMENT}").replace(tzinfo=UTC)
-    except ValueError:  # somebody put it there
+    except ValueError:  # a user put it there
         return None
 
 
 def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Path:
-    """Copy the database as it is at this moment; `keep`: of earlier ones so many stay. Raises Damaged, ConfigError and
-    NotFound."""
+    """Copy the database as it is at this moment; `keep`: number of earlier copies that stay.
+
+    Raises Damaged, ConfigError and NotFound.
+    """
     path = there(database.database(state_dir))
     if to is None:
         database.backups(state_dir).mkdir(mode=0o700, exist_ok=True)

@@ -28,7 +28,7 @@ FIRST_BACKUP = 1_000
 """Commits after which the first backup does not wait for its hour."""
 LOOK_S = 10.0
 NICE = 19
-"""The priority of those that nobody waits for, the lowest: on a busy machine a second's work takes minutes at it."""
+"""The priority of those that no caller waits for, the lowest: on a busy machine a second's work takes minutes at it."""
 LIMIT_S = 1_800.0
 """One that takes longer is given up."""
 AGAIN_S = 600.0
@@ -70,7 +70,7 @@ class Keeper:
         return not young and backups.commits(last) != self._journal.commits
 
     async def snapshot(self, *, hurried: bool = True) -> bool:
-        """Make one now; whether it could be made. `hurried`: somebody waits for it."""
+        """Make one now; whether it could be made. `hurried`: a caller waits for it."""
         written = self._journal.written
         if made := await self._make("snapshot", hurried=hurried):
             self._behind = -written

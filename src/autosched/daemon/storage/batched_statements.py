@@ -20,7 +20,7 @@ class Insert:
         self.columns = columns
         self._head, self._row, self._tail = f"INSERT INTO {table} VALUES ", f"({', '.join('?' * columns)})", conflict
         self.sql = cache(self._sql)
-        """The statement for so many rows."""
+        """The statement for a number of rows."""
 
     def _sql(self, rows: int) -> str:
         return f"{self._head}{', '.join([self._row] * rows)} {self._tail}"

@@ -49,7 +49,7 @@ class Blobs:
 
     def _put(self, piece: PutBlob) -> BlobState:
         if (size := self.size(piece.sha256)) is not None:
-            os.utime(self.path(piece.sha256))  # somebody is about to refer to it: it must not be swept away now
+            os.utime(self.path(piece.sha256))  # a job is about to refer to it: it must not be swept away now
             return BlobState(size, True)
         part = self._folder / f"{piece.sha256}.part"
         try:
@@ -96,7 +96,7 @@ class Blobs:
         return kind(f"{what}: {self._folder}; free some space there, then send the file again")
 
     def unneeded(self, needed: Container[str], young_s: float) -> list[Path]:
-        """Files, whole or not, that are not among those needed, and that nobody has put for so long."""
+        """Files, whole or not, that are not among those needed, and that were not put for this time."""
         until = datetime.now(UTC).timestamp() - young_s
         with os.scandir(self._folder) as found:
             old = [Path(entry) for entry in found if entry.is_file() and entry.stat().st_mtime < until]

@@ -176,7 +176,7 @@ class JobStore:
     def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
         """Keep a record, the `ordinal`-th of its job, counted from 0, and in its transaction what follows from it.
 
-        Nobody waits for it but the end of its step.
+        Only the end of its step waits for it.
         """
         body, failure = encode(record), record.failure.value if record.failure is not None else None
         insert = ADD_RECORD, checked(job, ordinal, record.task, record.trial, record.best_s, failure, body)

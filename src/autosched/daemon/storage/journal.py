@@ -78,7 +78,7 @@ class Journal:
 
     def __init__(self, path: Path, *tables: str, beside: bool = False) -> None:
         """Open or create the file; `tables` are further statements that make its schema. `beside`: only to be read as
-        it is at this moment, whoever writes to it. Raises Damaged or ConfigError."""
+        it is at this moment, while others write to it. Raises Damaged or ConfigError."""
         self.path = path
         self.stalled = ""
         """Why nothing can be written now; empty when all is well."""
@@ -103,7 +103,7 @@ class Journal:
         self._unwritten: list[_Entry] = []
         """Entries that the writer's thread has not taken yet."""
         self._urgent = False
-        """Whether somebody waits for one of them."""
+        """Whether a caller waits for one of them."""
         self._patience: asyncio.TimerHandle | None = None
         self._unsettled = 0
         """How many writes that thread has."""

@@ -43,8 +43,11 @@ class Trace(Struct):
 
 
 def over(state: State, older_than_s: float, keep: int, hosted: Container[JobId]) -> list[JobId]:
-    """The jobs that ended so long ago, but for the `keep` that ended last, those that still have a client, and those
-    whose records another job is made from or learns from. The oldest first."""
+    """The jobs that ended longer ago, the oldest first.
+
+    Left out are the `keep` that ended last, those that still have a client, and those whose records another job is made
+    from or learns from.
+    """
     ended = [job for job in state.jobs.values() if job.ended_at is not None]
     ended.sort(key=lambda job: (job.ended_at or 0.0, job.id))
     wanted = {job.spec.records_from for job in state.jobs.values()}

@@ -42,7 +42,7 @@ RECORDS = "records.db"
 BATCH = 1_000
 """Maximum records, and maximum tags, of one transaction."""
 GATHER_S = 5.0
-"""Seconds that records are gathered before they are repeated, unless somebody waits for them: each job with records
+"""Seconds that records are gathered before they are repeated, unless a caller waits for them: each job with records
 costs queries of its own, however many of them there are."""
 LOOK_S = 30.0
 """Seconds after which the database is looked at without news: a full disk may have delayed rows."""
@@ -104,13 +104,13 @@ class RecordProjection:
         """Numbers of happenings: of the last one, and of the last one that is in the store."""
         self._progress = asyncio.Event()
         self._wanted = asyncio.Event()
-        """Somebody waits for the present records."""
+        """A caller waits for the present records."""
         self._thread = ThreadPoolExecutor(1, "record store")
         self._store: RecordStore | None = None
         self._reading: sqlite3.Connection | None = None
         self._planned: dict[JobId, _Planned] = {}
         self._cursor: Cursor | None = None
-        """Of the store, where it is known."""
+        """Trouble of the store, where there is any."""
         self._reached = Cursor()
         """The last one that was known."""
         self._origin: Origin | None = None

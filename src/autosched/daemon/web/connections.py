@@ -100,7 +100,7 @@ class Connections:
         self._accepting = spawn(self._accept(listener, tls), "accepting browsers")
 
     def shut(self) -> None:
-        """Let nobody in any more."""
+        """Accept no connection any more."""
         if self._accepting is not None:
             self._accepting.cancel()
 

@@ -1,6 +1,6 @@
 """Tells all who look at the page what changed, once a second, as server-sent events.
 
-What changed is put into words once for all. Nobody is waited for: a viewer to whom the last words are still on their
+Changes are put into words once for all viewers. No viewer is waited for: one to whom the last words are still on their
 way gets none of the next, and is told to ask for everything anew when they have arrived. So each costs a frame or two
 of memory, whatever he does; one who takes nothing at all is let go.
 """
@@ -18,13 +18,13 @@ from autosched.daemon.web.overview_page import OverviewPage
 PULSE_S = 1.0
 VIEWERS_MAX = 64
 PATIENCE_S = 30.0
-"""One whose frame is on its way for so long is gone, or wants nothing."""
+"""Seconds after which a viewer whose frame is still on its way is dropped."""
 ANEW = b"event: anew\ndata: {}\n\n"
 
 
 @dataclass(eq=False, slots=True)
 class Viewer:
-    """Somebody who looks."""
+    """A viewer of the page."""
 
     response: web.StreamResponse
     cut: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Whether the daemon lives, and whether it can be given work: for whoever restarts it or sends users to it."""
+"""Whether the daemon lives, and whether it can be given work: for what restarts it or sends users to it."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
 """Where the daemon listens for browsers and Prometheus, and when it begins to serve them: at the first connection.
 
-What HTTP needs is 17 MB and a sixth of a second, which no daemon pays before somebody looks. Until then the first
+HTTP needs 17 MB and a sixth of a second, which no daemon pays before the first request. Until then the first
 visitor waits in the kernel's queue.
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
 NOWHERE = ("127.0.0.1", 0)
-"""Asked for by nobody: who wants no page makes no listener."""
+"""Never asked for: a daemon without a page makes no listener."""
 
 
 class Site(Protocol):
@@ -73,7 +73,7 @@ class Listener:
         self._sock.close()
 
     async def close(self) -> None:
-        """Let nobody in any more, and everybody go."""
+        """Accept no connection any more, and close all."""
         asyncio.get_running_loop().remove_reader(self._sock)
         if self._site is not None:
             with contextlib.suppress(TimeoutError):

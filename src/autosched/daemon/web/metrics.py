@@ -38,7 +38,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before somebody asks."""
+        """Nothing before the first request."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -135,7 +135,7 @@ class Lab(Struct, frozen=True):
 
 
 class OverviewPage:
-    """The page's contents. `open` while somebody looks: only then does it listen to what happens."""
+    """The page's contents. `open` while it has a viewer: only then does it listen to what happens."""
 
     def __init__(self, shown: WebServices) -> None:
         self._shown = shown
@@ -150,7 +150,7 @@ class OverviewPage:
         self._looked_until: JobId = 0
 
     def open(self) -> None:
-        """Somebody looks."""
+        """A viewer has come."""
         self._reader = self._runtime.stream.subscribe(EVERYTHING, WAITING_MAX)
         now = self._runtime.clock()
         self._spells_until = dict.fromkeys(self._runtime.state.slots, now)

@@ -53,7 +53,7 @@ class WebAuthenticator:
             ipaddress.ip_address(host)
         except ValueError:
             raise web.HTTPMisdirectedRequest(
-                text=f"Nobody here is called {host!r}: use the address that `autosched status` names.\n"
+                text=f"This server is not called {host!r}: use the address that `autosched status` names.\n"
             ) from None
 
     async def who(self, request: web.Request) -> Principal:
