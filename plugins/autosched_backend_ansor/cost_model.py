@@ -28,11 +28,11 @@ Rows = NDArray[np.float32]
 PARAMETERS = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "seed": 43, "base_score": 0.0}
 ROUNDS_MAX = 300
 PATIENCE = 8
-"""Training ends when so many rounds together lower the error by less than GAIN_MIN."""
+"""Rounds that must together lower the error by GAIN_MIN, or training ends."""
 GAIN_MIN = 0.02
 WEIGHT_MIN = 0.1
 EAGER = 64
-"""Up to so many measurements all are trained on at once; after that, when there is a tenth more."""
+"""Measurements up to which each new one leads to a training; beyond them a tenth more does."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ Source: Ansor (Zheng et al., OSDI 2020), section 5, as TVM's evolutionary search
 TVM's own code; the loop around it is written anew, since that of TVM
 
 - forgets what is measured when it starts again: it measures the same programs once more. Here every program that was
-  measured or selected, whoever found it, is known by its structural hash.
+  measured or selected, by whatever method, is known by its structural hash.
 - takes parents from a database that orders by the mean, and ends the whole search when a record's schedule is not one
   of its own. Here the parents are the best by median that are schedules of this task's sketches; others only teach the
   cost model.

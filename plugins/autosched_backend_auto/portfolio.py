@@ -106,7 +106,7 @@ class PortfolioSearch:
         return []
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Each method learns from its own candidates; from those that nobody signed, all do."""
+        """Each method learns from its own candidates; from those without a signature, all do."""
         for arm in self.arms:
             own = []
             for candidate, latency_s in measured:

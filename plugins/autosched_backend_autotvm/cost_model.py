@@ -15,7 +15,7 @@ TREES = {"max_depth": 3, "gamma": 1e-4, "min_child_weight": 1, "subsample": 1.0,
 """AutoTVM's (xgboost_cost_model.py of TVM 0.18)."""
 ROUNDS = 60
 PAIRS_MAX = 100_000
-"""The loss `rank` compares so many pairs of records, at most: 0.2 s."""
+"""Maximum pairs of records that the loss `rank` compares: 0.2 s."""
 
 
 class CostModel:

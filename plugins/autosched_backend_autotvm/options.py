@@ -43,7 +43,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     epsilon: Annotated[float, Meta(ge=0, le=1)] = 0.05
     """Share of each round that is chosen at random."""
     diversity_filter_ratio: Annotated[float, Meta(ge=0, le=100)] = 0.0
-    """Above 1: a round takes the most different of so many times as many as it needs."""
+    """Factor of the candidates from which a round takes the most different ones; 1: the best."""
     sa_n_iter: Annotated[int, Meta(ge=1, le=10_000)] = 500
     """Iterations of the annealing, at most."""
     sa_parallel_size: Annotated[int, Meta(ge=1, le=10_000)] = 128
@@ -51,7 +51,7 @@ class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=
     sa_temp: Annotated[float, Meta(ge=0, le=100)] = 1.0
     """Temperature at its start; it falls to 0."""
     sa_early_stop: Annotated[int, Meta(ge=1, le=10_000)] = 50
-    """The annealing ends after so many iterations without a change of the plan."""
+    """Iterations without a change of the plan after which the annealing ends."""
     ga_pop_size: Annotated[int, Meta(ge=2, le=10_000)] = 100
     """Configurations of a generation; budgets below it make `ga` random."""
     ga_elite_num: Annotated[int, Meta(ge=0, le=10_000)] = 3

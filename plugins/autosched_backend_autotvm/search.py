@@ -17,7 +17,7 @@ from autosched_tvm.api import EarlyStopping, hash_of
 TRIED_PER_WANTED = 16
 """Configurations that are looked at for each wanted candidate before the space counts as exhausted."""
 ADOPTED_SHARE = 0.25
-"""At most so much of a round is taken over from siblings, but at least one candidate."""
+"""Maximum share of a round that is taken over from siblings; at least one candidate."""
 
 
 class Template(Protocol):

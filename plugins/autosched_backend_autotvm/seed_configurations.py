@@ -13,7 +13,7 @@ from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob, Va
 from autosched_backend_autotvm.knob_features import logarithm
 
 LIKE, OF_EACH = 2, 4
-"""Examples are taken from so many tasks, and so many of each: the very best of one is in part luck."""
+"""Number of tasks that examples come from, and number of examples of each: the very best of one is in part luck."""
 
 
 @dataclass(frozen=True)

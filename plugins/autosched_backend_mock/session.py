@@ -214,7 +214,7 @@ class MockTuner:
         return encode([self._task]) if self._session.options.finals and not known else None
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """As profile, but nobody fails at random any more."""
+        """As profile, but nothing fails at random any more."""
         self._step("profile", lease)
         for b in built:
             latency_s = DEFAULT_S if b.candidate == self.default() else _latency_s(b.candidate)

@@ -57,7 +57,7 @@ class Synthetic:
 class FromInstance:
     """One task, one candidate a round, and as many rounds as the instance's job has iterations.
 
-    Which host and when the job arrives is for whoever submits it; selecting is part of the update.
+    Which host and when the job arrives is for the submitter to say; selecting is part of the update.
     """
 
     def __init__(self, job: "InstanceJob", name: str) -> None:

@@ -33,7 +33,7 @@ BARREN_MAX = 64
 TOURNAMENT = 5
 """Number of parents that are drawn for each one that breeds, the fittest of them (mode generational)."""
 KIND_SHARE = 0.07
-"""At most so much of a generation is drawn anew, of any kind (mode generational)."""
+"""Maximum share of a generation that is drawn anew, of any kind (mode generational)."""
 STEP_SHARE = 0.8
 """Share of the mutations that go to a neighbouring value (mode generational)."""
 

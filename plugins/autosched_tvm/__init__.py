@@ -1,4 +1,4 @@
-"""What the backends on TVM share: only this package and those backends know TVM.
+"""The shared part of the backends on TVM: only this package and those backends know TVM.
 
 `api` is the module that a backend imports. Only clients and their child processes load TVM; the daemon, the command
 line and the core never do.

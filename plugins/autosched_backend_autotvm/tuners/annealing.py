@@ -27,7 +27,7 @@ class Plan:
     temperature: float = 1.0
     """At the start, in units of the spread of scores; falls to 0."""
     early_stop: int = 50
-    """Ends after so many iterations without a change among the best."""
+    """Iterations without a change among the best after which it ends."""
 
 
 class Best:

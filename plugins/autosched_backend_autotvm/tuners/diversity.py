@@ -8,7 +8,7 @@ from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 def pick(digits: Digits, scores: NDArray[np.float32], count: int, weight: float) -> list[int]:
     """Which rows to take: greedily, the one with the largest score plus `weight` for each share of knobs that it shows
-    with a value nobody has yet.
+    with a value that none has yet.
 
     AutoTVM's submodular pick (model_based_tuner.py of TVM 0.18), in which `weight` is infinite: scores are multiplied
     with 0 there.

@@ -24,7 +24,7 @@ POOL = 512
 PROMISING_SHARE = 1 / 16
 """As long as no model is asked, the round is drawn from this share of a pool, of which the template expects most."""
 PROMISE_WEIGHT = 2.0
-"""With the loss `rank`, so much is added to a prediction for what the template expects to be twice as fast."""
+"""Score that is added, with the loss `rank`, to a configuration that the template expects to be twice as fast."""
 HALF_LIFE = 64
 """Own records after which that counts half."""
 EXAMPLES_SHARE = 0.5
@@ -42,7 +42,7 @@ class Learning:
     epsilon: float = 0.05
     """Share of proposals that are random."""
     diversity_filter_ratio: float = 0.0
-    """Above 1: so many times as many candidates are looked for as are proposed, and the most different taken."""
+    """Factor of the candidates that are looked for over those proposed; above 1 the most different are taken."""
     loss: Loss = "rank"
     warm_up: int = 16
     """Measurements before the model is asked."""
@@ -129,7 +129,7 @@ class ModelBasedTuner(ScoreHistory):
         return [pool[at] for at in best]
 
     def predictor(self) -> Callable[[Digits], Scores] | None:
-        """Predicted scores of rows; None as long as nobody knows anything."""
+        """Predicted scores of rows; None as long as nothing is known."""
         if not self._features.names:
             return None
         taught = self._prior.opinion(len(self.scores)) if self._prior is not None else None

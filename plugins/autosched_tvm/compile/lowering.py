@@ -1,7 +1,7 @@
 """Lowers kernels as TVM does, but keeps small buffers on the stack and transcendental functions in vector registers.
 
 TVM takes every buffer above one kilobyte from a pool, also a tile of sums that belongs into vector registers: a call to
-the pool for each tile, and stores that nobody reads. On a pointwise convolution that is a fifth of the time.
+the pool for each tile, and stores that are never read. On a pointwise convolution that is a fifth of the time.
 """
 
 import math

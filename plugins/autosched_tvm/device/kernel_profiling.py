@@ -68,7 +68,7 @@ class Bench:
             self.buffers[i].copyfrom(poison)
 
     def sample(self, module: Any, number: int) -> float:
-        """Mean latency of so many calls, in seconds."""
+        """Mean latency of a number of calls, in seconds."""
         plan: dict[str, Any] = {"number": number}
         if self.cold:
             plan = {"number": 1, "repeat": number, "f_preproc": "cache_flush_cpu_non_first_arg"}

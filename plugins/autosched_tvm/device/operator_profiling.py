@@ -22,7 +22,7 @@ from autosched_tvm.compile import task_extraction
 from autosched_tvm.device.loaded_module import LoadedModule
 
 QUIET_SHARE = 4
-"""One in so many runs counts, the fastest: a run that another program interrupts is slower as a whole, while most of
+"""Number of runs of which the fastest counts: a run that another program interrupts is slower as a whole, while most of
 its operators are not."""
 SLOWER_MAX = 6.0
 """Maximum of how much slower the instrument may be in a network; beyond, something else has slowed the runs."""

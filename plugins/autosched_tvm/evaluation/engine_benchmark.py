@@ -1,7 +1,7 @@
 """Measures engines side by side, each in a pinned process of its own, in turns.
 
 While one engine has its turn the processes of all others are frozen: idle threads of ONNX Runtime spin for some 50 ms
-after an inference, those of TVM for a while too, and either would take the cores from whoever is measured. During its
+after an inference, those of TVM for a while too, and either would take the cores from the measured one. During its
 own turn an engine spins as it does for its users. The order of turns is drawn anew for each round, so that no engine
 always follows the same other one.
 """

@@ -19,7 +19,7 @@ from autosched_tvm.worker_failures import gist
 REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
 LOADED_RATIO = 6.0
-"""A build may take so much longer than its processor time where other load shares the core."""
+"""Factor of a build's time limit over its processor time limit: other load may share the core."""
 KERNEL = "kernel.so"
 """Name of a kernel in the build cache."""
 FINAL_REPEAT = 2

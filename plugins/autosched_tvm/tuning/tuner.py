@@ -180,7 +180,7 @@ class TvmTuner:
         return [built for _, built in self._kept.values()]
 
     def _discard(self, built: Iterable[Built]) -> None:
-        """Delete what nobody will measure any more."""
+        """Delete builds that will not be measured any more."""
         kept = {built.artifact for built in self._kept_builds()}
         for one in built:
             if one.artifact is not None and one.artifact not in kept:

@@ -39,7 +39,7 @@ class TvmBackend(Generic[AnyOptions]):
         return TvmSession(job, model, workdir, outdir, device_cores, given, method)
 
     def method(self, given: AnyOptions, threads: int) -> "SearchMethod":
-        """How candidates are searched for in one job, with so many threads. Its `search` may raise Unsupported."""
+        """How candidates are searched for in one job, with a number of threads. Its `search` may raise Unsupported."""
         raise NotImplementedError
 
 

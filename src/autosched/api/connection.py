@@ -74,7 +74,7 @@ class Daemon:
         except BaseException:
             link.abort("hello failed")
             raise
-        if not address.startswith(UNIX):  # there, whoever is gone is gone for the kernel too
+        if not address.startswith(UNIX):  # there the kernel knows that a peer is gone
             daemon._beating = asyncio.ensure_future(link.keep_alive(Heartbeat(), BEAT_S, SILENCE_S))
         return daemon
 
@@ -141,7 +141,7 @@ class Daemon:
         )
 
     async def spans(self, near: JobView | float | None = None) -> list[Span]:
-        """Steps of all jobs that the daemon remembers: in the time of a job, in the last so many seconds, or ever."""
+        """Steps of all jobs that the daemon remembers: in the time of a job, in the last seconds, or ever."""
         asking = pagination.steps_beside(near) if isinstance(near, JobView) else pagination.steps_since(near)
         spans, _ = await pagination.answered_async(asking, lambda asked: self.link.call(asked, SpanList))
         return spans

@@ -22,7 +22,7 @@ from autosched.protocol import (
 from autosched.wire.address import UNIX
 
 ON_DEMAND_START_S = 30.0
-"""A daemon that has not answered so long after its start is taken for broken."""
+"""Seconds after its start at which a daemon that has not answered is taken for broken."""
 STOP_TIMEOUT_S = 15.0
 """Seconds that an idle daemon may take to end."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300

@@ -19,7 +19,7 @@ from autosched.wire import blob_transfer
 
 MODULE, SIDE = ".so", ".json"
 REJECTED = ".rejected.so"
-"""Ending of a build that computed something wrong, kept for whoever wants to know why."""
+"""Ending of a build that computed something wrong, kept to find out why."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 

@@ -31,7 +31,7 @@ class Settings:
     priority: int = 0
     """-100 to 100; higher goes first."""
     deadline_s: float | None = None
-    """The job should be done so long after its submission."""
+    """Seconds after its submission within which the job should be done."""
     step_timeout_s: float | None = None
     """No step is killed before it has taken so long."""
     labels: Mapping[str, str] = field(default_factory=dict)

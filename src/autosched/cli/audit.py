@@ -24,5 +24,5 @@ def audit(host: str | None, limit: int, before: int | None, style: str) -> None:
     with caller(host) as daemon:
         entries = daemon.call(ListAudit(limit=limit, before=before), AuditList).entries
     if not entries and style in ("table", "wide"):
-        return say("Nobody has changed anything yet.")
+        return say("Nothing was changed yet.")
     show(style, "audit", tables.AUDIT, entries, id=lambda entry: entry.id)

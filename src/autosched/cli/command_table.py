@@ -160,7 +160,7 @@ def _told(act: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         complain("\nautosched: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read us has seen enough
+    except BrokenPipeError:  # the reader of the pipe has seen enough
         output.discard()
         return 0
     except OSError as error:

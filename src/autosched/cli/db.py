@@ -151,7 +151,7 @@ NEEDS_FORCE = 5
 
 @db.command()
 @click.option(
-    "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="What ended so long ago, such as 90d."
+    "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="Jobs that ended longer ago, such as 90d."
 )
 @click.option(
     "--keep", type=click.IntRange(0, formatting.WHOLE_MAX), metavar="N", help="All but the N jobs that ended last."
@@ -190,7 +190,7 @@ def prune(
 
 
 def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
-    """By whoever has the database: the daemon that is named, the one that runs on it, or this process."""
+    """By the owner of the database: the daemon that is named, the one that runs on it, or this process."""
     from autosched.daemon import state_folder
     from autosched.daemon.access.peer_identity import Principal
     from autosched.daemon.operations import retention

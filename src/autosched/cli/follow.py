@@ -26,7 +26,7 @@ T = TypeVar("T")
 RECONNECT_TRIES = 5
 RECONNECT_PAUSE_S = 1.0
 FAILURES_FROM = 200
-"""Among the last so many records the failures are looked for."""
+"""Number of last records among which failures are looked for."""
 DETAIL_CHARS = 200
 NO_TASKS = (" its tasks are not known yet: the network is imported first",)
 

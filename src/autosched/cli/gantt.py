@@ -20,7 +20,9 @@ SHOWN_MIN_S = 1e-3
 
 
 @click.command("gantt")
-@click.option("--last", default="5m", show_default=True, metavar="TIME", help="So much of the past: 90s, 5m, 2h, 1d.")
+@click.option(
+    "--last", default="5m", show_default=True, metavar="TIME", help="Length of the past to show: 90s, 5m, 2h, 1d."
+)
 @click.option(
     "--trace",
     "file",

@@ -44,12 +44,12 @@ def key() -> None:
 @key.command()
 @click.argument("role", type=ROLES)
 @click.argument("name", default="")
-@click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many of its jobs may be active. Default: no limit.")
+@click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="Maximum number of its active jobs. Default: no limit.")
 @_config
 def new(role: str, name: str, jobs: int | None, config: Path | None) -> None:
     """Make a key and print it.
 
-    NAME stands where what its owner did is told; whoever gets a new key of the same name owns the same jobs.
+    NAME stands where what its owner did is told; the owner of a new key of the same name owns the same jobs.
 
     ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
     may everything. A client only works for the job whose token it has.
@@ -63,7 +63,7 @@ def _make(role: str, name: str, jobs: int | None, config: Path | None) -> None:
 
     made, path = keyring.make(folder_of(config), Role(role), name, jobs)
     data(made.line())
-    say(f"It is in {path} too. Whoever is to have it writes it to ~/.config/autosched/key (chmod 600),")
+    say(f"It is in {path} too. Its owner writes it to ~/.config/autosched/key (chmod 600),")
     say("or into AUTOSCHED_KEY. To withdraw it:  autosched key revoke " + made.id)
 
 
@@ -100,7 +100,9 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @click.option("--role", type=ROLES, required=True, help="What its holder may do.")
-@click.option("--quota", default="", help="jobs=N: so many may be active. share=1: each user counts alike, as they do.")
+@click.option(
+    "--quota", default="", help="jobs=N: maximum number of active jobs. share=1: each user counts alike, as they do."
+)
 @_config
 def add(name: str, role: str, quota: str, config: Path | None) -> None:
     """Make a key and print it, as `key new` does."""

@@ -14,7 +14,7 @@ READ_MAX = 64
 
 
 def heard() -> bool:
-    """Whether somebody sits there who can press them."""
+    """Whether a user can press them."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

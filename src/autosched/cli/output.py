@@ -97,7 +97,7 @@ def data(text: str) -> None:
 
 
 def discard() -> None:
-    """Let nobody try again, at the end, to write what could not be written."""
+    """Drop what could not be written, so that it is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -116,7 +116,7 @@ def say(text: str = "") -> None:
 
 
 def complain(text: str) -> None:
-    """A line that nobody should miss."""
+    """A line that no user should miss."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -212,6 +212,6 @@ def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
     except (Exception, SystemExit) as error:
         pdb.post_mortem(error.__traceback__)
         raise
-    if load is None:  # whoever has left the debugger wants no more
+    if load is None:  # the user has left the debugger
         raise KeyboardInterrupt
     return load

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 ALL = "all"
 STEPS_PER_PROCESS = 4_000
-"""Starting a process takes as long as so many steps."""
+"""Number of steps that take as long as starting a process."""
 
 
 @click.command()
@@ -40,13 +40,15 @@ STEPS_PER_PROCESS = 4_000
     metavar="KIND:N-C-M[:SEED]",
     help="A load drawn from a seed: N jobs, C hosts, M devices. Kinds, from even to wild: hom, noisy, het, heavy.",
 )
-@click.option("--longer", type=click.IntRange(1, 1_000), default=1, help="Generated jobs: so many times the rounds.")
+@click.option("--longer", type=click.IntRange(1, 1_000), default=1, help="Generated jobs: factor of the rounds.")
 @click.option(
     "--load",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Generated jobs: they arrive one by one and keep the busiest resource busy for that share of the time.",
 )
-@click.option("--jobs", type=click.IntRange(1, 100_000), help="Generated jobs: so many instead of N. [400 with --load]")
+@click.option(
+    "--jobs", type=click.IntRange(1, 100_000), help="Number of generated jobs instead of N. [400 with --load]"
+)
 @click.option("--policy", metavar="NAME", help="A policy, or `all` to compare them. [default: the daemon's default]")
 @click.option(
     "--goal",
@@ -113,7 +115,7 @@ def _steps(trials: Sequence["SimulationRun"]) -> int:
 
 
 def _counted(outcomes: Iterator[T], count: int) -> Iterator[T]:
-    """The same, while somebody at a terminal sees how far they are."""
+    """The same, with progress at a terminal."""
     watched = count > 1 and sys.stderr.isatty()
     for number, outcome in enumerate(outcomes, 1):
         if watched:

@@ -15,7 +15,7 @@ from autosched.wire.blocking_link import BlockingLink
 TIMED_OUT = 124
 """As of timeout(1)."""
 ASK_S = 5.0
-"""A question waits so long for news: less than a connection may be silent."""
+"""Seconds for which a question waits for news: less than a connection may be silent."""
 
 
 @click.command(epilog=MANY)
@@ -36,7 +36,7 @@ def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> i
                 return TIMED_OUT
             if view.state == JobState.FAILED.value:
                 code = JobFailed.exit_code
-                why = view.failure.message if view.failure is not None else "nobody knows why"
+                why = view.failure.message if view.failure is not None else "the reason is not known"
                 say(f"job {job} failed: {why}. See:  autosched job {job}")
             elif view.state == JobState.CANCELLED.value:
                 code = code or JobCancelled.exit_code

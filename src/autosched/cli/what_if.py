@@ -33,10 +33,10 @@ ALL = "all"
     help="A daemon's state folder, or the autosched.db in it; it is only read. [default: this user's own daemon]",
 )
 @click.option("--jobs", "which", metavar="JOB...", default="all", help="Of these jobs only: 12-15, 12,14, last.")
-@click.option("--hosts", type=click.IntRange(1, COUNT_MAX), help="So many hosts, each with the same lanes.")
-@click.option("--lanes", type=click.IntRange(1, COUNT_MAX), help="So many lanes per host.")
+@click.option("--hosts", type=click.IntRange(1, COUNT_MAX), help="Number of hosts, each with the same lanes.")
+@click.option("--lanes", type=click.IntRange(1, COUNT_MAX), help="Number of lanes per host.")
 @click.option(
-    "--devices", multiple=True, metavar="[KIND=]N", help="So many devices, of that kind when there are several."
+    "--devices", multiple=True, metavar="[KIND=]N", help="Number of devices, of that kind when there are several."
 )
 @click.option("--add-job", "added", multiple=True, metavar="JOB[:COPIES]", help="Copies of a job, there when it came.")
 @click.option("--policy", metavar="NAME", help="Another policy, or `all` to compare them. [default: the recorded one]")

@@ -66,7 +66,7 @@ class TimedOut(WorkerError):
 
 
 class Killed(WorkerError, StepFailed):
-    """Somebody ended the process on purpose, because its step must end."""
+    """The process was ended on purpose, because its step must end."""
 
 
 class Worker:

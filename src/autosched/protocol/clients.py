@@ -60,7 +60,7 @@ class JobOrder(Struct, frozen=True):
 
 ARTIFACT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 RETURNS_SINCE = (1, 3)
-"""Below this protocol a client ends with its connection, and a daemon takes nobody back."""
+"""Below this protocol a client ends with its connection, and a daemon takes no client back."""
 
 
 class Return(Method, frozen=True):
@@ -304,7 +304,7 @@ CODE_SINCE = (1, 8)
 
 
 class AddArtifacts(Method, frozen=True):
-    """Result files of the job that belong together: whoever asks sees all of them or none."""
+    """Result files of the job that belong together: a reader sees all of them or none."""
 
     result = Done
     askers = (Asker.CLIENT,)

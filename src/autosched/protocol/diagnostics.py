@@ -56,7 +56,7 @@ class ListQueues(Method, frozen=True):
 
 
 class Stall(Struct, frozen=True):
-    """For so long the daemon's loop did nothing else."""
+    """A pause of the daemon's loop, and the call that caused it."""
 
     id: int
     at: str

@@ -103,7 +103,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     without a record; None while one has neither."""
     first_estimate_s: float | None
     eta_s: float | None
-    """Until the last trial, at the present rate; None while nobody knows, and afterwards."""
+    """Until the last trial, at the present rate; None while it is not known, and afterwards."""
     submitted_at: float
     ended_at: float | None
     now: float
@@ -160,7 +160,7 @@ class ListJobs(Method, frozen=True, omit_defaults=True):
     least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
     owner: Annotated[str, Meta(max_length=200)] = ""
-    """Only those of this owner; "me": of whoever asks."""
+    """Only those of this owner; "me": of the asking user."""
     name: Annotated[str, Meta(max_length=200)] = ""
     labels: Labels = field(default_factory=dict)
     """Only those that have all of these."""

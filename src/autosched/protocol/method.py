@@ -14,7 +14,7 @@ BULK_BYTES = CHUNK_BYTES + 16 * 1024
 """A request that is one long string of bytes and little else."""
 HEARTBEAT_S = 5.0
 SILENCE_S = 20.0
-"""A client that says nothing for so long is taken for dead."""
+"""Seconds of silence after which a client is taken for dead."""
 WAIT_MAX_S = 30.0
 Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
 

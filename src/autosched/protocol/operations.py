@@ -19,7 +19,7 @@ class Calibration(Struct, frozen=True):
     coverage_p90: float | None
     """Share of steps that took no longer than their 90 % quantile, 0.9 when all is well; None before there are any."""
     typical: float = 1.0
-    """Half of the recent steps took at most so many times as long as foreseen, and at least that part of it."""
+    """Median factor between the measured and the expected time of recent steps, in either direction."""
 
 
 class DaemonInfo(Struct, frozen=True):
@@ -116,7 +116,7 @@ class UnitView(Struct, frozen=True):
     quarantined: bool = False
     """Whether that is because the daemon does not trust it. Since protocol 1.9."""
     eta_s: float | None = None
-    """Until its step should end; None when nobody knows."""
+    """Until its step should end; None when it is not known."""
     accelerator: CudaDevice | RpcServer | None = None
     """The device where it is no CPU."""
     host: str = ""
@@ -154,7 +154,7 @@ class ReturnUnit(Method, frozen=True):
 
 
 class FreeUnit(Method, frozen=True):
-    """Somebody who knows says that nothing runs on this unit any more: its holder's client is given up, and killed
+    """Nothing runs on this unit any more, by an operator's word: its holder's client is given up, and killed
     where that is possible."""
 
     result = Done
@@ -257,7 +257,7 @@ class SpanList(Struct, frozen=True):
 
 
 class IdleList(Struct, frozen=True):
-    """Seconds in which nobody held a unit, by unit and cause, as far back as the daemon remembers."""
+    """Seconds in which no step held a unit, by unit and cause, as far back as the daemon remembers."""
 
     idle: dict[str, dict[str, float]]
 

@@ -1,6 +1,6 @@
 """Iterates over paged answers: a generator asks for one page after the other.
 
-Whoever has a connection answers it, waiting as he does: `answered`, `answered_async`.
+The caller, who has a connection, answers it, waiting as it does: `answered`, `answered_async`.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -17,7 +17,7 @@ T = TypeVar("T")
 Steps = Generator[ListSpans, SpanList, tuple[list[Span], float]]
 """The steps, and the daemon's time, in seconds of its scheduler clock."""
 ASKED_LATER_S = 60.0
-"""A job's steps are asked for at most so long after the job itself: its time is counted back from the daemon's now."""
+"""Maximum seconds between asking for a job and for its steps: its time is counted back from the daemon's now."""
 
 
 def answered(asking: Generator[Q, A, T], ask: Callable[[Q], A]) -> T:
@@ -54,7 +54,7 @@ def records_of(job: JobId) -> Generator[GetRecords, RecordPage, list[Record]]:
 
 
 def steps_since(last_s: float | None = None, until: float | None = None) -> Steps:
-    """Those of all jobs in the last so many seconds, or all. `until`: none is wanted that started after this moment."""
+    """Those of all jobs in the last seconds, or all. `until`: none is wanted that started after this moment."""
     page = yield ListSpans(last_s=last_s)
     spans = list(page.spans)
     while page.more and page.spans and (until is None or spans[-1].started_at <= until):

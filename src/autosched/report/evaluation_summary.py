@@ -102,7 +102,7 @@ def _headline(
 def advice(found: EvaluationSummary, gain: float | None, *, trials: int, job: int) -> str:
     """Advice about a module that is not faster than its rival; empty where there is nothing to do.
 
-    `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: nobody knows.
+    `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: not known.
     """
     if found.standing not in (Standing.SLOWER, Standing.EQUAL) or found.rival_ratio is None:
         return ""

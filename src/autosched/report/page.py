@@ -272,7 +272,7 @@ def _trust(report: Report) -> str:
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         parts.append("<p>The best candidates of each task and its default, measured in turn: the median decides.</p>")
         parts.append(_scrollable(table, "Finals"))
-    return "".join(parts) or '<p class="dim">Nobody watched the devices.</p>'
+    return "".join(parts) or '<p class="dim">The devices were not watched.</p>'
 
 
 def _failures(report: Report) -> str:

@@ -33,7 +33,7 @@ class Sickness:
         clock: Callable[[], float],
         later: Later,
     ) -> None:
-        """`drained`: as the scheduler sees it; `later`: lets something happen after so many seconds."""
+        """`drained`: as the scheduler sees it; `later`: lets something happen after a number of seconds."""
         self._faults, self._drained, self._clock, self._later = faults, drained, clock, later
         self._rng = Random(f"sickness/{seed}")
         self._blame, self._ward = CandidateSuspicion(), DeviceSuspicion(PAUSE_S)
@@ -51,7 +51,7 @@ class Sickness:
         return any(unit == device and begin <= now < end for begin, unit, end in self._faults.sick)
 
     def is_poisoned(self, candidate: str) -> bool:
-        """Whether nobody is to run it any more."""
+        """Whether it must not be run any more."""
         known = self._blame.cases.get(_suspect(candidate))
         poisoned = known is not None and known.poisoned
         assert poisoned or candidate not in self.never, f"{candidate} was poisoned, and is to be run again"

@@ -40,7 +40,7 @@ class ScenarioJob(Struct, frozen=True, kw_only=True):
     order: tuple[TaskIndex, ...] | None = None
     """Whose round begins next, round by round; None: every task begins its next round as soon as it can."""
     under_way_max: int = 1
-    """With an order, so many tasks have a round under way at once."""
+    """With an order: tasks that have a round under way at once."""
     arrives_at: float = 0.0
     cancelled_at: float | None = None
     client_start_s: float | None = None
@@ -104,7 +104,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
-    """One host with so many lanes, and so many equal devices."""
+    """One host with a number of lanes, and of equal devices."""
     return (
         Pool(HOST, tuple(Unit(f"host/{i}", (i,)) for i in range(lanes))),
         Pool(DEVICE, tuple(Unit(f"cpu{i}", (lanes + i,)) for i in range(devices))),

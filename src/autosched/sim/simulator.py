@@ -367,7 +367,7 @@ class Simulator:
         self._occupy(Running(step, outcome, duration_s, self.now))
 
     def _revoke(self, step_id: StepId) -> None:
-        """The step is killed, but somebody has to notice first."""
+        """The step is killed, which is noticed later."""
         running = self._running.get(step_id)
         if running is not None and not self._risk(self.scenario.faults.revoke_ignored):
             running.version += 1

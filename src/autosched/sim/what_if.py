@@ -1,6 +1,6 @@
 """What if: a recording simulated as it was and with a change, held against what was recorded.
 
-Assumed: a step takes as long as it took, on any unit; each host has as many lanes; whoever had to wait waits anew. A
+Assumed: a step takes as long as it took, on any unit; each host has as many lanes; tasks that had to wait wait anew. A
 job makes the very rounds that it made, however many of its tasks are under way.
 """
 
@@ -18,7 +18,7 @@ from autosched.sim.workload_scenarios import AS_IT_WAS, HOST_POOL, Change, recor
 from autosched.workloads.recordings import RecordedJob, Recording
 
 FAR_OFF = 0.1
-"""A simulation of the past that differs so much from it deserves a warning."""
+"""Share by which a simulation of the past may differ from it without a warning."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Naming jobs: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
 
-A selection asks for lists of jobs while it goes on, so it is a generator: whoever knows a daemon answers it, waiting as
-he does (`protocol.pages.answered`). Its answers are numbers of jobs, the oldest first.
+A selection asks for lists of jobs while it goes on, so it is a generator. The caller, who knows a daemon, answers it
+(`protocol.pagination.answered`). Its answers are numbers of jobs, the oldest first.
 """
 
 import re

@@ -30,7 +30,7 @@ class Column(Struct, frozen=True):
     of: Callable[[Any], str]
     right: bool = False
     least: int = 0
-    """It may be cut down to so many characters; 0: never."""
+    """Minimum characters to which it may be cut; 0: never cut."""
     wide: bool = False
     """Only shown where there is room for everything."""
 

@@ -80,7 +80,7 @@ class Top(App[None]):
         for name, width in panels.JOB_COLUMNS:
             table.add_column(name, width=width + 1, key=name)
         self._reason = table.columns[table.add_column("REASON", width=10, key="REASON")]
-        table.display = self._parts["empty"].display = False  # nobody knows yet
+        table.display = self._parts["empty"].display = False  # not known yet
         self.run_worker(self._look(), name="look")
 
     def on_unmount(self) -> None:

@@ -41,7 +41,7 @@ def frame(watch: DaemonPoller, width: int, height: int) -> Text:
 
 
 async def show(address: str, *, once: bool) -> None:
-    """Until interrupted; once: one frame, for a pipe. Raises DaemonUnreachable when nobody answers at first."""
+    """Until interrupted; once: one frame, for a pipe. Raises DaemonUnreachable when no daemon answers at first."""
     watch, console = DaemonPoller(), Console(file=sys.stdout)
     async with connected(address) as daemon:
         await watch.look(daemon)

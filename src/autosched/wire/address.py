@@ -27,7 +27,7 @@ def tcp(address: str) -> tuple[str, int]:
 def tls_to(address: str) -> "SSLContext | None":
     """How to encrypt on the way to this address; None: not at all.
 
-    The certificate is not judged here: it is part of the proof of a key (keys.py), which nobody in between can give,
+    The certificate is not judged here: it is part of the proof of a key (keys.py), which no one in between can give,
     so there is no authority to trust and no name to compare.
     """
     if not address.startswith(TLS):

@@ -104,7 +104,7 @@ def unreachable(address: str, error: OSError) -> DaemonUnreachable:
     if isinstance(error, ConnectionRefusedError) and address.startswith(UNIX):
         path = address.removeprefix(UNIX)
         return DaemonUnreachable(
-            f"the socket {path} is there but nobody listens: the daemon that made it is dead."
+            f"the socket {path} is there but no process listens: the daemon that made it is dead."
             f" {start}  (it resumes the jobs and replaces the socket)"
         )
     if isinstance(error, PermissionError):

@@ -146,7 +146,7 @@ class Peer:
     def _call(self, id: int, name: str, params: Raw) -> Call | Rejected:
         try:
             return Call(id, self._read(name, params))
-        except WireError as error:  # a new one: the traceback of this one holds whoever holds it
+        except WireError as error:  # a new one: the traceback of this one would keep its callers alive
             return Rejected(id, WireError(str(error)))
 
     def _read(self, name: str, params: Raw) -> Method:

@@ -85,7 +85,7 @@ def read(path: Path, *, private: bool = True) -> Key:
 
 
 class Proving:
-    """The part of whoever connects: ask, check the daemon's proof, prove."""
+    """The part of the connecting side: ask, check the daemon's proof, prove."""
 
     def __init__(self, key: Key, channel: bytes) -> None:
         self._key, self._channel = key, channel
@@ -100,7 +100,7 @@ class Proving:
         theirs = proof(self._key, "daemon", self._nonce, challenge.nonce, self._channel)
         if not hmac.compare_digest(theirs, challenge.proof):
             raise Refused(
-                f"who answers does not have the key {self._key.id}, or somebody in between shows another certificate:"
+                f"the daemon does not have the key {self._key.id}, or a man in the middle shows another certificate:"
                 " nothing was sent to it. Check the address, and whether the key is still in: autosched key list"
             )
         return proof(self._key, "peer", self._nonce, challenge.nonce, self._channel)

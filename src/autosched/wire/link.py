@@ -147,7 +147,7 @@ class Link(asyncio.BufferedProtocol):
         answered: asyncio.Future[Answer] = self._loop.create_future()
 
         def over(answer: Answer | AutoschedError) -> None:
-            if answered.done():  # nobody waits any more
+            if answered.done():  # no caller waits any more
                 return
             if isinstance(answer, Answer):
                 answered.set_result(answer)
@@ -206,7 +206,7 @@ class Link(asyncio.BufferedProtocol):
     async def keep_alive(self, ask: Method, every_s: float, silence_s: float) -> None:
         """Ask this now and then, until the connection ends; end it when the peer has said nothing for `silence_s`.
 
-        It does not matter what the answer is, and answers take their time: nobody waits for one of them.
+        It does not matter what the answer is, and answers take their time: no caller waits for one.
         """
         while not self.closed:
             self._write(self.peer.request(ask)[1])
@@ -326,7 +326,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _handle(self, id: int | None, method: Method) -> None:
-        """Without an id nobody waits for an answer."""
+        """Without an id no caller waits for an answer."""
         try:
             if self.handler is None:
                 raise WireError(f"nothing here answers {type(method).__name__}")

@@ -19,7 +19,7 @@ MEANS_S = (8.3, 39.5, 44.0)
 JOBS_MAX = 100_000
 UNITS_MAX = 1_000
 SHORT_UPDATE = 0.1
-"""A round after which the cost model is not fitted anew spends so much of the time on its update."""
+"""Share of an update's time in a round after which the cost model is not fitted anew."""
 
 
 class Kind(Struct, frozen=True):

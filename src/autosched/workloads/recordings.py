@@ -218,7 +218,7 @@ def _open(file: Path) -> sqlite3.Connection:
         db.close()
         if Path(f"{file}-wal").exists():
             raise
-        # A folder that may not be written has no place for the files that readers share with a writer; nobody writes.
+        # A folder that may not be written has no place for the files that readers share with a writer; none writes.
         db = sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None)
     return db
 

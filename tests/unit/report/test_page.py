@@ -172,7 +172,7 @@ def test_it_says_what_the_measurements_are_worth() -> None:
     checked(page)
     for words in ("3 measurements disturbed", "cpu0: drifting &lt;fast&gt;", "the search&#x27;s first", "Default"):
         assert words in page or words.replace("&#x27;", "'") in page
-    assert "Nobody watched" in report.page(report.gather(job_view(), None, records(), spans()))
+    assert "devices were not watched" in report.page(report.gather(job_view(), None, records(), spans()))
 
 
 def test_a_task_that_lost_to_another_is_said_to_be_unused() -> None:

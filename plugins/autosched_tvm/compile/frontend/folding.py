@@ -131,7 +131,7 @@ class _Folder:
             try:
                 handler(node, names)
                 return
-            except _Unknown:  # it stays as it is, and whoever imports it says so
+            except _Unknown:  # it stays as it is, and the import says so
                 del self.nodes[position:]
                 self.done = mark
         if self._compute(node, kind):

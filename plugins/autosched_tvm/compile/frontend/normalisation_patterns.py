@@ -27,7 +27,7 @@ class Reader:
         self.reads = Counter(name for node in state.graph.node for name in node.input)
 
     def writer(self, name: str, kind: str, reads: int = 1) -> Node | None:
-        """The node of a kind that writes a value which is read so often and is no output of the network."""
+        """The node of a kind that writes a value which is read this often and is no output of the network."""
         node = self.writers.get(name)
         if node is None or node.op_type != kind or self.reads[name] != reads or name in self.state.wanted:
             return None
@@ -170,7 +170,7 @@ def _along_last(reader: Reader, node: Node) -> bool:
 
 
 def _drop_unread(state: State) -> None:
-    """Remove the nodes whose results nobody reads any more."""
+    """Remove the nodes whose results are not read any more."""
     nodes = list(state.graph.node)
     inside = set().union(*(read_inside(node) for node in nodes))
     kept: list[Node] = []

@@ -18,7 +18,7 @@ Array = Any
 
 
 class Graph:
-    """A graph that is being rewritten: constants by name, new nodes, names nobody has."""
+    """A graph that is being rewritten: constants by name, new nodes, unused names."""
 
     def __init__(self, model: Any) -> None:
         self.graph = model.graph

@@ -15,7 +15,7 @@ from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Operator, Way
 
 SPLITS = 1.25
-"""A move before an operator that would be fused costs so many times as much: it keeps the two apart."""
+"""Factor of the price of a move before an operator that would be fused: it keeps the two apart."""
 
 
 @dataclass(frozen=True)

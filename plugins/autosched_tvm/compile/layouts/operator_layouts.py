@@ -90,7 +90,7 @@ class Around:
     """The layouts that the values computed before may have."""
 
     def blocks(self, channels: int, *values: Any) -> list[int]:
-        """The blocks worth a try for so many channels, and those in which these values may come."""
+        """The blocks worth a try for a number of channels, and those in which these values may come."""
         coming = (layout.block for value in values for layout in self.outputs.get(value, ()) if layout.block)
         return list(dict.fromkeys((*blocks_of(channels, self.lanes), *coming)))
 

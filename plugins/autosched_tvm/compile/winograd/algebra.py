@@ -180,7 +180,7 @@ BOTH_AXES = tuple(Algorithm(FILTERINGS[size, SQUARE], FILTERINGS[size, SQUARE]) 
 
 
 def algorithms(taps: tuple[int, int]) -> tuple[Algorithm, ...]:
-    """Those for filters of so many rows and columns."""
+    """Those for filters of a number of rows and columns."""
     if taps == (SQUARE, SQUARE):
         return BOTH_AXES
     if 1 not in taps:

@@ -122,7 +122,7 @@ def usual(sizes: Sizes, registers: int, cores: int) -> Knobs:
 
 
 def _busy(sums: int) -> float:
-    """Share of the multiply-adds that a core can begin while it waits for so many sums."""
+    """Share of the multiply-adds that a core can begin while it waits for a number of sums."""
     return min(1.0, sums / SUMS_BUSY)
 
 
@@ -446,7 +446,7 @@ class _Nest:
 
 
 def _odd_lines(numbers: int) -> int:
-    """At least so many numbers: an odd number of cache lines."""
+    """Minimum count of numbers: an odd number of cache lines."""
     lines = -(-numbers // LINE)
     return (lines + 1 - lines % 2) * LINE
 
