@@ -151,7 +151,7 @@ async def finish(daemon: Daemon, job: int, output: Path) -> Tuned:
 
 @contextmanager
 def own_state(folder: Path) -> Iterator[None]:
-    """A daemon that nobody else uses."""
+    """A daemon of its own."""
     state = folder / "state"
     state.mkdir(parents=True, exist_ok=True)
     before = os.environ.get("AUTOSCHED_STATE_DIR")
@@ -188,7 +188,7 @@ def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Pat
 
 @contextmanager
 def kept_state(folder: Path | None) -> Iterator[Path]:
-    """A folder for a daemon that nobody else uses: this one, which stays, or one that is deleted at the end."""
+    """A folder for a daemon of its own: this one, which stays, or one that is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
         chosen = folder or Path(temporary)
         with own_state(chosen):

@@ -37,7 +37,7 @@ JOBS, LANES, TASKS = 24, 6, 3
 RECORD = msgspec.msgpack.Decoder(Record)
 AT_ONCE = 32
 HEAP_MIN = 200
-"""So many answers lie about before one is taken: late ones are later than whole lives of clients."""
+"""Answers that are pending before one is taken: late ones are later than whole lives of clients."""
 REPEATED, REPLACED, RETURNED = 0.5, 0.01, 0.01
 """How often an answer is put back after it was given, and what else happens at each step."""
 POOLS = (Pool("host", tuple(Unit(f"host/{lane}", (lane,)) for lane in range(LANES))),)
@@ -93,7 +93,7 @@ class Client:
     held: dict[StepId, Step] = field(default_factory=dict)
     """Steps whose end was not acknowledged."""
     said: list[AddRecord | EndStep] = field(default_factory=list)
-    """What was not acknowledged."""
+    """Messages that were not acknowledged."""
 
 
 @dataclass(eq=False)
@@ -237,7 +237,7 @@ class Chaos:
         await asyncio.gather(*(self.answer_one() for _ in range(min(AT_ONCE, len(self._heap) // 2))))
 
     def check_all(self) -> None:
-        """What was counted, over all."""
+        """Counts over all clients."""
         self.violations += [f"step {step} was counted {n} times" for step, n in self.marks.ends.items() if n != 1]
         self.violations += [f"record {name} was stored {n} times" for name, n in self.marks.records.items() if n != 1]
         for job in self._of:
@@ -253,7 +253,7 @@ def load(*tasks: int) -> JobLoad:
 
 
 async def shuffle(answers: int, seed: int, session: type[ClientSession] = ClientSession) -> dict[str, Any]:
-    """Let at least so many answers arrive; returns what came of them."""
+    """Let at least a number of answers arrive; returns their counts."""
     chaos = Chaos(seed, session)
     loop = spawn(chaos.runtime.run(), "the scheduler's loop")
     began_at = time.perf_counter()

@@ -2,7 +2,7 @@
 
 ``python benchmarks/bit_flips.py`` prints one JSON object. One bit, anywhere in the database file or in its write-ahead
 log, is flipped, and the database is checked as at a start: `found` of those that change anything; `harmless` ones are
-in space that nobody reads, so that another program sees the same content as before.
+in space that is never read, so that another program sees the same content as before.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def fill(path: Path, jobs: int, records: int) -> None:
-    """Let so many more jobs run, by the daemon's own code."""
+    """Let a number of jobs run, by the daemon's own code."""
 
     async def run() -> None:
         journal = Journal(path, *database.TABLES)
@@ -94,7 +94,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
 
         await happens(ResourcesDeclared((Pool("host", (Unit("host/0", (0,)),)),), 600.0, 60.0))
         for job in range(core.state.last_job + 1, core.state.last_job + 1 + jobs):
-            audit.note(Principal("somebody", Role.USER), "submit", f"job {job}")
+            audit.note(Principal("a user", Role.USER), "submit", f"job {job}")
             await happens(JobSubmitted(job, JobSpec(name=f"net{job}", model="0" * 64, trials=records)))
             store.plan(job, NETWORK, records, IdentityFrom(0, Identity(target="auto", device="a CPU")))
             steps = await happens(ClientAttached(job, _load(ROUND[0])))
@@ -126,7 +126,7 @@ def _record(trial: int) -> Record:
 
 
 def killed_copy(path: Path, folder: Path, also: int) -> Path:
-    """What a daemon leaves that dies after `also` more events: a copy in a new folder, and there its log."""
+    """State of a daemon that dies after `also` more events: a copy in a new folder, and there its log."""
     folder.mkdir()
 
     async def run() -> None:
@@ -148,7 +148,7 @@ def killed_copy(path: Path, folder: Path, also: int) -> Path:
 
 @dataclass
 class Told:
-    """Of so many flipped bits."""
+    """Counts of a number of flipped bits."""
 
     found: int = 0
     harmless: int = 0

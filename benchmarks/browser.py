@@ -81,7 +81,7 @@ class Page:
                 self._listen(await self._socket.receive_json())
 
     async def ask(self, script: str) -> Any:
-        """What an expression comes to in the page; promises are awaited."""
+        """Value of an expression in the page; promises are awaited."""
         answer = await self.do("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

@@ -56,7 +56,7 @@ def compile_into(folder: Path) -> None:
 
 
 def say(arguments: list[str], env: dict[str, str]) -> str:
-    """What this interpreter prints."""
+    """The output of this interpreter."""
     return subprocess.check_output([sys.executable, *arguments], env=env, text=True)
 
 

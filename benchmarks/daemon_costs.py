@@ -1,4 +1,4 @@
-"""What the daemon and the command line cost, and how soon a job has its first record.
+"""Costs of the daemon and the command line, and the time to a job's first record.
 
 ``python benchmarks/daemon_costs.py`` prints one JSON object: CPU seconds of `autosched jobs` (median of 11, 50 jobs
 of history), resident memory of the daemon after them, time from submit to the first record of a real network, and

@@ -1,4 +1,4 @@
-"""What a decision costs: microseconds of `Scheduler.handle`, by policy and by how many steps wait.
+"""Cost of a decision: microseconds of `Scheduler.handle`, by policy and by how many steps wait.
 
 ``python benchmarks/decision_cost.py`` prints one JSON object. Each event ends a step, of which the core learns, and
 queues what its task does next (`noting`); the decision is who starts on the units that came free (`deciding`). As the
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def cost_us(policy: str, waiting: int, decisions: int) -> dict[str, Any]:
-    """One crowd of about so many waiting steps, for so many decisions."""
+    """A number of waiting steps, for a number of decisions."""
     rng, core = Random(waiting), crowd(policy, waiting)
     took_s: dict[str, list[float]] = {"both": [], "noting": [], "deciding": []}
     gc.collect()
@@ -72,7 +72,7 @@ def spread_us(seconds: list[float]) -> dict[str, float]:
 
 
 def crowd(policy: str, waiting: int) -> Scheduler:
-    """All units taken, and so many tasks that wait."""
+    """All units taken, and a number of tasks that wait."""
     core = Scheduler(POLICIES[policy])
     hosts = (Pool(f"host{i}", (Unit(f"host{i}/0"),)) for i in range(HOSTS))
     devices = Pool(DEVICE[0], tuple(Unit(f"cpu{i}") for i in range(DEVICES)))

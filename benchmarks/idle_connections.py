@@ -1,4 +1,4 @@
-"""What connections cost that only stand: processor time and memory of the daemon, for each of them.
+"""Cost of idle connections: processor time and memory of the daemon, for each of them.
 
 ``python benchmarks/idle_connections.py`` prints one JSON object. A private daemon runs in a folder of its own; another
 process opens the connections, each with a key and hello, and then says nothing but a heartbeat now and then (with
@@ -104,7 +104,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[bytes]:
-    """A daemon that lets so many in."""
+    """A daemon that admits a number of connections."""
     certificate = f'tls_certificate = "{CERTIFICATE}/tls.crt"\ntls_key = "{CERTIFICATE}/tls.key"\n' if tls else ""
     settings = f'[daemon]\nstate_dir = "{folder}"\n{certificate}[limits]\nconnections_max = {connections + 100}\n'
     (folder / "autosched.toml").write_text(settings)

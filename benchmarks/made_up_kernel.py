@@ -15,7 +15,7 @@ from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob
 SHAPES = (
     (56, 64, 64, 3), (28, 128, 128, 3), (14, 256, 256, 3), (7, 512, 512, 3), (56, 64, 64, 1), (112, 32, 64, 1),
 )  # fmt: skip
-"""Images of so many rows and columns, input channels, output channels, taps."""
+"""Rows and columns of the image, input channels, output channels, taps."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MadeUpKernel:
         return {name: float(value) for name, value in found.items()} | {"failing": float(rng.random() * 0.1)}
 
     def throughput(self, index: int) -> float:
-        """Of the peak, so at most about 1; 0 for a failure. The same every time."""
+        """Speed as a share of the peak, so at most about 1; 0 for a failure. The same every time."""
         rng = np.random.default_rng([self.seed, index % (1 << 62)])
         if rng.random() < self.machine["failing"]:
             return 0.0
@@ -80,5 +80,5 @@ class MadeUpKernel:
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """Of a number, ascending."""
+    """Divisors of a number, ascending."""
     return tuple(d for d in range(1, number + 1) if number % d == 0)

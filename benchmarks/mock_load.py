@@ -1,4 +1,4 @@
-"""What scheduling costs between two steps on a resource, while 100 real clients of the mock backend run.
+"""Time between two steps on a resource, while 100 real clients of the mock backend run.
 
 ``python benchmarks/mock_load.py`` prints one JSON object. A private daemon runs in a folder of its own on the default
 lanes of this machine, with one device that has no cores: on one that has, the client also looks whether it is at rest,
@@ -8,9 +8,9 @@ clocks of their clients: the report of the end, the decision, its commit to disk
 process. `report_ms` and `order_ms` are its two halves, before and after the moment that the daemon writes down: in
 the listing of spans one step ends when the next one begins.
 
-The start of so many Python processes is told apart (`startup`) from what follows (`steady`). Meanwhile a thread that
+The start of the Python processes is told apart (`startup`) from what follows (`steady`). Meanwhile a thread that
 only sleeps on the daemon's cores, and now and then has a few bytes written to its disk, tells what the machine itself
-does to whoever uses it (`meanwhile`): what other work makes late there is late here as well.
+does to its users (`meanwhile`): what other work makes late there is late here as well.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def cpu_s(daemon: psutil.Process) -> tuple[float, float]:
 
 
 class Machine(threading.Thread):
-    """What the machine does to a thread that hardly does anything."""
+    """Delays of a thread that hardly does anything."""
 
     def __init__(self, folder: Path, cores: Sequence[int]) -> None:
         super().__init__(daemon=True)
@@ -205,7 +205,7 @@ class Machine(threading.Thread):
 
 
 def read_log(path: Path) -> list[Logged]:
-    """What the clients wrote."""
+    """Times that the clients wrote."""
     decode = msgspec.json.Decoder(Logged).decode
     return [decode(line) for line in path.read_bytes().splitlines()]
 

@@ -23,13 +23,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"):
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 TURNS, IN_A_ROW = 40, 5
-"""So many inferences in a row, of which the first does not count: before it the other network was in the caches."""
+"""Inferences in a row, of which the first does not count: before it the other network was in the caches."""
 KINDS = {
     "conv": "conv", "fusedconv": "conv", "matmul": "dense", "gemm": "dense", "dense": "dense", "max_pool": "max pool",
     "maxpool": "max pool", "avg_pool": "mean", "averagepool": "mean", "globalaveragepool": "mean", "mean": "mean",
     "concat": "concat", "softmax": "softmax", "reorder": "move", "layout_transform": "move",
 }  # fmt: skip
-"""What a name begins with, or has in it, and what that is called in the table."""
+"""Beginning or part of a name, and the word for it in the table."""
 Shape = tuple[int, ...]
 
 
@@ -98,7 +98,7 @@ class Ours:
         self._machine["main"](*self._inputs)
 
     def medians_us(self) -> list[tuple[str, float]]:
-        """Of each kernel, in order."""
+        """Times of all kernels, in order."""
         counted = [run for number, run in enumerate(self._runs) if number % IN_A_ROW]
         return [
             (name, 1e6 * statistics.median(samples))
@@ -136,7 +136,7 @@ class Theirs:
         self._session.run(None, self._inputs)
 
     def medians_us(self) -> list[tuple[str, float]]:
-        """Of each kernel, in order."""
+        """Times of all kernels, in order."""
         events = json.loads(Path(self._session.end_profiling()).read_text())
         kernels = [event for event in events if event["name"].endswith("_kernel_time")]
         found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -154,7 +154,7 @@ class Theirs:
 
 
 def told(name: str, weights: Shape, result: Shape) -> str:
-    """What an operator is called in the table: its kind, kernel and result, in whatever layout they are. A convolution
+    """Name of an operator in the table: its kind, kernel and result, in whatever layout they are. A convolution
     may write into a part of a larger tensor, so its weights say how many channels it has.
     """
     lowered = name.lower()

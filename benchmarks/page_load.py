@@ -1,8 +1,8 @@
-"""What it costs to look: a daemon with 10,000 jobs of history and 200 active ones, and pages that watch it.
+"""Cost of viewers: a daemon with 10,000 jobs of history and 200 active ones, and pages that watch it.
 
 ``python benchmarks/page_load.py`` prints one JSON object: how soon the page is painted in a headless Chromium, how much
 is sent to it each second, how late the daemon's loop is while page, ``autosched top`` and ``autosched jobs`` look at it
-and while nobody does, what ``top`` itself uses, what a viewer costs that stops reading, and what ``autosched jobs``
+and while none does, what ``top`` itself uses, what a viewer costs that stops reading, and what ``autosched jobs``
 takes. ``--pictures DIR`` keeps what the page looked like;
 ``--seconds 0`` leaves the page out.
 """
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--active", type=int, default=200)
     parser.add_argument("--devices", type=int, default=6)
     parser.add_argument("--unit-s", type=float, default=0.03, help="how long a build takes")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for so long it is watched, and not watched")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds for which it is watched, and not watched")
     parser.add_argument("--policy", default="predictive")
     parser.add_argument("--pictures", type=Path)
     args = parser.parse_args()
@@ -207,7 +207,7 @@ async def _there(folder: Path, process: "subprocess.Popen[bytes]") -> tuple[str,
 
 
 def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]]:
-    """What listings take from the start of their process to its end, and of that processor time; and the daemon's."""
+    """Wall and processor seconds of listings, from the start of their process to its end, and the daemon's."""
     found = {}
     for words in LISTINGS:
         wall_s, cpu_s, served_s = [], [], _cpu_s(process)
@@ -230,7 +230,7 @@ def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]
 
 @contextmanager
 def _top(address: str) -> Iterator[psutil.Process]:
-    """`autosched top` at a terminal of 120x40 that somebody reads."""
+    """`autosched top` at a terminal of 120x40 that is read."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     command = [sys.executable, "-m", "autosched", "--host", address, "top"]
@@ -293,7 +293,7 @@ async def _watched(args: argparse.Namespace, address: str, url: str, process: ps
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """What the daemon used, which a busy machine changes little."""
+    """Processor time of the daemon, which a busy machine changes little."""
     times = process.cpu_times()
     return times.user + times.system
 

@@ -1,4 +1,4 @@
-"""A daemon that nobody else uses, for as long as something is measured on it."""
+"""A daemon of its own for a measurement."""
 
 import asyncio
 import subprocess

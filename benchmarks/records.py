@@ -1,4 +1,4 @@
-"""What the record store costs and how fast it answers: ``python benchmarks/records.py`` prints one JSON object.
+"""Cost and speed of the record store: ``python benchmarks/records.py`` prints one JSON object.
 
 A store is filled with a million made-up records of 4,000 workloads, as daemons fill it, and is then asked at random.
 --url: an empty database of a server that runs, or a file (sqlite:////PATH), that stays. Each percentile is over

@@ -24,11 +24,11 @@ from autosched_tvm.tuning.search_method import SearchContext
 BUILD_TIMEOUT_S = 10.0
 REFERENCE_TIMEOUT_S = 300.0
 AHEAD_BUILD_S = 0.3
-"""What is said of a kernel that was built ahead of time, on a busy machine."""
+"""Seconds that a build ahead of time is told to have taken on a busy machine."""
 DISTURBED_RATIO, DISTURBED_MAX = 1.15, 5
-"""A group whose anchor was so much slower than usual is measured again, so often."""
+"""Factor by which a group's anchor may be slower than usual before it is measured again; maximum re-measurements."""
 GROUP = 6
-"""So many candidates take turns with the anchor."""
+"""Number of candidates that take turns with the anchor."""
 ONCE = worker_messages.MeasurementPlan(repeat=5, min_repeat_s=0.008)
 AGAIN = worker_messages.MeasurementPlan(repeat=9, min_repeat_s=0.04)
 AUTOGROUP = Path("/proc/self/autogroup")
@@ -67,7 +67,7 @@ def _serving(line: Connection, logs: Path, core: int, urgent: bool) -> None:
     os.sched_setaffinity(0, {core})
     prepare(worker_messages.PRELOAD)
     workers = Workers(logs, recycle_after=1_000)
-    with contextlib.suppress(EOFError, OSError):  # whoever asked has ended
+    with contextlib.suppress(EOFError, OSError):  # the asking process has ended
         while True:
             function, what, timeout_s, processor_s = line.recv()
             role = "build" if function == worker_messages.BUILD else "profile"

@@ -17,7 +17,7 @@ SETTINGS = ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_
 
 
 class StockSearch:
-    """What `tune_tasks` does with one task, between its builds and measurements."""
+    """The work of `tune_tasks` on one task, between its builds and measurements."""
 
     def __init__(self, site: SearchContext, batch: int) -> None:
         quiet()

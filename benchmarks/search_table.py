@@ -1,4 +1,4 @@
-"""What candidates of a task took, kept on disk, so that each is built and measured once whoever proposes it.
+"""Latencies of a task's candidates, kept on disk, so that each is built and measured once, whatever proposes it.
 
 Searches that are compared propose mostly the same candidates, and to measure one again would tell them apart by noise.
 Asking a table instead is the simulation mode of Kernel Tuner (Willemsen, van Nieuwpoort, van Werkhoven, "Bayesian
@@ -21,7 +21,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a candidate."""
+    """Measurements of a candidate."""
 
     latency_s: float | None
     """None for a failure."""
@@ -40,7 +40,7 @@ class Table:
         self._name = name
         self.anchor: bytes | None = None
         self.anchor_s = 0.0
-        """What it takes undisturbed."""
+        """Its undisturbed latency, in seconds."""
         self._entries: dict[str, Entry] = {}
         folder.mkdir(parents=True, exist_ok=True)
         if self._path.exists():
@@ -66,11 +66,11 @@ class Table:
 
     @property
     def best_s(self) -> float | None:
-        """Of all candidates."""
+        """Entries of all candidates."""
         return min((entry.latency_s for entry in self._entries.values() if entry.latency_s is not None), default=None)
 
     def begin(self, anchor: bytes, samples_s: Sequence[float]) -> None:
-        """What everything is measured beside, and what it takes."""
+        """The anchor, and its latency in seconds."""
         self._write({"task": self._name, "anchor": anchor.decode(), "anchor_s": min(samples_s)})
 
     def keep(

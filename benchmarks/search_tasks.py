@@ -35,7 +35,7 @@ class Layer:
         return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)})
 
     def info(self, workload: Any) -> TaskInfo:
-        """What the scheduler would be told of it."""
+        """The task as the scheduler would be told of it."""
         return TaskInfo(task=1, name=self.name, workload=hash_of(workload), weight=1, flops=self.flops, shape=self.name)
 
 

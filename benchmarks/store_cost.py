@@ -1,4 +1,4 @@
-"""What the record store costs the daemon: ``python benchmarks/store_cost.py`` prints one JSON object.
+"""Cost of the record store to the daemon: ``python benchmarks/store_cost.py`` prints one JSON object.
 
 `transitions.py`, paced, in turns with a store and without, one daemon each. `bare`: its transitions as they are, which
 make no records; `measuring`: each profile step makes --records records, so that there is work for the store.

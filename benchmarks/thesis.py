@@ -67,7 +67,7 @@ def job_sets(trials: int) -> dict[str, tuple[Wanted, ...]]:
 
 
 class Ended(Struct):
-    """What one run left."""
+    """Results of one run."""
 
     views: list[JobView]
     spans: list[Span]
@@ -123,7 +123,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def kept(place: Path, make: Callable[..., dict[str, Any]], *words: Any) -> dict[str, Any]:
-    """What `make` leaves, or has left before; `place` is the folder that it works in."""
+    """Return the file that `make` makes, or has made before; `place` is the folder that it works in."""
     result = place.with_name(f"{place.name}.json")
     if not result.exists():
         shutil.rmtree(place, ignore_errors=True)
@@ -285,7 +285,7 @@ def latencies(args: argparse.Namespace, modules: dict[tuple[str, str], list[str]
 
 
 def child(*words: str) -> str:
-    """What a process of its own that may use TVM has to say, on the cores that a daemon would use."""
+    """Output of a process of its own that may use TVM, on the cores that a daemon would use."""
     pools = {pool.name: pool.units[0].cores for pool in config.resources(config.Config()).pools}
     device = next(cores for name, cores in pools.items() if name != config.HOST_POOL)
     cores = {"host": pools[config.HOST_POOL], "device": device}

@@ -1,4 +1,4 @@
-"""What the thesis' evaluation reckons from steps and from pairs of measurements. Pure."""
+"""Figures of the thesis' evaluation, from steps and from pairs of measurements. Pure."""
 
 import math
 import random
@@ -16,12 +16,12 @@ CAUSES = {
     WORKING: "the stage of a step runs on it",
     "handing over": "leased, and the stage does not run: order, report, decision, commit to disk",
     "held back": "free, and a step waits for it: the policy wants it to wait",
-    "other resource": "nobody waits for it: all that could use it next runs on the other resource, or waits for that",
+    "other resource": "no step waits for it: all that could use it next runs on the other resource, or waits for that",
     "clients": "nothing runs or waits anywhere: clients start, or are about to say what comes next",
     "start": "before a step wanted it for the first time",
     "tail": "after its last step: what is left needs the other resource only",
 }
-"""What a resource does at a moment, the first that holds; everything but the first is idle time."""
+"""State of a resource at a moment, the first that holds; everything but the first is idle time."""
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
 SAME_MOMENT_S = 1e-6
@@ -80,7 +80,7 @@ def causes(spans: Sequence[Span], unit: str, begin: float, end: float) -> dict[s
 
 
 def overheads_s(spans: Sequence[Span], unit: str) -> list[float]:
-    """Of each step that followed another on the unit without a pause: how long the unit waited for its stage to run.
+    """Seconds that the unit waited for a stage to run, for each step that followed another without a pause.
 
     The daemon's clock has no pause between the two, so it is the part of the second lease in which its stage did not
     run by its client's clock: the order on its way, and its own report until the daemon has noted it. Steps that the
@@ -98,7 +98,7 @@ def overheads_s(spans: Sequence[Span], unit: str) -> list[float]:
 
 
 def quantile(values: Iterable[float], part: float) -> float:
-    """Of a few values, by rank; 0 without any."""
+    """Quantile of a few values, by rank; 0 without any."""
     ordered = sorted(values)
     return ordered[round((len(ordered) - 1) * part)] if ordered else 0.0
 

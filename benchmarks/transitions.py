@@ -1,10 +1,10 @@
-"""What a durable transition costs: a step ends, that is on disk, and the next one is ordered; with 1,000 clients.
+"""Cost of a durable transition: a step ends, that is on disk, and the next one is ordered; with 1,000 clients.
 
 ``python benchmarks/transitions.py`` prints one JSON object. A private daemon runs in a folder of its own; all clients
 live in one other process that speaks the wire and does nothing else. Each job has one task, which is built on one of
 500 units and profiled on one of 500 others, in turn.
 
-`paced`: each stage takes so long that 1,000 end in a second (--rate). `saturated`: no stage takes any time, and what
+`paced`: stages are as long as lets 1,000 end in a second (--rate). `saturated`: no stage takes any time, and what
 the daemon can do is what limits it. `crowded` is `paced` while submissions come, and `overload` while ten times as many
 come, from users who do not wait when they are told to. `ack_ms` is what lies between a client's word that a step has
 ended and the answer that this is durable, by the clients' clock. Processor time is the daemon's, all its threads
@@ -53,7 +53,7 @@ SUBMITS_PER_S = 10.0
 USERS = 20
 COME_AT_ONCE = 50
 COMING_S, SETTLE_S = 4.0, 6.0
-"""A stage takes so long while clients come, so that they do; and how long it takes until none is as long any more."""
+"""Seconds of a stage while clients connect, so that they can; seconds until no such stage runs any more."""
 DEADLINE_S = 300.0
 MODEL = b"these clients read no model"
 POOLS = {"build": "device:lane", "profile": "device:cpu"}
@@ -245,7 +245,7 @@ def spec(name: str, seed: int = 0) -> JobSpec:
 
 
 class Flood:
-    """Users who submit so many jobs in a second between them, and cancel each that is taken."""
+    """Users who submit a number of jobs a second between them, and cancel each that is taken."""
 
     def __init__(self, address: str, per_s: float) -> None:
         self._address, self._per_s = address, per_s

@@ -1,9 +1,9 @@
-"""What a durable transition costs at the least: the same messages and the same journal as in transitions.py, and nobody
+"""Least cost of a durable transition: the same messages and the same journal as in transitions.py, and nothing
 who decides.
 
 ``python benchmarks/transitions_floor.py`` prints one JSON object. In place of the daemon stands a process that answers
 each end of a step with its success and the order of the next step, as soon as both are in the journal. It knows no
-jobs, leases, estimates, spans or deadlines, and tells nobody anything; the clients are those of transitions.py, first
+jobs, leases, estimates, spans or deadlines, and publishes nothing; the clients are those of transitions.py, first
 saturated and then paced. `wire` does not even write. What a daemon in Python costs lies above the second by what it
 decides; what it costs more when paced, where both do, is the price of every wake-up.
 """
@@ -92,7 +92,7 @@ async def drive(address: Path, args: argparse.Namespace, process: psutil.Process
 
 
 async def count(crowd: Crowd, seconds: float, process: psutil.Process) -> dict[str, float]:
-    """What happens in so many seconds, once it has settled."""
+    """Counts of a number of seconds, once it has settled."""
     loop = asyncio.get_running_loop()
     await asyncio.sleep(SETTLE_S)
     began_at, used_s, crowd.acks_s = loop.time(), cpu_s(process), []
@@ -128,7 +128,7 @@ class Answering(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """What the client asks and answers."""
+        """Handle a message of the client."""
         for message in self._peer.receive(data):
             match message:
                 case Call(id=id, method=EndStep(step=number, outcome=outcome, load=load, worked_s=worked_s)):

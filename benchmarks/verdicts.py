@@ -155,7 +155,7 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
 
 
 def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tuple[str, Path] | None:
-    """What was broken, and the network with that kernel; None when nothing could be broken."""
+    """The broken kernel in words, and the network with it; None when nothing could be broken."""
     import onnx
     from tvm.s_tir import meta_schedule as ms
 

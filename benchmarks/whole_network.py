@@ -76,7 +76,7 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
 
 
 def operators(module: Path, model: Path, core: int) -> list[dict[str, Any]]:
-    """What each operator takes in the tuned network and in ONNX Runtime, in a process of its own."""
+    """Time of each operator in the tuned network and in ONNX Runtime, in a process of its own."""
     command = [
         sys.executable,
         str(Path(__file__).parent / "operators.py"),
