@@ -140,7 +140,7 @@ class Chaos:
             self._say(client, EndStep(step=step.id, outcome=outcome, load=load(step.task)))
 
     def changed(self, job: JobId) -> None:
-        """Nobody waits for news."""
+        """No caller waits for news."""
 
     def _say(self, client: Client, method: AddRecord | EndStep) -> None:
         client.said.append(method)

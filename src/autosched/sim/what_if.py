@@ -1,4 +1,4 @@
-"""What if: a recording simulated as it was and with a change, held against what was recorded.
+"""Simulates a recording as it was and with a change, and compares both with what was recorded.
 
 Assumed: a step takes as long as it took, on any unit; each host has as many lanes; tasks that had to wait wait anew. A
 job makes the very rounds that it made, however many of its tasks are under way.

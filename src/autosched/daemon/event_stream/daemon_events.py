@@ -124,7 +124,7 @@ class SubmissionRefused(Struct, frozen=True):
 
 
 class LoopStalled(Struct, frozen=True):
-    """The daemon's loop was late by so many seconds that people may have noticed."""
+    """The daemon's loop was late by enough seconds for people to notice."""
 
     lag_s: float
     where: str = ""

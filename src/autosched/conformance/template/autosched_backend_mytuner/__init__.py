@@ -14,7 +14,7 @@ from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, S
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job may set: autosched tune MODEL --backend mytuner --option repeat=9."""
+    """Options of a job: autosched tune MODEL --backend mytuner --option repeat=9."""
 
     repeat: Annotated[int, Meta(ge=1, le=1_000)] = 5
     """Timed calls in a measurement."""
@@ -63,7 +63,7 @@ class MytunerBackend(SimpleBackend):
 
 
 def add(numbers: Sequence[int], block: int, quick: bool) -> int:
-    """What is tuned."""
+    """The tasks of a model."""
     total = 0
     for start in range(0, len(numbers), block):
         if quick:

@@ -22,7 +22,7 @@ def test_every_choice_adds_up() -> None:
 
 
 def test_a_model_has_a_task_for_each_size(tmp_path: Path) -> None:
-    """What `spaces` makes of a model."""
+    """The spaces of a model."""
     model = tmp_path / "model.json"
     model.write_text('{"a": 10}')
     (space,) = MytunerBackend().spaces(Job(name="model", model=model, options=Options()))

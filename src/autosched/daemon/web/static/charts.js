@@ -36,7 +36,7 @@ export class Curves {
     this.plot.over.addEventListener("mouseleave", () => this.latest());
   }
 
-  // The legend says how it stands, unless somebody points at another moment.
+  // The legend says how it stands, unless a user points at another moment.
   latest() {
     if (!this.plot.over.matches(":hover")) this.plot.setLegend({ idx: this.plot.data[0].length - 1 });
   }

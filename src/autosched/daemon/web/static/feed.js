@@ -104,7 +104,7 @@ export function follow(changed, connection, past = true) {
     }
   }
   const source = new EventSource("/api/feed");
-  source.addEventListener("open", anew); // once more: what happened before it opened was told to nobody
+  source.addEventListener("open", anew); // once more: what happened before it opened was not told
   source.addEventListener("anew", anew);
   source.addEventListener("message", (event) => {
     const body = JSON.parse(event.data);

@@ -1,4 +1,4 @@
-// Who used which unit when, and why nobody did: bars in the colour of their stage, gaps in the tint of their cause.
+// Which step used which unit when, and why none did: bars in the colour of their stage, gaps in the tint of their cause.
 import { at, colour, make, say } from "./dom.js";
 import { lab, now } from "./feed.js";
 import { clock, duration, percent, short } from "./format.js";
